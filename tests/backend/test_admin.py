@@ -14,6 +14,7 @@ from waybill.backend.keys import Key, KeyRing, hash_of
 from waybill.backend.message import Request
 from waybill.backend.router import ADMIN
 from waybill.backend.routes import routes_of
+from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, JobCounts
 
 ADMIN_PATH = "/ojs/v1/admin"
 
@@ -155,10 +156,11 @@ async def test_what_operators_change_is_in_the_audit_log(client: Client) -> None
 async def test_what_was_done_when_is_the_difference_of_counts() -> None:
     now = 0.0
     history = History(lambda: now)
-    counts = {("a", "available"): 0, ("a", "completed"): 0, ("b", "discarded"): 0}
+    counts = JobCounts({("a", "available"): 0, ("a", "completed"): 0, ("b", "discarded"): 0})
     for minute in range(11):
         now = minute * 60.0
-        counts |= {("a", "completed"): 10 * minute, ("b", "discarded"): minute, ("a", "available"): 5 * minute}
+        new = {("a", "completed"): 10 * minute, ("b", "discarded"): minute, ("a", "available"): 5 * minute}
+        counts.take(CountChanges(CountMark(0, minute), new))
         history.add(counts)
         history.add(counts)
     periods = history.periods(5, 0.0, now, None)

@@ -124,6 +124,32 @@ async def test_it_says_why_a_job_does_not_run(client: Client) -> None:
     assert await codes(job) == ["ended"]
 
 
+async def test_a_list_of_workers_has_what_each_runs(client: Client) -> None:
+    pushed = {await client.push() for _ in range(2)}
+    (first,) = await client.fetch(count=1)
+    for worker in (await client.ask("GET", "/ojs/v1/admin/workers?jobs=true"))["items"]:
+        (job,) = worker["jobs"]
+        assert {"id": first["id"], "type": first["type"], "queue": "email", "attempt": 1}.items() <= job.items()
+        assert first["id"] in pushed
+        assert job["started_at"]
+    assert "jobs" not in (await client.ask("GET", "/ojs/v1/admin/workers"))["items"][0]
+
+
+async def test_what_the_overview_shows_is_of_now(client: Client) -> None:
+    """What is kept for those who look each second is not older than what they see."""
+    for number in range(1, 4):
+        await client.push()
+        found = await client.ask("GET", "/ojs/v1/admin/overview")
+        assert (found["counts"]["available"], found["queues"][0]["counts"]["available"]) == (number, number)
+    oldest = found["oldest_at"]
+    await client.fetch(count=1)
+    await client.push()
+    found = await client.ask("GET", "/ojs/v1/admin/overview")
+    # As many wait as before, but not the same.
+    assert found["counts"]["available"] == 3
+    assert found["oldest_at"] > oldest
+
+
 async def test_a_worker_is_told_to_terminate(client: Client) -> None:
     assert await client.fetch("email", worker="w9") == []
     await client.ask("POST", "/ojs/v1/admin/workers/w9/terminate")

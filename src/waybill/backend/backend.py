@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from types import TracebackType
@@ -26,6 +26,7 @@ from waybill.backend.workers import Worker
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.coordinator import Coordinator
+from waybill.ojs.coordinator.job_counts import JobCounts
 from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
@@ -98,7 +99,7 @@ class Backend:
         broker = self._broker = await self.jobs.broker_connection()
         try:
             await broker.declarer.ensure_shared()
-            self._coordinator = Coordinator(self.jobs, queues=[], database=self._database)
+            self._coordinator = Coordinator(self.jobs, queues=[], database=self._database, watches_queues=False)
             await self._coordinator.start()
             await catch_up(self.view, broker.events)
             self.view.follow(broker.events)
@@ -123,7 +124,7 @@ class Backend:
             self.extensions.gate.drop = self._drop_oldest
             self.extensions.seen_count = lambda: self.events.seen_count
             await self.extensions.start()
-            for queue, _ in list(await self.counts())[:MAX_QUEUES]:
+            for queue in list((await self.job_counts()).by_queue)[:MAX_QUEUES]:
                 await self.know_queue(queue)
         except BaseException:
             await self.close()
@@ -198,16 +199,17 @@ class Backend:
             found = await self.view.detail(job_id)
         return found
 
-    async def counts(self) -> dict[tuple[str, str], int]:
-        """Return how many jobs there are by queue and state."""
-        found = await self.view.read(lambda store: store.counts())
-        if hasattr(self, "extensions"):
-            self.extensions.history.add(found)
-        return found
+    async def job_counts(self) -> JobCounts:
+        """Return how many jobs there are by queue and state, as of now. The next call changes what it has returned."""
+        return await self.extensions.job_counts()
+
+    async def counts(self) -> Mapping[tuple[str, str], int]:
+        """Return them by queue and state."""
+        return (await self.job_counts()).by_pair
 
     async def queues(self) -> list[str]:
         """Return the queues of which something is known, in the order of their names."""
-        return sorted({queue for queue, _ in await self.counts() if queue} | set(self.coordinator.queues))
+        return sorted(({*(await self.job_counts()).by_queue} - {""}) | set(self.coordinator.queues))
 
     def workers(self) -> dict[str, Worker]:
         """Return the workers that were heard of within the last hour, by id."""
@@ -225,7 +227,7 @@ class Backend:
             try:
                 await self.coordinator.coordinate(queue)
             except InvalidJob:
-                if queue in {name for name, _ in await self.counts()}:
+                if queue in (await self.job_counts()).by_queue:
                     # Events of a foreign producer.
                     return
                 raise

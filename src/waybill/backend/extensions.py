@@ -26,6 +26,7 @@ from waybill.backend.workers import HttpWorkers
 from waybill.client import ClientError
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.coordinator import Coordinator
+from waybill.ojs.coordinator.job_counts import FollowedCounts, JobCounts
 from waybill.ojs.coordinator.records import SWEPT_HOURS
 
 SWEEP_SECONDS: Final = 600.0
@@ -81,6 +82,7 @@ class Extensions:
     ) -> None:
         """`coordinator` is started. `allows_private` lets webhooks go to this machine and its network."""
         view = coordinator.view
+        self._counts = FollowedCounts(view.look)
         self.records = settings.records
         self.presence = Presence(broker)
         self.idempotency = Idempotency(broker, self.records, view, self.presence)
@@ -91,13 +93,13 @@ class Extensions:
         self.reports = self.settings.shelf("pipeline-report", PipelineReport)
         self.schemas = Schemas(self.settings)
         self.type_defaults = TypeDefaults(self.settings)
-        self.gate = Gate(self.settings, self.schemas, view, Tenants(self.settings, limits), self.type_defaults)
+        tenants = Tenants(self.settings, limits)
+        self.gate = Gate(self.settings, self.schemas, self._counts, tenants, self.type_defaults)
         self.webhooks = Webhooks(self.settings, broker, allows_private=allows_private)
         self.progress = ProgressWriter(broker.events, view, leases, backend_id)
         self.workers = HttpWorkers()
         self.history = History()
         view.on_feature.append(self.settings.on_folded)
-        self._view = view
         self.seen_count: Callable[[], int] = lambda: 0
         """Says how much of the stream was seen: jobs are counted again when it has grown."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -118,6 +120,12 @@ class Extensions:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def job_counts(self) -> JobCounts:
+        """Return how many jobs there are by queue and state; the history has them then."""
+        counts = await self._counts.now()
+        self.history.add(counts)
+        return counts
+
     async def _sweep(self) -> None:
         since = datetime.now(UTC) - timedelta(hours=SWEPT_HOURS)
         while True:
@@ -135,7 +143,7 @@ class Extensions:
             try:
                 # While nothing happens, nothing is counted.
                 if seen != (seen := self.seen_count()):
-                    self.history.add(await self._view.read(lambda store: store.counts()))
+                    await self.job_counts()
             except Exception:  # noqa: BLE001 - whatever a database can have against it
                 _log.warning("the jobs could not be counted", exc_info=True)
             await asyncio.sleep(SAMPLE_SECONDS)

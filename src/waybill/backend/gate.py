@@ -21,7 +21,7 @@ from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
 from waybill.backend.tenants import Tenants
 from waybill.backend.type_defaults import TypeDefaults
-from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.coordinator.job_counts import FollowedCounts
 from waybill.ojs.spec.states import State
 
 REJECT: Final = "reject"
@@ -53,7 +53,7 @@ class Gate:
     """The gate of one server."""
 
     def __init__(
-        self, settings: Settings, schemas: Schemas, view: JobView, tenants: Tenants, defaults: TypeDefaults
+        self, settings: Settings, schemas: Schemas, counts: FollowedCounts, tenants: Tenants, defaults: TypeDefaults
     ) -> None:
         self.drop: Drop | None = None
         """Discards the oldest jobs of a queue that can be fetched, so many; returns how many it could."""
@@ -61,7 +61,7 @@ class Gate:
         self.bounds = settings.shelf("queue-bound", QueueBound)
         self._schemas = schemas
         self._defaults = defaults
-        self._view = view
+        self._counts = counts
         self._coming: Counter[str] = Counter()
         """Jobs on their way into queues with bounds, which the view does not know yet."""
 
@@ -97,8 +97,8 @@ class Gate:
         try:
             if self.tenants:
                 later = Counter(queue_of(job) for job in jobs if _is_for_later(job))
-                known = await self._view.read(lambda store: store.counts())
-                of_tenants = self.tenants.admit(counts, later, known)
+                known = await self._counts.now()
+                of_tenants = self.tenants.admit(counts, later, known.by_pair)
             response = await handler(request)
         finally:
             self.tenants.left(of_tenants)
@@ -134,10 +134,10 @@ class Gate:
         return await self.drop(queue, depth + count - bound.max_depth) > 0
 
     async def _depths(self, queues: list[str]) -> dict[str, int]:
-        counts = await self._view.read(lambda store: store.counts())
+        by_queue = (await self._counts.now()).by_queue
         return {
             queue: self._coming[queue]
-            + sum(count for (name, state), count in counts.items() if name == queue and state in _WAITING)
+            + sum(count for state, count in by_queue.get(queue, {}).items() if state in _WAITING)
             for queue in queues
         }
 

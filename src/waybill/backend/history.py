@@ -1,18 +1,21 @@
 """How much was done when: the differences between counts of jobs, for a day.
 
 The counts are the coordinator's view, so they tell of all programs. A server knows them from its start on. It takes a
-sample once a minute, and whenever somebody has asked for the counts anyway. A step has the queues that changed, so
-quiet queues take no memory; of the oldest steps only the sums are kept if many queues change all the time.
+sample once a minute, and whenever somebody has asked for the counts anyway. A sample looks at the queues that changed,
+and a step has them, so quiet queues take no time and no memory; of the oldest steps only the sums are kept if many
+queues change all the time.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from waybill.backend.job_form import Form
+from waybill.ojs.coordinator.job_counts import JobCounts
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import format_unix_time
 
@@ -29,7 +32,6 @@ POINTS: Final = 60
 PERIODS: Final = {"1m": 1, "5m": 5, "1h": 60, "1d": 24 * 60}
 NAMES: Final = ("enqueued", "completed", "failed")
 
-Counts = Mapping[tuple[str, str], int]
 Done = tuple[int, int, int]
 """Jobs that were enqueued, completed, and that have failed for good."""
 _NOTHING: Final = (0, 0, 0)
@@ -73,28 +75,31 @@ class History:
         """`clock` gives Unix time."""
         self._clock = clock
         self._steps: deque[Step] = deque()
-        self._known: dict[str, Done] | None = None
+        self._known: dict[str, Done] = {}
+        """What was done in each queue, as of `_version` of the counts."""
+        self._version = -1
         self._at = 0.0
         self._changes = 0
 
-    def add(self, counts: Counts) -> None:
-        """Take a sample, unless the last is younger than a second."""
+    def add(self, counts: JobCounts) -> None:
+        """Take a sample, unless the last is younger than a second. The counts are the same object each time."""
         now = self._clock()
-        before = self._known
-        if before is None:
-            self._known, self._at = _by_queue(counts), now
-        if before is None or now - self._at < LEAST_SECONDS:
+        if self._version < 0:
+            self._known = {queue: _done(own) for queue, own in counts.by_queue.items()}
+            self._version, self._at = counts.version, now
+        if now - self._at < LEAST_SECONDS:
             return
-        found = _by_queue(counts)
         step = self._steps[-1] if self._steps else None
         if step is None or now - step.begin > STEP_SECONDS:
             step = Step(self._at)
             self._steps.append(step)
-        for queue, done in found.items():
-            if (old := before.get(queue, _NOTHING)) != done:
+        for queue in counts.changed_since(self._version):
+            done = _done(counts.by_queue.get(queue, {}))
+            if (old := self._known.get(queue, _NOTHING)) != done:
                 self._changes += step.add(queue, _change(old, done))
+                self._known[queue] = done
         step.end = self._at = now
-        self._known = found
+        self._version = counts.version
         self._forget(now)
 
     def _forget(self, now: float) -> None:
@@ -111,7 +116,7 @@ class History:
     def rates(self, tenant_prefix: str = "") -> dict[str, float]:
         """Return what happened a second, within the last minute or two."""
         now = self._clock()
-        steps = list(self._since(now - 2 * MINUTE))
+        steps = self._since(now - 2 * MINUTE)
         passed = now - steps[0].begin if steps else 0.0
         done = _sum(_within(step, tenant_prefix) for step in steps)
         return {name: round(one / passed, 2) if passed else 0.0 for name, one in zip(NAMES, done, strict=True)}
@@ -122,31 +127,29 @@ class History:
         points = max(1, int(seconds / width))
         begin = self._clock() - width * points
         found: dict[str, list[int | None]] = {name: [None] * points for name in NAMES}
-        for step in self._steps:
+        for step in takewhile(lambda step: step.end >= begin, reversed(self._steps)):
             index = min(int((step.end - begin) / width), points - 1)
-            if index >= 0 and step.end >= begin:
-                for name, change in zip(NAMES, _within(step, tenant_prefix), strict=True):
-                    found[name][index] = (found[name][index] or 0) + change
+            for name, change in zip(NAMES, _within(step, tenant_prefix), strict=True):
+                found[name][index] = (found[name][index] or 0) + change
         return {"step_seconds": width, **found}
 
     def throughput(self, queue: str | None = None) -> Form:
         """Return how many jobs of a queue, or of all, ended a minute, in the last five."""
         now = self._clock()
-        steps = list(self._since(now - 5 * MINUTE - 1))
+        steps = self._since(now - 5 * MINUTE - 1)
         minutes = (now - steps[0].begin) / MINUTE if steps else 0.0
         enqueued, processed, failed = (
             round(one / minutes, 2) if minutes else 0.0 for one in _sum(step.of(queue) for step in steps)
         )
         return {"processed_per_minute": processed, "failed_per_minute": failed, "enqueued_per_minute": enqueued}
 
-    def rate(self, queue: str, counts: Counts) -> Rate:
+    def rate(self, queue: str, counts: JobCounts) -> Rate:
         """Return what has ended since the start of this server or for an hour; `counts` are those of now."""
         now = self._clock()
-        steps = list(self._since(now - HOUR - MINUTE))
-        known = self._known
-        unsampled = (
-            _NOTHING if known is None else _change(known.get(queue, _NOTHING), _by_queue(counts).get(queue, _NOTHING))
-        )
+        steps = self._since(now - HOUR - MINUTE)
+        unsampled = _NOTHING
+        if self._version >= 0:
+            unsampled = _change(self._known.get(queue, _NOTHING), _done(counts.by_queue.get(queue, {})))
         _, completed, failed = _sum([*(step.of(queue) for step in steps), unsampled])
         return Rate(completed, failed, max(now - steps[0].begin, 1.0) if steps else 1.0)
 
@@ -166,26 +169,18 @@ class History:
             del steps[:count]
         return found
 
-    def _since(self, moment: float) -> Iterator[Step]:
-        return (step for step in self._steps if step.begin >= moment)
+    def _since(self, moment: float) -> list[Step]:
+        """Return the steps that begin at a moment or later, the oldest first."""
+        return [*takewhile(lambda step: step.begin >= moment, reversed(self._steps))][::-1]
 
 
 def _change(before: Done, after: Done) -> Done:
     return max(0, after[0] - before[0]), max(0, after[1] - before[1]), max(0, after[2] - before[2])
 
 
-def _by_queue(counts: Counts) -> dict[str, Done]:
-    """Return how many jobs of each queue there ever were, are completed, have failed for good."""
-    found: dict[str, Done] = {}
-    completed, discarded = State.COMPLETED.value, State.DISCARDED.value
-    for (queue, state), count in counts.items():
-        total, done, failed = found.get(queue, _NOTHING)
-        if state == completed:
-            done += count
-        elif state == discarded:
-            failed += count
-        found[queue] = total + count, done, failed
-    return found
+def _done(own: Mapping[str, int]) -> Done:
+    """Return how many jobs of a queue there ever were, are completed, have failed for good."""
+    return sum(own.values()), own.get(State.COMPLETED.value, 0), own.get(State.DISCARDED.value, 0)
 
 
 def _within(step: Step, prefix: str) -> Done:

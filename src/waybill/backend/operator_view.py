@@ -1,29 +1,29 @@
-"""What pages ask for again and again, kept for moments: who looks each second costs a few hundredths of a core."""
+"""What pages ask for again and again: what does not change is kept, so who looks each second costs next to nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from waybill.backend.fetcher import Fetcher
 from waybill.ojs.client import Jobs
+from waybill.ojs.coordinator.failure_group import FailureGroup, Hours
+from waybill.ojs.coordinator.job_counts import JobCounts
 from waybill.ojs.coordinator.job_store import JobStore
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.spec.states import State
 
-SHARE: Final = 60.0
-"""How many times as long as it takes to count is counted again at the earliest."""
-QUICK_SECONDS: Final = 0.005
-"""What takes no longer than this is fresh each time."""
 TIMES_SECONDS: Final = 5.0
+"""So long the times of queues of a list are shown, though more of their jobs have ended."""
 PAUSED_SECONDS: Final = 10.0
+FAILURES_SECONDS: Final = 5.0
+"""So long groups are shown while no job fails or is tried again: what is known of an error may still change."""
+MOST_LISTS: Final = 100
 MOST_KEPT: Final = 10_000
-
-ByState = dict[str, int]
 
 
 class Asked(Protocol):
@@ -36,29 +36,23 @@ class Asked(Protocol):
     def view(self) -> JobView:
         """What is known of jobs."""
 
-    async def counts(self) -> dict[tuple[str, str], int]:
+    async def job_counts(self) -> JobCounts:
         """Return how many jobs there are by queue and state."""
 
 
-class Counted:
-    """How many jobs there are, at a moment."""
+class Failures(NamedTuple):
+    """Groups of failures, the one that grew last first, and how many jobs of each failed in which hour."""
 
-    def __init__(self, counts: Mapping[tuple[str, str], int]) -> None:
-        self.by_queue: dict[str, ByState] = {}
-        self.total: ByState = {state.value: 0 for state in State}
-        for (queue, state), count in counts.items():
-            self.by_queue.setdefault(queue, {})[state] = count
-            self.total[state] = self.total.get(state, 0) + count
-        waiting = State.AVAILABLE.value
-        self.fullest = sorted(self.by_queue, key=lambda name: (-self.by_queue[name].get(waiting, 0), name))
-        """The queues, that with the most jobs that wait first."""
+    groups: list[FailureGroup]
+    hours: dict[str, Hours]
 
-    def within(self, prefix: str) -> Counted:
-        """Return what is in queues whose names begin so."""
-        if not prefix:
-            return self
-        own = ((queue, one) for queue, one in self.by_queue.items() if queue.startswith(prefix))
-        return Counted({(queue, state): count for queue, one in own for state, count in one.items()})
+
+class _Kept(NamedTuple):
+    """Times of a queue: of which version of its counts they are, and until when they may be shown after it."""
+
+    version: int
+    until: float
+    times: QueueTimes
 
 
 class OperatorView:
@@ -68,33 +62,43 @@ class OperatorView:
         """`clock` gives seconds."""
         self._backend = backend
         self._clock = clock
-        self._counted = Counted({})
-        self._counted_until = 0.0
-        self._times: dict[tuple[str, int], tuple[float, QueueTimes]] = {}
+        self._times: dict[tuple[str, int], _Kept] = {}
         self._paused: dict[str, tuple[float, bool]] = {}
         self._pauses_heard = 0
+        self._failures: dict[tuple[int, str], tuple[int, float, Failures]] = {}
 
-    async def counted(self) -> Counted:
+    async def counted(self) -> JobCounts:
         """Return how many jobs there are by queue and state."""
-        began = self._clock()
-        if began >= self._counted_until:
-            self._counted = Counted(await self._backend.counts())
-            now = self._clock()
-            self._counted_until = now + SHARE * max(0.0, now - began - QUICK_SECONDS)
-        return self._counted
+        return await self._backend.job_counts()
 
     async def times(self, names: Sequence[str], last: int) -> dict[str, QueueTimes]:
         """Return the times of some queues, by their `last` completed jobs."""
-        now = self._clock()
-        missing = [name for name in names if self._times.get((name, last), (0.0,))[0] <= now]
+        counts, now = await self.counted(), self._clock()
+        versions = {name: counts.version_of(name) for name in names}
+        missing = [name for name in names if not self._is_fresh(name, last, versions[name], now)]
         if missing:
             if len(self._times) > MOST_KEPT:
                 self._times = {key: self._times[key] for key in ((name, last) for name in names) if key in self._times}
             found = await self._backend.view.read(functools.partial(_times, missing, last))
-            ended = self._clock()
-            kept_for = max(TIMES_SECONDS if len(names) > 1 and last else 0.0, SHARE * (ended - now - QUICK_SECONDS))
-            self._times |= {(name, last): (ended + kept_for, one) for name, one in found.items()}
-        return {name: self._times[name, last][1] for name in names}
+            until = self._clock() + TIMES_SECONDS if len(names) > 1 and last else 0.0
+            self._times |= {(name, last): _Kept(versions[name], until, one) for name, one in found.items()}
+        return {name: self._times[name, last].times for name in names}
+
+    def _is_fresh(self, name: str, last: int, version: int, now: float) -> bool:
+        kept = self._times.get((name, last))
+        return kept is not None and (kept.version == version or now < kept.until)
+
+    async def failures(self, limit: int, prefix: str) -> Failures:
+        """Return the groups of failures of queues whose names begin so."""
+        version, now = (await self.counted()).version_of_state(State.DISCARDED.value), self._clock()
+        kept = self._failures.get((limit, prefix))
+        if kept is not None and kept[0] == version and now < kept[1]:
+            return kept[2]
+        found = await self._backend.view.read(functools.partial(_failures, limit, prefix))
+        if len(self._failures) >= MOST_LISTS:
+            self._failures.clear()
+        self._failures[limit, prefix] = version, self._clock() + FAILURES_SECONDS, found
+        return found
 
     async def paused(self, names: Sequence[str]) -> list[bool]:
         """Say of each queue whether it is paused: the broker is asked again when anybody has paused or resumed one."""
@@ -109,3 +113,8 @@ class OperatorView:
 
 def _times(names: Sequence[str], last: int, store: JobStore) -> dict[str, QueueTimes]:
     return {name: store.times(name, last) for name in names}
+
+
+def _failures(limit: int, prefix: str, store: JobStore) -> Failures:
+    groups = store.failures(limit, prefix)
+    return Failures(groups, store.failure_hours([one.fingerprint for one in groups]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -37,9 +38,9 @@ async def stats_of(backend: Backend, name: str) -> tuple[Form, bool]:
         inspector.queue(topology.job_queue(name)),
         inspector.queue(topology.dead_letter_queue(name)),
         backend.jobs.is_paused(name),
-        backend.counts(),
+        backend.job_counts(),
     )
-    counts = {state: count for (queue, state), count in all_counts.items() if queue == name}
+    counts = all_counts.by_queue.get(name, {})
     if ready is None and not counts:
         raise not_found("queue", name)
     stats: Form = {state.value: counts.get(state.value, 0) for state in State}
@@ -57,7 +58,7 @@ async def stats_of(backend: Backend, name: str) -> tuple[Form, bool]:
     return stats | await _means(backend, name), paused
 
 
-async def _waiting(backend: Backend, name: str, counts: dict[str, int]) -> Form:
+async def _waiting(backend: Backend, name: str, counts: Mapping[str, int]) -> Form:
     """Count the jobs that wait for their time, without those whose time has come."""
     if not 0 < sum(counts.get(state, 0) for state in _LATER) <= MOST_LOOKED_AT:
         return {}

@@ -4,14 +4,13 @@ import { age, count } from "./format.js";
 import { attempt, button, card, confirmed, empty, header, link, time } from "./parts.js";
 
 export function open() {
-  let workers = [], total = 0, active = [];
+  let workers = [], total = 0;
   const self = {
     title: "Workers",
     async load() {
-      const [found, jobs] = await Promise.all([get("admin/workers", { per_page: 100 }), get("admin/search", { state: "active", limit: 500 })]);
+      const found = await get("admin/workers", { per_page: 100, jobs: "true" });
       workers = found.items;
       total = found.summary.total;
-      active = jobs.items;
     },
     draw() {
       return [
@@ -23,7 +22,7 @@ export function open() {
   return self;
 
   function one(worker) {
-    const own = active.filter(job => job.worker_id === worker.id);
+    const own = worker.jobs;
     const name = `admin/workers/${encodeURIComponent(worker.id)}`;
     const tell = (verb, done) => () => attempt(() => send("POST", `${name}/${verb}`), done).then(() => self.load()).then(() => self.redraw());
     const later = worker.protocol === "http" ? ", with its next heartbeat" : "";

@@ -201,7 +201,9 @@ _EXTENSIONS: Final[dict[tuple[str, str], Operation]] = {
     ("GET", "/ojs/v1/admin/jobs/{id}"): Operation("Look at a job, whole", "admin"),
     ("POST", "/ojs/v1/admin/jobs/{id}/cancel"): Operation("Cancel a job", "admin", errors=_CONFLICT),
     ("POST", "/ojs/v1/admin/jobs/{id}/retry"): Operation("Put a job back into its queue", "admin", errors=_CONFLICT),
-    ("GET", "/ojs/v1/admin/workers"): Operation("List workers", "admin", parameters=_PAGE),
+    ("GET", "/ojs/v1/admin/workers"): Operation(
+        "List workers", "admin", parameters=(*_PAGE, Parameter("jobs", "With true, the jobs that each runs."))
+    ),
     ("GET", "/ojs/v1/admin/workers/{id}"): Operation("Look at a worker", "admin"),
     ("POST", "/ojs/v1/admin/workers/{id}/quiet"): Operation(
         "Have a worker take no more jobs", "admin", errors=_CONFLICT

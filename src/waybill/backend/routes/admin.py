@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -53,15 +54,11 @@ class AdminRoutes:
 
     async def _stats(self, _request: Request) -> Response:
         backend = self._backend
-        counts = await backend.counts()
-        jobs = {state.value: 0 for state in State}
-        for (_, state), count in counts.items():
-            jobs[state] = jobs.get(state, 0) + count
         return answer(
             {
                 "queues": len(await backend.queues()),
                 "workers": len(backend.workers()),
-                "jobs": jobs,
+                "jobs": (await backend.job_counts()).total,
                 "throughput": backend.extensions.history.throughput(),
                 "uptime_seconds": int(time.monotonic() - backend.started),
             }
@@ -89,7 +86,7 @@ class AdminRoutes:
         name = await self._known_queue(request)
         return answer(await self._form_of(name, await self._backend.counts()))
 
-    async def _form_of(self, name: str, counts: dict[tuple[str, str], int]) -> Form:
+    async def _form_of(self, name: str, counts: Mapping[tuple[str, str], int]) -> Form:
         is_paused = await self._backend.jobs.is_paused(name)
         own: Form = {state.value: counts.get((name, state.value), 0) for state in State}
         return {

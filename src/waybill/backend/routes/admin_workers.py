@@ -19,6 +19,7 @@ from waybill.ojs.spec.control_message import QUIET, TERMINATE, WAKE
 
 PER_PAGE: Final = 20
 MOST_PER_PAGE: Final = 100
+MOST_JOBS: Final = 500
 
 
 class AdminWorkerRoutes:
@@ -45,7 +46,18 @@ class AdminWorkerRoutes:
         states = [form["state"] for form in forms]
         summary = {"total": len(forms), **{state: states.count(state) for state in ("running", "quiet", "stale")}}
         items, pagination = page_of(request, forms, lambda form: str(form["id"]), default=PER_PAGE, most=MOST_PER_PAGE)
+        if request.query.get("jobs") == "true":
+            await self._add_jobs(items, prefix)
         return answer({"items": items, "workers": items, "summary": summary, "pagination": pagination})
+
+    async def _add_jobs(self, workers: list[Form], prefix: str) -> None:
+        """Add to each worker what it runs, as the events tell: of the jobs that were pushed last, if there are many."""
+        jobs: dict[object, list[Form]] = {worker["id"]: [] for worker in workers}
+        for job in await self._backend.view.look(lambda store: store.running(MOST_JOBS, prefix)):
+            if job.worker_id in jobs:
+                jobs[job.worker_id].append({name: value for name, value in job._asdict().items() if value is not None})
+        for worker in workers:
+            worker["jobs"] = jobs[worker["id"]]
 
     async def _worker(self, request: Request) -> Response:
         worker = self._one(request)

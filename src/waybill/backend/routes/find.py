@@ -17,8 +17,8 @@ from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import cursor_of, limit_of, write_cursor
 from waybill.backend.router import OPERATE, READ, Route
 from waybill.backend.waiting import why_waiting
-from waybill.ojs.coordinator.failure_group import FailureGroup, Hours, series_of
-from waybill.ojs.coordinator.job_store import JobFilter, JobStore
+from waybill.ojs.coordinator.failure_group import series_of
+from waybill.ojs.coordinator.job_store import JobFilter
 
 PER_PAGE: Final = 100
 MOST_PER_PAGE: Final = 500
@@ -90,12 +90,7 @@ class FindRoutes:
 
     async def _failures(self, request: Request) -> Response:
         prefix, limit = request.queue_prefix, request.number("limit", GROUPS, 1, GROUPS)
-
-        def read(store: JobStore) -> tuple[list[FailureGroup], dict[str, Hours]]:
-            groups = store.failures(limit, prefix)
-            return groups, store.failure_hours([one.fingerprint for one in groups])
-
-        groups, hours = await self._backend.view.read(read)
+        groups, hours = await self._backend.operator_view.failures(limit, prefix)
         dismissed = self._backend.extensions.dismissed
         shows_all, now = request.query.get("all") == "true", time.time()
         items = []

@@ -9,9 +9,9 @@ from waybill import __version__
 from waybill.backend.backend import Backend
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
-from waybill.backend.operator_view import Counted
 from waybill.backend.router import READ, Route
 from waybill.backend.workers import is_stale
+from waybill.ojs.coordinator.job_counts import JobCounts
 from waybill.ojs.spec.states import State
 
 WINDOW_SECONDS: Final = 3600
@@ -60,7 +60,7 @@ class OverviewRoutes:
         prefix = request.queue_prefix
         counted = (await self._view.counted()).within(prefix)
         history = backend.extensions.history
-        busiest = await self._summaries(counted.fullest[:BUSIEST], counted, timed=0)
+        busiest = await self._summaries(counted.fullest(BUSIEST), counted, timed=0)
         ages = [str(one["oldest_at"]) for one in busiest if one.get("oldest_at")]
         return answer(
             {
@@ -99,7 +99,7 @@ class OverviewRoutes:
         items = await self._summaries(names[offset : offset + limit], counted, timed=TIMED)
         return answer({"items": items, "total": len(names), "has_more": offset + limit < len(names)})
 
-    async def _summaries(self, names: list[str], counted: Counted, *, timed: int) -> list[Form]:
+    async def _summaries(self, names: list[str], counted: JobCounts, *, timed: int) -> list[Form]:
         paused = await self._view.paused(names)
         times = await self._view.times(names, timed)
         history = self._backend.extensions.history

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from waybill.backend.backend import Backend
@@ -174,7 +175,7 @@ class QueueRoutes:
         return sum(count for (queue, state), count in counts.items() if queue == name and state in states)
 
 
-def _totals(counts: dict[tuple[str, str], int]) -> Counter[str]:
+def _totals(counts: Mapping[tuple[str, str], int]) -> Counter[str]:
     totals: Counter[str] = Counter()
     for (queue, _), count in counts.items():
         totals[queue] += count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Final
 
 from waybill.backend.backend import Backend
@@ -90,7 +91,7 @@ class TenantRoutes:
             raise not_found("tenant", name)
         return name
 
-    def _form_of(self, name: str, counts: dict[tuple[str, str], int]) -> Form:
+    def _form_of(self, name: str, counts: Mapping[tuple[str, str], int]) -> Form:
         config = self._shelf.get(name) or Tenant()
         own = {key: count for key, count in counts.items() if key[0].startswith(prefix_of(name))}
         jobs: Form = {state.value: count_of(own, name, frozenset({state.value})) for state in State}

@@ -59,8 +59,13 @@ class Coordinator:
         database: str = ":memory:",
         rebuild: bool = False,
         policy: ControlPolicy | None = None,
+        watches_queues: bool = True,
     ) -> None:
-        """Prepare; nothing happens before `start`. Raises InvalidJob for a bad queue name."""
+        """Prepare; nothing happens before `start`. Raises InvalidJob for a bad queue name.
+
+        Unless it `watches_queues`, `queue_counts` stays empty: with many queues, asking the broker costs.
+        """
+        self._watches_queues = watches_queues
         self.policy = policy or ControlPolicy()
         self.stepped_over: Counter[str] = Counter()
         """Requests that were not done, by reason: senseless, refused, failed."""
@@ -110,7 +115,8 @@ class Coordinator:
                 await self._stand_in_line(broker, queue)
             await self._serve_all(broker, desk)
             desk.spawn(self._replacement.watch(self._queues))
-            desk.spawn(watch_queues(broker, self._queues, self.queue_counts))
+            if self._watches_queues:
+                desk.spawn(watch_queues(broker, self._queues, self.queue_counts))
         except BaseException:
             await self.close()
             raise

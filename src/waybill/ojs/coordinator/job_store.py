@@ -12,6 +12,7 @@ import msgspec
 
 from waybill.ojs.coordinator.failure_group import FailureGroup, Hours, fingerprint_of
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R, StoredRow
+from waybill.ojs.coordinator.job_counts import CountChanges, CountMark
 from waybill.ojs.coordinator.job_fold import ENDS, JobRecord, info_of
 from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.coordinator.stream_identity import StreamMark
@@ -29,6 +30,18 @@ class HeldAttempt(NamedTuple):
     attempt: int
     visible_until: str | None
     visibility_ms: int
+
+
+class RunningJob(NamedTuple):
+    """A job that runs: what a list of workers says of it."""
+
+    id: str
+    type: str
+    queue: str
+    attempt: int
+    worker_id: str | None
+    started_at: str | None
+    progress: float | None
 
 
 class JobFilter(NamedTuple):
@@ -198,6 +211,10 @@ class JobStore:
         """
         raise NotImplementedError
 
+    def running(self, limit: int, prefix: str = "") -> list[RunningJob]:
+        """Return the jobs that run, of queues whose names begin so, the greatest ids first."""
+        raise NotImplementedError
+
     def times(self, queue: str, last: int) -> QueueTimes:
         """Return the times of a queue, by its `last` completed jobs; none are looked at for 0."""
         raise NotImplementedError
@@ -226,6 +243,13 @@ class JobStore:
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state."""
+        raise NotImplementedError
+
+    def count_changes(self, since: CountMark | None) -> CountChanges:
+        """Return the counts that have changed since a mark, all of them for None or after the view was made anew.
+
+        Where as many jobs have come as have gone, the count counts as changed.
+        """
         raise NotImplementedError
 
     def row(self, key: str, kind: type[R]) -> R | None:

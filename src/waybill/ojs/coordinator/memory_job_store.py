@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import nlargest
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Final
 
 import msgspec
@@ -23,6 +23,7 @@ from msgspec.structs import force_setattr
 
 from waybill.ojs.coordinator.failure_group import KEPT_HOURS, FailureGroup, Hours, fingerprint_of, group_of, hour_of
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
+from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, Pair
 from waybill.ojs.coordinator.job_fold import (
     JobRecord,
     KeptRecord,
@@ -34,7 +35,7 @@ from waybill.ojs.coordinator.job_fold import (
     new_record,
     unique_key_of,
 )
-from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, detail_of
+from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, RunningJob, detail_of
 from waybill.ojs.coordinator.job_texts import JobTexts
 from waybill.ojs.coordinator.memory_rows import MemoryRows
 from waybill.ojs.coordinator.queue_times import QueueTimes, Times, times_of
@@ -87,6 +88,7 @@ class MemoryJobStore(JobStore):
         """Nothing is known yet. The last `ended_jobs` of those that have ended will be remembered."""
         super().__init__()
         self._kept = ended_jobs
+        self._count_mark = CountMark(0, 0)
         self.clear()
 
     def close(self) -> None:
@@ -100,7 +102,10 @@ class MemoryJobStore(JobStore):
         self._over: Generations[str, bytes] = Generations(self._kept)
         """Those that may be forgotten, in the order of their ends."""
         self._next_offset = 0
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._counts: Counter[Pair] = Counter()
+        self._count_mark = CountMark(self._count_mark.epoch + 1, 0)
+        self._count_numbers: dict[Pair, int] = {}
+        """The number of the last change of each count, what changed last at the end."""
         self._keys: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._held: dict[str, None] = {}
         self._groups: dict[str, FailureGroup] = {}
@@ -206,6 +211,13 @@ class MemoryJobStore(JobStore):
             before = found[-1]
         yield from sorted((one for one in chain(self._jobs, self._over.keys()) if one < before), reverse=True)
 
+    def running(self, limit: int, prefix: str = "") -> list[RunningJob]:
+        """Return the jobs that run, the greatest ids first."""
+        wanted = JobFilter(states=frozenset({_ACTIVE}), prefix=prefix)
+        jobs = (_decode(text) for text in self._jobs.values() if _may_match(text, wanted))
+        fitting = nlargest(limit, (job for job in jobs if wanted.matches(job)), key=lambda job: job.id)
+        return [RunningJob(*(getattr(job, name) for name in RunningJob._fields)) for job in fitting]
+
     def times(self, queue: str, last: int) -> QueueTimes:
         """Return the times of a queue, by its `last` completed jobs; of the oldest as far as is quickly found."""
         waiting = JobFilter(queue, frozenset({State.AVAILABLE.value}))
@@ -241,6 +253,14 @@ class MemoryJobStore(JobStore):
         """Return how many jobs there are by queue and state, those with it that were forgotten."""
         return dict(self._counts)
 
+    def count_changes(self, since: CountMark | None) -> CountChanges:
+        """Return the counts that have changed since a mark, all of them for None."""
+        mark = self._count_mark
+        if since is None or since.epoch != mark.epoch:
+            return CountChanges(mark, dict(self._counts), is_whole=True)
+        changed = takewhile(lambda item: item[1] > since.number, reversed(self._count_numbers.items()))
+        return CountChanges(mark, {pair: self._counts[pair] for pair, _ in changed})
+
     def has_few(self, mark: str) -> bool:
         """Say whether few rows have a mark."""
         return self._rows.count(mark) <= FEW_ROWS
@@ -268,6 +288,7 @@ class MemoryJobStore(JobStore):
 
     def _keep(self, jobs: dict[str, JobRecord], places: dict[str, _Place]) -> None:
         """Take over jobs that have changed; `places` are those before."""
+        self._count_mark = CountMark(self._count_mark.epoch, self._count_mark.number + 1)
         encoded = [_encode(job) for job in jobs.values()]
         for (job_id, job), text in zip(jobs.items(), encoded, strict=True):
             before, after = places.get(job_id), _Place.of(job)
@@ -336,6 +357,8 @@ class MemoryJobStore(JobStore):
         self._counts[key] += change
         if not self._counts[key]:
             del self._counts[key]
+        self._count_numbers.pop(key, None)
+        self._count_numbers[key] = self._count_mark.number
 
 
 def _may_match(text: bytes, wanted: JobFilter) -> bool:

@@ -9,7 +9,7 @@ time the view is made anew, an epoch begins: who still folds what belongs to the
 from __future__ import annotations
 
 import functools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
@@ -20,8 +20,9 @@ import msgspec
 
 from waybill.ojs.coordinator.failure_group import FailureGroup, Hours, fingerprint_of
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
+from waybill.ojs.coordinator.job_counts import CountChanges, CountMark
 from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, in_the_way, info_of, is_foldable, unique_key_of
-from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, detail_of
+from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, RunningJob, detail_of
 from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.coordinator.stream_identity import StreamMark, StreamReplaced
 from waybill.ojs.spec.checkpoint import read_checkpoint
@@ -35,6 +36,7 @@ try:
     from sqlalchemy.pool import StaticPool
 
     from waybill.ojs.coordinator import sql_search
+    from waybill.ojs.coordinator.sql_counts import CountTable, pairs_of
     from waybill.ojs.coordinator.sql_failures import FailureTable, fingerprints_of
     from waybill.ojs.coordinator.sql_search import TimesOfQueues, search_rows
 except ImportError as error:
@@ -42,7 +44,7 @@ except ImportError as error:
 
 T = TypeVar("T")
 
-_VERSION: Final = 14
+_VERSION: Final = 15
 _STREAM: Final = "events"
 _VALUES_PER_SELECT: Final = 500
 _SPANS: Final = 64
@@ -94,14 +96,9 @@ _positions: Final = sql.Table(
     sql.Column("epoch", sql.Integer, nullable=False),
     sql.Column("mark_offset", sql.BigInteger),
     sql.Column("mark_digest", sql.BigInteger),
+    sql.Column("count_number", sql.BigInteger, nullable=False),
 )
-_counts: Final = sql.Table(
-    "waybill_count",
-    _metadata,
-    sql.Column("queue", sql.String, primary_key=True),
-    sql.Column("state", sql.String, primary_key=True),
-    sql.Column("jobs", sql.BigInteger, nullable=False),
-)
+_counts: Final = CountTable(_metadata)
 _failures: Final = FailureTable(_metadata)
 _times: Final = TimesOfQueues(_jobs)
 _rows: Final = sql.Table(
@@ -133,10 +130,6 @@ class SqlJobStore(JobStore):
         rows = insert(_rows)
         self._upsert_row = rows.on_conflict_do_update(
             index_elements=["key"], set_={name: rows.excluded[name] for name in ("mark", "value")}
-        )
-        counts = insert(_counts)
-        self._add_count = counts.on_conflict_do_update(
-            index_elements=["queue", "state"], set_={"jobs": _counts.c.jobs + counts.excluded.jobs}
         )
         self._insert_position = insert(_positions).on_conflict_do_nothing()
         self._epoch = 0
@@ -185,7 +178,7 @@ class SqlJobStore(JobStore):
         if not messages:
             return verdicts
         with self._engine.begin() as connection:
-            position, epoch, _ = _position(connection, lock=True)
+            position, epoch, _, number = _position(connection, lock=True)
             if epoch != self._epoch:
                 raise StreamReplaced("another coordinator makes the state of jobs anew from the first event")
             arrived = [event for offset, found in messages if offset >= position for event in found]
@@ -197,18 +190,21 @@ class SqlJobStore(JobStore):
             verdicts |= self._decided(connection, [event for event in decided if event.type == "job.reserved"])
             jobs = self._load(connection, _jobs.c.id, list(dict.fromkeys(event.subject for event in events)))
             same = self._same(connection, events, jobs)
-            before = Counter((job.queue, job.state) for job in jobs.values())
+            before = pairs_of(jobs)
+            changes: dict[str, object] = {}
             groups = fingerprints_of(jobs)
             verdicts |= fold_all(events, jobs, same)
             if jobs:
                 connection.execute(self._upsert, [_row(job) for job in jobs.values()])
                 _failures.change(connection, self._insert, groups, jobs)
-                self._count(connection, before, Counter((job.queue, job.state) for job in jobs.values()))
+                if _counts.change(connection, self._insert, before, jobs, number + 1):
+                    changes["count_number"] = number + 1
             if messages[-1][0] >= position and not keeps_position:
-                values = {"next_offset": messages[-1][0] + 1}
+                changes["next_offset"] = messages[-1][0] + 1
                 if self.mark is not None:
-                    values |= {"mark_offset": self.mark.offset, "mark_digest": self.mark.digest}
-                connection.execute(sql.update(_positions).values(values))
+                    changes |= {"mark_offset": self.mark.offset, "mark_digest": self.mark.digest}
+            if changes:
+                connection.execute(sql.update(_positions).values(changes))
         return verdicts
 
     def newest(
@@ -219,7 +215,8 @@ class SqlJobStore(JobStore):
         time: sql.ColumnElement[Any] = _jobs.c.enqueued_at
         if state is not None:
             # Where few are in this state, they are found and ordered; of many, the newest are soon met.
-            is_rare = self.counts().get((queue, state), 0) <= _FEW
+            with self._engine.connect() as connection:
+                is_rare = _counts.of(connection, queue, state) <= _FEW
             select = select.where((_jobs.c.state if is_rare else _jobs.c.state.concat("")) == state)
             time = time.concat("") if is_rare else time
         if owners is not None:
@@ -242,7 +239,7 @@ class SqlJobStore(JobStore):
             elif wanted.queue is None and wanted.states is None and not wanted.prefix:
                 selects = [select if wanted.type is None else select.where(_jobs.c.type == wanted.type)]
             else:
-                selects = self._selects(select, wanted, sql_search.pairs(connection, _counts, wanted, _SPANS + 1))
+                selects = self._selects(select, wanted, _counts.pairs(connection, wanted, _SPANS + 1))
             found = [list(connection.execute(one)) for one in selects]
         # By the id, which is the first column. Only what is on the page is read.
         newest = found[0] if len(found) == 1 else merge(*found, key=itemgetter(0), reverse=True)
@@ -276,6 +273,11 @@ class SqlJobStore(JobStore):
             rows, last = search_rows(connection, _jobs, wanted, before, limit, most)
         return [detail_of(_record(row)) for row in rows], last
 
+    def running(self, limit: int, prefix: str = "") -> list[RunningJob]:
+        """Return the jobs that run, the greatest ids first."""
+        with self._engine.connect() as connection:
+            return [RunningJob(*row) for row in connection.execute(sql_search.select_running(_jobs, limit, prefix))]
+
     def times(self, queue: str, last: int) -> QueueTimes:
         """Return the times of a queue, by its `last` completed jobs."""
         with self._engine.connect() as connection:
@@ -300,20 +302,15 @@ class SqlJobStore(JobStore):
             return [HeldAttempt(*row) for row in connection.execute(select)]
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return how many jobs there are by queue and state: kept with each fold, as counting takes too long."""
+        """Return how many jobs there are by queue and state."""
         with self._engine.connect() as connection:
-            return _counted(connection)
+            return _counts.all(connection)
 
-    def _count(self, connection: Connection, before: Counter[tuple[str, str]], after: Counter[tuple[str, str]]) -> None:
-        after.subtract(before)
-        # In one order everywhere, so that two coordinators do not wait for each other.
-        changes = [
-            {"queue": queue, "state": state, "jobs": change}
-            for (queue, state), change in sorted(after.items())
-            if change
-        ]
-        if changes:
-            connection.execute(self._add_count, changes)
+    def count_changes(self, since: CountMark | None) -> CountChanges:
+        """Return the counts that have changed since a mark, all of them for None."""
+        with self._engine.connect() as connection:
+            position = _position(connection)
+            return _counts.changes(connection, CountMark(position.epoch, position.count_number), since)
 
     def _fold_features(self, connection: Connection, events: Sequence[ReceivedEvent]) -> list[str]:
         rows = Rows(functools.partial(_load_rows, connection))
@@ -353,7 +350,7 @@ class SqlJobStore(JobStore):
                 if version not in {None, _VERSION}:
                     _metadata.drop_all(connection)
             _metadata.create_all(connection)
-            new = {"stream": _STREAM, "next_offset": 0, "version": _VERSION, "epoch": 1}
+            new = {"stream": _STREAM, "next_offset": 0, "version": _VERSION, "epoch": 1, "count_number": 0}
             connection.execute(self._insert_position.values(new))
             self._epoch = _position(connection).epoch
 
@@ -387,11 +384,6 @@ class SqlJobStore(JobStore):
             rows = connection.execute(sql.select(_jobs).where(column.in_(chunk)))
             found.update((row[0], _record(row)) for row in rows)
         return found
-
-
-def _counted(connection: Connection) -> dict[tuple[str, str], int]:
-    found = connection.execute(sql.select(_counts).where(_counts.c.jobs > 0))
-    return {(queue, state): count for queue, state, count in found}
 
 
 def _chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -452,24 +444,26 @@ class _Position(NamedTuple):
     next_offset: int
     epoch: int
     mark: StreamMark | None
+    count_number: int
+    """That of the last change of counts."""
 
 
 def _position(connection: Connection, *, lock: bool = False) -> _Position:
     columns = _positions.c
-    select = sql.select(columns.next_offset, columns.epoch, columns.mark_offset, columns.mark_digest)
-    select = select.where(columns.stream == _STREAM)
+    fields = columns.next_offset, columns.epoch, columns.mark_offset, columns.mark_digest, columns.count_number
+    select = sql.select(*fields).where(columns.stream == _STREAM)
     row = connection.execute(select.with_for_update() if lock else select).one()
-    return _Position(row[0], row[1], None if row[2] is None else StreamMark(row[2], row[3]))
+    return _Position(row[0], row[1], None if row[2] is None else StreamMark(row[2], row[3]), row[4])
 
 
 def _clear(connection: Connection, position: _Position) -> int:
     """Forget everything, and begin an epoch, which is returned."""
     connection.execute(sql.delete(_jobs))
-    connection.execute(sql.delete(_counts))
+    _counts.clear(connection)
     connection.execute(sql.delete(_rows))
     _failures.clear(connection)
     epoch = position.epoch + 1
-    new = {"next_offset": 0, "epoch": epoch, "mark_offset": None, "mark_digest": None}
+    new = {"next_offset": 0, "epoch": epoch, "mark_offset": None, "mark_digest": None, "count_number": 0}
     connection.execute(sql.update(_positions).values(new))
     return epoch
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
-from waybill.ojs.coordinator.job_store import JobFilter
+from waybill.ojs.coordinator.job_store import JobFilter, RunningJob
 from waybill.ojs.coordinator.queue_times import QueueTimes, Times, times_of
 from waybill.ojs.spec.states import State
 
@@ -46,16 +46,11 @@ def open_selects(select: sql.Select[Any], jobs: sql.Table, wanted: JobFilter) ->
     return [select.where(jobs.c.state == state, _IS_OPEN) for state in sorted(wanted.states or ())]
 
 
-def pairs(connection: Connection, counts: sql.Table, wanted: JobFilter, most: int) -> dict[tuple[str, str], int]:
-    """Return how many jobs there are in queues and states that are wanted, `most` pairs of these at most."""
-    select = sql.select(counts).where(counts.c.jobs > 0).limit(most)
-    if wanted.queue is not None:
-        select = select.where(counts.c.queue == wanted.queue)
-    if wanted.prefix:
-        select = select.where(counts.c.queue.startswith(wanted.prefix, autoescape=True))
-    if wanted.states is not None:
-        select = select.where(counts.c.state.in_(wanted.states))
-    return {(queue, state): count for queue, state, count in connection.execute(select)}
+def select_running(jobs: sql.Table, limit: int, prefix: str) -> sql.Select[Any]:
+    """Return what finds the jobs that run, as `RunningJob` has them."""
+    select = sql.select(*(jobs.c[name] for name in RunningJob._fields))
+    select = select.where(jobs.c.state == State.ACTIVE.value, _IS_OPEN).order_by(jobs.c.id.desc()).limit(limit)
+    return select.where(jobs.c.queue.startswith(prefix, autoescape=True)) if prefix else select
 
 
 def conditions(jobs: sql.Table, wanted: JobFilter, before: str) -> list[sql.ColumnElement[bool]]:

@@ -1,0 +1,132 @@
+"""How many jobs there are by queue and state, followed: only what has changed since the last look is read.
+
+A store numbers the changes of its counts. Who asks says up to which number it knows them, so many may follow one store,
+and processes that share a database see what the others fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from heapq import nsmallest
+from typing import NamedTuple, Protocol
+
+from waybill.ojs.spec.states import State
+
+Pair = tuple[str, str]
+"""A queue and a state."""
+ByState = dict[str, int]
+_WAITING = State.AVAILABLE.value
+
+
+class CountMark(NamedTuple):
+    """Up to where counts are known: the number of a change, within the epoch of a store."""
+
+    epoch: int
+    number: int
+
+
+class CountChanges(NamedTuple):
+    """The counts that have changed since a mark, 0 where no job is left; all of them if `is_whole`."""
+
+    mark: CountMark
+    counts: Mapping[Pair, int]
+    is_whole: bool = False
+
+
+class Countable(Protocol):
+    """A store, as far as its counts are followed."""
+
+    def count_changes(self, since: CountMark | None) -> CountChanges:
+        """Return what has changed since a mark, everything for None."""
+
+
+class JobCounts:
+    """The counts as they were read last."""
+
+    def __init__(self, counts: Mapping[Pair, int] | None = None) -> None:
+        self.mark: CountMark | None = None
+        self.version = 0
+        """Grows with each change."""
+        self.by_pair: dict[Pair, int] = {}
+        self.by_queue: dict[str, ByState] = {}
+        self.total: ByState = {state.value: 0 for state in State}
+        self._versions: dict[str, int] = {}
+        """The version in which a queue has changed, what changed last at the end."""
+        self._versions_of_states: dict[str, int] = {}
+        self._fullest: tuple[int, int, list[str]] = (-1, 0, [])
+        if counts is not None:
+            self.take(CountChanges(CountMark(0, 0), counts, is_whole=True))
+
+    def take(self, changes: CountChanges) -> None:
+        """Take over what a store has told. What is older than what is known changes nothing."""
+        if self.mark is not None and changes.mark < self.mark:
+            return
+        self.mark = changes.mark
+        counts = changes.counts
+        if changes.is_whole:
+            counts = {**dict.fromkeys(self.by_pair, 0), **counts}
+        if not counts:
+            return
+        self.version += 1
+        for (queue, state), count in counts.items():
+            self._put(queue, state, count)
+
+    def _put(self, queue: str, state: str, count: int) -> None:
+        pair = (queue, state)
+        self.total[state] = self.total.get(state, 0) + count - self.by_pair.get(pair, 0)
+        self._versions.pop(queue, None)
+        self._versions[queue] = self._versions_of_states[state] = self.version
+        if count:
+            self.by_pair[pair] = self.by_queue.setdefault(queue, {})[state] = count
+        elif self.by_pair.pop(pair, None) is not None:
+            own = self.by_queue[queue]
+            del own[state]
+            if not own:
+                del self.by_queue[queue]
+
+    def version_of(self, queue: str) -> int:
+        """Return the version in which jobs of a queue came, went, or changed their state last."""
+        return self._versions.get(queue, 0)
+
+    def version_of_state(self, state: str) -> int:
+        """Return the version in which jobs came into a state, or left it, last."""
+        return self._versions_of_states.get(state, 0)
+
+    def changed_since(self, version: int) -> Iterator[str]:
+        """Yield the queues that have changed after a version."""
+        for queue, changed in reversed(self._versions.items()):
+            if changed <= version:
+                break
+            yield queue
+
+    def fullest(self, count: int) -> list[str]:
+        """Return the queues with the most jobs that wait, the fullest first."""
+        version, most, names = self._fullest
+        if version != self.version or most < count:
+            by_queue = self.by_queue
+            names = nsmallest(count, by_queue, key=lambda name: (-by_queue[name].get(_WAITING, 0), name))
+            self._fullest = self.version, count, names
+        return names[:count]
+
+    def within(self, prefix: str) -> JobCounts:
+        """Return what is in queues whose names begin so."""
+        if not prefix:
+            return self
+        own = ((queue, one) for queue, one in self.by_queue.items() if queue.startswith(prefix))
+        return JobCounts({(queue, state): count for queue, one in own for state, count in one.items()})
+
+
+class FollowedCounts:
+    """The counts of a store that others change, too."""
+
+    def __init__(self, read: Callable[[Callable[[Countable], CountChanges]], Awaitable[CountChanges]]) -> None:
+        """`read` runs a call with the store, and one at a time."""
+        self._read = read
+        self._counts = JobCounts()
+
+    async def now(self) -> JobCounts:
+        """Return the counts with what has changed: always the same object, which the next look changes."""
+        counts = self._counts
+        since = counts.mark
+        counts.take(await self._read(lambda store: store.count_changes(since)))
+        return counts

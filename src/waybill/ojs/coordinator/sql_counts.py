@@ -1,0 +1,111 @@
+"""How many jobs a database has by queue and state: counted with each fold, as counting all takes too long.
+
+Each transaction that changes counts takes the next number, and writes it to them. Whoever holds the position in the
+stream is alone, so numbers become visible in their order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sqlalchemy as sql
+from sqlalchemy.engine import Connection
+
+from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, Pair
+from waybill.ojs.coordinator.job_fold import JobRecord
+from waybill.ojs.coordinator.job_store import JobFilter
+
+
+def pairs_of(jobs: Mapping[str, JobRecord]) -> dict[str, Pair]:
+    """Return where jobs are counted."""
+    return {job_id: (job.queue, job.state) for job_id, job in jobs.items()}
+
+
+class CountTable:
+    """The table of counts."""
+
+    def __init__(self, metadata: sql.MetaData) -> None:
+        """Add it to those of the store."""
+        self._counts = sql.Table(
+            "waybill_count",
+            metadata,
+            sql.Column("queue", sql.String, primary_key=True),
+            sql.Column("state", sql.String, primary_key=True),
+            sql.Column("jobs", sql.BigInteger, nullable=False),
+            sql.Column("changed", sql.BigInteger, nullable=False),
+            sql.Index("waybill_count_changed", "changed"),
+        )
+        counts = self._counts.c
+        self._changed = sql.select(counts.queue, counts.state, counts.jobs).where(
+            counts.changed > sql.bindparam("number", type_=sql.BigInteger)
+        )
+
+    def clear(self, connection: Connection) -> None:
+        """Forget all counts."""
+        connection.execute(sql.delete(self._counts))
+
+    def change(
+        self,
+        connection: Connection,
+        insert: Callable[[sql.Table], Any],
+        before: Mapping[str, Pair],
+        jobs: Mapping[str, JobRecord],
+        number: int,
+    ) -> bool:
+        """Count jobs that have changed, with the number of this change; False if none is counted elsewhere now.
+
+        Where as many came as went, the count gets the number as well: other jobs are there.
+        """
+        changes: Counter[Pair] = Counter()
+        for job_id, after in pairs_of(jobs).items():
+            old = before.get(job_id)
+            if old != after:
+                changes[after] += 1
+                if old is not None:
+                    changes[old] -= 1
+        if not changes:
+            return False
+        upsert = insert(self._counts)
+        new = {"jobs": self._counts.c.jobs + upsert.excluded["jobs"], "changed": upsert.excluded["changed"]}
+        # In one order everywhere, so that two coordinators do not wait for each other.
+        values = [
+            {"queue": queue, "state": state, "jobs": change, "changed": number}
+            for (queue, state), change in sorted(changes.items())
+        ]
+        connection.execute(upsert.on_conflict_do_update(index_elements=["queue", "state"], set_=new), values)
+        return True
+
+    def all(self, connection: Connection) -> dict[Pair, int]:
+        """Return how many jobs there are by queue and state."""
+        counts = self._counts.c
+        found = connection.execute(sql.select(counts.queue, counts.state, counts.jobs).where(counts.jobs > 0))
+        return {(queue, state): jobs for queue, state, jobs in found}
+
+    def of(self, connection: Connection, queue: str, state: str) -> int:
+        """Return how many jobs of a queue are in a state."""
+        counts = self._counts.c
+        select = sql.select(counts.jobs).where(counts.queue == queue, counts.state == state)
+        return connection.execute(select).scalar() or 0
+
+    def changes(self, connection: Connection, now: CountMark, since: CountMark | None) -> CountChanges:
+        """Return the counts that have changed since a mark. `now` was read before, so that nothing is left out."""
+        if since is None or since.epoch != now.epoch:
+            return CountChanges(now, self.all(connection), is_whole=True)
+        if since.number == now.number:
+            return CountChanges(now, {})
+        found = connection.execute(self._changed, {"number": since.number})
+        return CountChanges(now, {(queue, state): jobs for queue, state, jobs in found})
+
+    def pairs(self, connection: Connection, wanted: JobFilter, most: int) -> dict[Pair, int]:
+        """Return how many jobs there are in queues and states that are wanted, `most` pairs of these at most."""
+        counts = self._counts.c
+        select = sql.select(counts.queue, counts.state, counts.jobs).where(counts.jobs > 0).limit(most)
+        if wanted.queue is not None:
+            select = select.where(counts.queue == wanted.queue)
+        if wanted.prefix:
+            select = select.where(counts.queue.startswith(wanted.prefix, autoescape=True))
+        if wanted.states is not None:
+            select = select.where(counts.state.in_(wanted.states))
+        return {(queue, state): jobs for queue, state, jobs in connection.execute(select)}

@@ -1,0 +1,125 @@
+"""Counts that are followed: what is told is what has changed, in every store, and comes to the same as counting."""
+
+import random
+
+import pytest
+
+from tests.ojs.coordinator.test_job_store import event, store  # noqa: F401 - a fixture
+from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, FollowedCounts, JobCounts
+from waybill.ojs.coordinator.job_store import JobStore
+from waybill.ojs.coordinator.sql_job_store import SqlJobStore
+from waybill.ojs.spec.states import State
+
+
+def pushed(store: JobStore, offset: int, *job_ids: str, queue: str = "q") -> None:  # noqa: F811
+    store.apply([(offset, [event("job.enqueued", one, 1, queue=queue) for one in job_ids])])
+
+
+def test_only_what_has_changed_is_told(store: JobStore) -> None:  # noqa: F811
+    pushed(store, 0, "a", "b")
+    pushed(store, 1, "c", queue="other")
+    first = store.count_changes(None)
+    assert first.is_whole
+    assert first.counts == store.counts() == {("q", "available"): 2, ("other", "available"): 1}
+    assert store.count_changes(first.mark) == CountChanges(first.mark, {})
+    store.apply([(2, [event("job.started", "c", 2, queue="other", attempt=1)])])
+    second = store.count_changes(first.mark)
+    assert not second.is_whole
+    assert second.counts == {("other", "available"): 0, ("other", "active"): 1}
+    # As many come as go: the count is the same, and still told.
+    store.apply(
+        [(3, [event("job.started", "a", 3, attempt=1), event("job.enqueued", "d", 3)])],
+    )
+    assert store.count_changes(second.mark).counts == {("q", "available"): 2, ("q", "active"): 1}
+    store.clear()
+    assert store.count_changes(second.mark)[1:] == ({}, True)
+
+
+def test_a_follower_comes_to_the_same_as_counting(store: JobStore) -> None:  # noqa: F811
+    chance, counts = random.Random(7), JobCounts()
+    for offset in range(60):
+        if offset == 40:
+            store.clear()
+        kind = chance.choice(["job.enqueued", "job.started", "job.completed", "job.cancelled"])
+        job_id, queue = str(chance.randrange(12)), chance.choice("xyz")
+        store.apply([(offset, [event(kind, job_id, 1 + offset % 50, queue=f"{queue}{job_id}", attempt=1)])])
+        if chance.random() < 0.5:
+            counts.take(store.count_changes(counts.mark))
+            assert counts.by_pair == store.counts()
+            flat = {(queue, state): n for queue, own in counts.by_queue.items() for state, n in own.items()}
+            assert flat == counts.by_pair
+            sums = {state.value: 0 for state in State}
+            for (_, state), n in counts.by_pair.items():
+                sums[state] += n
+            assert counts.total == sums
+
+
+def test_a_follower_sees_what_another_process_folds(database: str) -> None:
+    with SqlJobStore(database) as one, SqlJobStore(database) as other:
+        counts = JobCounts(one.counts())
+        counts.mark = None
+        counts.take(one.count_changes(None))
+        pushed(other, 0, "a")
+        counts.take(one.count_changes(counts.mark))
+        assert counts.by_pair == {("q", "available"): 1}
+        other.clear()
+        counts.take(one.count_changes(counts.mark))
+        assert counts.by_pair == {}
+
+
+def test_it_says_what_has_changed_since_when() -> None:
+    counts = JobCounts({("a", "available"): 1, ("b", "available"): 3, ("t.c", "completed"): 1})
+    begin = counts.version
+    assert counts.fullest(2) == ["b", "a"]
+    counts.take(CountChanges(CountMark(0, 1), {("a", "available"): 5}))
+    assert list(counts.changed_since(begin)) == ["a"]
+    assert (counts.version_of("a"), counts.version_of("b")) == (begin + 1, begin)
+    assert (counts.version_of_state("available"), counts.version_of_state("completed")) == (begin + 1, begin)
+    assert counts.fullest(1) == ["a"]
+    assert counts.within("t.").by_pair == {("t.c", "completed"): 1}
+    # What was read before that, and comes later, changes nothing; the view made anew changes all.
+    counts.take(CountChanges(CountMark(0, 0), {("a", "available"): 1}))
+    assert counts.total["available"] == 8
+    counts.take(CountChanges(CountMark(1, 0), {("b", "active"): 1}, is_whole=True))
+    assert (counts.by_pair, counts.total["available"]) == ({("b", "active"): 1}, 0)
+    assert set(counts.changed_since(begin + 1)) == {"a", "b", "t.c"}
+
+
+async def test_a_look_reads_from_where_the_last_one_ended() -> None:
+    asked: list[CountMark | None] = []
+
+    class Store:
+        def count_changes(self, since: CountMark | None) -> CountChanges:
+            asked.append(since)
+            return CountChanges(CountMark(1, len(asked)), {("q", "available"): len(asked)}, since is None)
+
+    async def read(call: object) -> CountChanges:
+        found: CountChanges = call(Store())  # type: ignore[operator]
+        return found
+
+    followed = FollowedCounts(read)
+    assert (await followed.now()).by_pair == {("q", "available"): 1}
+    assert (await followed.now()).by_pair == {("q", "available"): 2}
+    assert asked == [None, CountMark(1, 1)]
+
+
+@pytest.mark.parametrize("state", ["available", "active"])
+def test_a_queue_without_jobs_is_forgotten(state: str) -> None:
+    counts = JobCounts({("q", state): 1})
+    counts.take(CountChanges(CountMark(0, 1), {("q", state): 0}))
+    assert (counts.by_pair, counts.by_queue) == ({}, {})
+
+
+def test_what_runs_is_listed(store: JobStore) -> None:  # noqa: F811
+    pushed(store, 0, "a", "b", "c")
+    pushed(store, 1, "d", queue="t.q")
+    started = [event("job.started", one, 2, attempt=1, worker_id=f"w{one}") for one in "ab"]
+    store.apply([(2, [*started, event("job.started", "d", 3, queue="t.q", attempt=2)])])
+    assert [(one.id, one.worker_id, one.attempt) for one in store.running(9)] == [
+        ("d", None, 2),
+        ("b", "wb", 1),
+        ("a", "wa", 1),
+    ]
+    assert store.running(9)[1].started_at == "2026-01-01T00:00:02.000Z"
+    assert [one.id for one in store.running(1)] == ["d"]
+    assert [one.queue for one in store.running(9, "t.")] == ["t.q"]
