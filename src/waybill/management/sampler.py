@@ -21,10 +21,14 @@ from waybill.management import node_state
 from waybill.management.figures import CHANNELS, CONNECTIONS, EXCHANGES, KEPT, NODE, QUEUES, TOTALS, VIRTUAL_HOSTS, Kind
 from waybill.management.history import MINUTE, SAMPLE_SECONDS, Row, Series
 from waybill.management.history_file import read_history, write_history
+from waybill.management.known_queues import KnownQueues
+from waybill.model.activity import changed_queues
 from waybill.model.exchange import Exchange
 
 BATCH: Final = 200
 """So many things are looked at before others get their turn: less than a millisecond."""
+SCANNED: Final = 1000
+"""So many queues are asked whether anything has changed before others get their turn: half a millisecond."""
 TRACKED_MAX: Final = 2000
 """So many queues have a history of hours; what becomes busy after them, of a minute."""
 SAVE_SECONDS: Final = 60
@@ -52,6 +56,9 @@ class Sampler:
         }
         self._before: dict[str, dict[Key, Row]] = {}
         self._seen: dict[str, set[Key]] = {}
+        self._queues = KnownQueues(len(QUEUES.names))
+        self._queue_changes = (-1, -1, -1)
+        """How many queues were deleted and created, and how many virtual hosts there are."""
         self._task: asyncio.Task[None] | None = None
         self._saved_at = 0.0
 
@@ -93,6 +100,7 @@ class Sampler:
                     await self.save()
             except Exception:  # noqa: BLE001 - see below
                 # The next look may succeed; without any, everything but rates is still answered.
+                self._queues.traces.clear()
                 _log.exception("a look at the broker failed")
 
     async def save(self) -> None:
@@ -119,9 +127,10 @@ class Sampler:
         """Take one sample of everything."""
         now = int(self._clock())
         moment = now - now % SAMPLE_SECONDS
-        self._seen = {name: set() for name in self._series}
-        sums = [0] * len(TOTALS.names)
-        await self._look_at_queues(moment, sums)
+        # Of queues, only what has changed is seen: those that are gone are forgotten by themselves.
+        self._seen = {name: set() for name in self._series if name != QUEUES.name}
+        await self._look_at_queues(moment)
+        sums = self._sum_up_queues(moment)
         await self._look_at_exchanges(moment, sums)
         octets = await self._look_at_connections(moment)
         gauges = await asyncio.to_thread(node_state.look, self._broker)
@@ -143,36 +152,52 @@ class Sampler:
             is_many = len(all_of_them) >= TRACKED_MAX
             series = all_of_them[key] = Series(MINUTE if is_many else kind.levels)
             series.add(moment - SAMPLE_SECONDS, (0,) * len(row))
-        self._seen[kind.name].add(key)
+        if kind is not QUEUES:
+            self._seen[kind.name].add(key)
         before = self._before.get(kind.name)
         if before and key in before:
             row = tuple(map(int.__add__, row, before[key]))
         series.add(moment, row)
 
-    async def _look_at_queues(self, moment: int, sums: list[int]) -> None:
+    async def _look_at_queues(self, moment: int) -> None:
+        for host in list(self._broker.node.virtual_hosts.values()):
+            queues = list(host.queues.values())
+            for start in range(0, len(queues), SCANNED):
+                changed = changed_queues(queues[start : start + SCANNED], self._queues.traces)
+                await asyncio.sleep(0)
+                for index, queue in enumerate(changed):
+                    # One that is gone by now is counted among those, and must not be counted here, too.
+                    if not queue.is_deleted:
+                        row = (*queue.counts(), queue.message_count, int(queue.unsettled_count))
+                        self._queues.put(host.name, queue, row)
+                        self._add(QUEUES, (host.name, queue.name), moment, row)
+                    if index % BATCH == BATCH - 1:
+                        await asyncio.sleep(0)
+
+    def _sum_up_queues(self, moment: int) -> list[int]:
+        """Take the rows of virtual hosts; returns the totals of queues, and zeros for the rest. In one go."""
         counters = self._broker.node.runtime.counters
+        sums = [0] * len(TOTALS.names)
         for index, count in enumerate(counters.retired):
             sums[index] += count
         first_gauge = len(TOTALS.counters)
-        consumers: dict[str, int] = {}
-        for host in list(self._broker.node.virtual_hosts.values()):
-            own = [0] * len(VIRTUAL_HOSTS.names)
-            consumers[host.name] = 0
-            queues = [queue for queue in list(host.queues.values()) if not queue.is_deleted]
-            for start in range(0, len(queues), BATCH):
-                for queue in queues[start : start + BATCH]:
-                    row = (*queue.counts(), queue.message_count, int(queue.unsettled_count))
-                    self._add(QUEUES, (host.name, queue.name), moment, row)
-                    if any(row):
-                        own = list(map(int.__add__, own, row))
-                    consumers[host.name] += len(queue.consumers)
-                await asyncio.sleep(0)
-            self._add(VIRTUAL_HOSTS, (host.name,), moment, tuple(own))
+        hosts = self._broker.node.virtual_hosts
+        changes = (int(counters.queues_deleted), int(counters.queues_created), len(hosts))
+        if changes != self._queue_changes:
+            self._queue_changes = changes
+            self._queues.forget_gone(hosts)
+            there = {(host.name, name) for host in hosts.values() for name in host.queues}
+            for key in [key for key in self._series[QUEUES.name] if key not in there]:
+                self._forget(QUEUES.name, key)
+        for name in hosts:
+            own = self._queues.sums.get(name, [0] * len(VIRTUAL_HOSTS.names))
+            self._add(VIRTUAL_HOSTS, (name,), moment, tuple(own))
             for index, count in enumerate(own[:-2]):
                 sums[index] += count
             sums[first_gauge] += own[-2]
             sums[first_gauge + 1] += own[-1]
-        self.consumers = consumers
+        self.consumers = {name: self._queues.consumers.get(name, 0) for name in hosts}
+        return sums
 
     async def _look_at_exchanges(self, moment: int, sums: list[int]) -> None:
         counters = self._broker.node.runtime.counters
@@ -256,8 +281,11 @@ class Sampler:
             series = self._series[name]
             if len(series) > len(seen):
                 for key in [key for key in series if key not in seen]:
-                    del series[key]
-                    self._before.get(name, {}).pop(key, None)
+                    self._forget(name, key)
+
+    def _forget(self, name: str, key: Key) -> None:
+        self._series[name].pop(key, None)
+        self._before.get(name, {}).pop(key, None)
 
     # Reading. -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,50 @@
+"""The figures of all queues as they were seen last, and their sums: what does not change costs nothing to sum up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from waybill.management.history import Row
+from waybill.model.activity import Trace
+from waybill.model.queue import Queue
+from waybill.model.virtual_host import VirtualHost
+
+Key = tuple[str, str]
+"""A virtual host, and a queue in it."""
+
+
+class KnownQueues:
+    """Those of one broker."""
+
+    def __init__(self, size: int) -> None:
+        """`size`: how many numbers a row has."""
+        self.traces: dict[Queue, Trace] = {}
+        """By what it is seen that a queue has changed."""
+        self.sums: dict[str, list[int]] = {}
+        """The sum of the rows of each virtual host."""
+        self.consumers: dict[str, int] = {}
+        """How many consumers the queues of each virtual host have."""
+        self._zeros: Row = (0,) * size
+        self._known: dict[Key, tuple[Queue, Row, int]] = {}
+
+    def put(self, host: str, queue: Queue, row: Row) -> None:
+        """Take note of a queue's row, and of its consumers."""
+        _, old, consumers = self._known.get((host, queue.name), (queue, self._zeros, 0))
+        self._known[host, queue.name] = queue, row, len(queue.consumers)
+        self._change(host, old, row, len(queue.consumers) - consumers)
+
+    def forget_gone(self, hosts: Mapping[str, VirtualHost]) -> None:
+        """Forget the queues that are not there any more."""
+        there = {queue for host in hosts.values() for queue in host.queues.values() if not queue.is_deleted}
+        self.traces = {queue: trace for queue, trace in self.traces.items() if queue in there}
+        for key, (queue, row, consumers) in list(self._known.items()):
+            if queue not in there:
+                del self._known[key]
+                self._change(key[0], row, self._zeros, -consumers)
+        for host in [host for host in self.sums if host not in hosts]:
+            del self.sums[host], self.consumers[host]
+
+    def _change(self, host: str, old: Row, new: Row, consumers: int) -> None:
+        sums = self.sums.get(host, self._zeros)
+        self.sums[host] = [total + after - before for total, before, after in zip(sums, old, new, strict=True)]
+        self.consumers[host] = self.consumers.get(host, 0) + consumers
