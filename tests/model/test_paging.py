@@ -6,9 +6,11 @@ from typing import Final
 
 import pytest
 
+from tests.engine.amqp010.peer import Peer as Peer010
 from tests.engine.amqp091.peer import Channel
 from tests.engine.disk_bench import DiskBench
 from waybill.model.message_queue import MessageQueue
+from waybill.wire.amqp010.operations import MessageRelease
 from waybill.wire.amqp091.methods import BasicCancel, QueueDelete, QueueDeleteOk
 from waybill.wire.amqp091.properties import BasicProperties
 
@@ -165,6 +167,40 @@ def test_a_quorum_queue_gives_up_with_the_whole_message(bench: DiskBench) -> Non
     holder.sync()
     bench.settle()
     assert holder.take_all("dead") == bodies()
+
+
+def test_what_was_polled_takes_little_memory(bench: DiskBench, properties: BasicProperties) -> None:
+    fill(bench, properties)
+    holder = bench.channel()
+    for body in bodies():
+        delivery = holder.get(no_ack=False)
+        assert delivery is not None
+        assert delivery.body == body
+        bench.settle()
+    assert bench.memory_bytes < HELD_MAX_BYTES
+    holder.peer.wire.cut()
+    assert bench.channel().take_all() == bodies()
+
+
+def test_what_a_session_of_0_10_holds_takes_little_memory(bench: DiskBench, properties: BasicProperties) -> None:
+    fill(bench, properties)
+    peer = Peer010(bench)
+    peer.open()
+    session = peer.session()
+    session.subscribe("q")
+    bench.settle()
+    held = session.take_all()
+    assert [transfer.body for transfer in held] == bodies()
+    assert bench.memory_bytes < HELD_MAX_BYTES
+    session.call(MessageRelease(((held[0].id, held[-1].id),), set_redelivered=True))
+    session.flow(messages=LENGTH)
+    bench.settle()
+    again = session.take_all()
+    assert [transfer.body for transfer in again] == bodies()
+    assert all(transfer.delivery.redelivered for transfer in again)
+    session.settle(*again)
+    bench.settle()
+    assert bench.memory_bytes == 0
 
 
 def test_a_queue_that_is_deleted_leaves_nothing(bench: DiskBench) -> None:

@@ -42,7 +42,7 @@ from waybill.wire.amqp10.performatives import (
 )
 from waybill.wire.amqp10.sections import encode_amqp_value, encode_data
 from waybill.wire.amqp10.transactions import Coordinator, Declare
-from waybill.wire.amqp10.types import Described, ULong
+from waybill.wire.amqp10.types import Described, Symbol, ULong
 
 Attack = Callable[[Siege, int], None]
 
@@ -246,6 +246,37 @@ def many_slow_readers(siege: Siege, count: int) -> None:
     )
     for _ in range(count):
         siege.connect(login() + methods(1, BasicConsume("backlog", no_wait=True)), is_deaf=True)
+
+
+def hoarders(siege: Siege, count: int) -> None:
+    """They read all that they get, and settle nothing."""
+    _backlog(siege, count)
+    for _ in range(4):
+        siege.connect(login() + methods(1, BasicQos(0, 60_000), BasicConsume("backlog", no_wait=True)))
+
+
+def hoarding_links(siege: Siege, count: int) -> None:
+    """The same by 1.0, with a selector and with copies."""
+    _backlog(siege, count)
+    chosen: dict[Symbol, object] = {Symbol("s"): Described(Symbol("apache.org:selector-filter:string"), "a IS NULL")}
+    sources: tuple[dict[str, object], ...] = ({}, {"filter": chosen}, {"distribution_mode": "copy"}, {"durable": 2})
+    for number, fields in enumerate(sources):
+        siege.connect(login10(f"h{number}")).send(
+            amqp10_frame(0, receiver("hoarder", 0, "/queues/backlog", **fields)),
+            amqp10_frame(0, credit(0, WINDOW)),
+        )
+
+
+def _backlog(siege: Siege, count: int) -> None:
+    """Large messages, half of them durable."""
+    one = [
+        methods(1, BasicPublish("", "backlog"))
+        + content_frames(1, BasicProperties(delivery_mode=mode), b"x" * 50_000, 131_072)
+        for mode in (1, 2)
+    ]
+    siege.connect(login() + methods(1, QueueDeclare("backlog", durable=True, no_wait=True))).send_all(
+        one[n % 2] for n in range(count)
+    )
 
 
 def getter(siege: Siege, count: int) -> None:
@@ -586,6 +617,8 @@ ATTACKS: Final[tuple[tuple[Attack, int, int], ...]] = (
     (direct_reply_consumers, 20, 2_000),
     (slow_reader, 100, 60_000),
     (many_slow_readers, 10, 400),
+    (hoarders, 100, 12_000),
+    (hoarding_links, 100, 12_000),
     (getter, 300, 100_000),
     (unread_returns, 300, 200_000),
     (unread_confirms, 500, 300_000),

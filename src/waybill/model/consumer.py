@@ -14,11 +14,8 @@ class Consumer(Holder):
     `no_ack`: a message is settled as it is delivered. `priority`: higher ones are served first while they have credit.
     `is_active`: the queue considers this consumer; the engine calls `queue.activate` when it has credit again.
     `selects`, `copies`: see `waybill.model.selection`. `counts_size`: its credit has a size as well,
-    so that it is asked about each message (`has_credit_for`). `needs_content`: of what it was given and has not
-    settled.
+    so that it is asked about each message (`has_credit_for`).
     """
-
-    needs_content: bool = True
 
     def __init__(self, tag: str, no_ack: bool, exclusive: bool, priority: i64) -> None:
         super().__init__()

@@ -108,8 +108,7 @@ def _deliver_one(queue: LeveledQueue, consumer: Consumer, entry: Entry, now: flo
         queue.handed_out([entry])
     consumer.unsettled_count += 1
     consumer.deliver(entry)
-    runtime = queue.runtime
-    if runtime.memory_bytes > runtime.memory_limit_bytes and not consumer.needs_content:
+    if queue.runtime.pages_out():
         queue.page_out([entry], consumer)
 
 
@@ -147,8 +146,7 @@ def _deliver_run(queue: LeveledQueue, consumer: Consumer) -> bool:
             queue.handed_out(run)
         consumer.unsettled_count += count
         consumer.deliver_all(run)
-        runtime = queue.runtime
-        if runtime.memory_bytes > runtime.memory_limit_bytes and not consumer.needs_content:
+        if queue.runtime.pages_out():
             queue.page_out(run, consumer)
     if queue.is_persistent:
         queue.delivery_gate.went_to(run[-1].sequence)

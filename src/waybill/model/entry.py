@@ -37,6 +37,13 @@ class EntryQueue(Drainable):
         """Put the message back in its place for redelivery. `failed`: count a failed delivery."""
         raise NotImplementedError
 
+    def page_out(self, entries: "list[Entry]", holder: "Holder") -> None:
+        """Drop the content of what was delivered to `holder`, as far as it can be read back."""
+
+    def page_in(self, entry: "Entry") -> bool:
+        """Read the content of an entry that is paged out. False if it cannot be read, now or ever."""
+        return not entry.is_paged_out
+
     def read_again(self) -> None:
         """Retry a read from the disk that failed."""
 

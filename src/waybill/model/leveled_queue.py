@@ -5,7 +5,7 @@ from mypy_extensions import i64
 from waybill.model.consumer_line import ConsumerLine
 from waybill.model.death_headers import EXPIRED
 from waybill.model.delivery_gate import DeliveryGate
-from waybill.model.entry import Entry, Holder
+from waybill.model.entry import Entry
 from waybill.model.message import Message
 from waybill.model.priority_level import PriorityLevel
 from waybill.model.queue import Queue, QueueHost
@@ -72,10 +72,6 @@ class LeveledQueue(Queue):
     def count_redelivered(self, count: i64) -> None:
         self.redelivered += count
         self.awaiting_redelivery = max(self.awaiting_redelivery - count, 0)
-
-    def page_out(self, entries: list[Entry], holder: Holder) -> None:
-        """Memory is short: drop the content of what was delivered to `holder`, as far as it can be read back."""
-        raise NotImplementedError
 
     # --- levels ---
 

@@ -308,6 +308,17 @@ class MessageQueue(LeveledQueue):
             self._paging = Paging(self.runtime, self)
         self._paging.page_out(entries, holder, self.next_sequence)
 
+    def page_in(self, entry: Entry) -> bool:
+        if not entry.is_paged_out:
+            return True
+        if self.is_deleted:
+            return False
+        try:
+            page_in(self.runtime, entry)
+        except (ReadPostponed, DamagedMessage):
+            return False
+        return True
+
     def _takes_content(self, entry: Entry, failed: bool) -> bool:
         """Whether to release an entry takes its content: to count its body, or to dead-letter it."""
         if self.counts_bodies:

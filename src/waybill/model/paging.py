@@ -18,6 +18,21 @@ from waybill.model.runtime import Runtime
 READ_UNITS: Final = 4
 
 
+def empty(entry: Entry) -> None:
+    """Drop the content of an entry."""
+    message = entry.message
+    entry.message = Message(
+        message.format,
+        b"",
+        message.address,
+        message.durable,
+        message.priority,
+        message.ttl_ms,
+        message.published_at,
+    )
+    entry.is_paged_out = True
+
+
 def page_in(runtime: Runtime, entry: Entry) -> i64:
     """Give an entry its message back. Returns by how much it grew. Raises DamagedMessage, ReadPostponed."""
     runtime.work_left -= READ_UNITS
@@ -108,19 +123,9 @@ class Paging:
             # One that could not be delivered is settled already.
             if entry.holder is not holder or entry.location == NO_LOCATION or entry.sequence > self._written_to:
                 continue
-            message = entry.message
-            empty = Message(
-                message.format,
-                b"",
-                message.address,
-                message.durable,
-                message.priority,
-                message.ttl_ms,
-                message.published_at,
-            )
-            runtime.memory_bytes -= message.size - empty.size
-            entry.message = empty
-            entry.is_paged_out = True
+            size = entry.message.size
+            empty(entry)
+            runtime.memory_bytes -= size - entry.message.size
 
     def wait(self, entry: Entry, *, is_rejected: bool, failed: bool) -> None:
         """The disk could not serve a read: the queue's `read_again` is called later."""

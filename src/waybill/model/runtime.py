@@ -111,6 +111,10 @@ class Runtime:
         # Why the disk accepts nothing new; empty while there is room.
         self.disk_alarm = ""
 
+    def pages_out(self) -> bool:
+        """Whether what is delivered and not settled is to take little memory: what is ready wants the other half."""
+        return self.memory_bytes > self.memory_limit_bytes >> 1
+
     def change_memory_limit(self, memory_limit_bytes: i64) -> None:
         """Use another limit from now on."""
         self.configured_limit_bytes = memory_limit_bytes

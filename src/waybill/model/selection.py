@@ -14,6 +14,7 @@ from waybill.model.consumer import Consumer
 from waybill.model.dispatch import serve
 from waybill.model.entry import Entry, EntryQueue
 from waybill.model.leveled_queue import LeveledQueue
+from waybill.model.paging import empty
 from waybill.model.priority_level import PriorityLevel
 
 LOWEST_PRIORITY: Final = -(1 << 62)
@@ -106,6 +107,8 @@ class Selection:
         queue.delivered += 1
         consumer.unsettled_count += 1
         consumer.deliver(entry)
+        if queue.runtime.pages_out():
+            queue.page_out([entry], consumer)
 
     def _copy(self, entry: Entry) -> None:
         copy = Entry(self._copied, entry.message, entry.sequence)
@@ -115,6 +118,8 @@ class Selection:
         if not self.consumer.no_ack:
             self.consumer.unsettled_count += 1
         self.consumer.deliver(copy)
+        # Nothing counts what copies hold.
+        empty(copy)
 
     def went_back(self, index: i64, sequence: i64) -> None:
         """A message is back in its level: look at it again."""

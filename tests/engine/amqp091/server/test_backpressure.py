@@ -166,7 +166,7 @@ def test_a_consumer_without_a_prefetch_count_must_settle_when_memory_is_short() 
     while slow.peer.receive(0.0):
         bench.settle()
     taken = [slow.delivery() for _ in range(len(slow.replies))]
-    assert 1000 <= len(taken) < 2000
+    assert 1000 <= len(taken) < 4500
     assert bench.memory_bytes < 3 << 20
     assert not wire_of(publisher).output.is_reading_paused
     quick = bench.channel()

@@ -172,6 +172,8 @@ def get(channel: Channel, method: BasicGet) -> None:
         channel.polled.unsettled_count += 1
         channel.unsettled[tag] = entry
         channel.unsettled_count += 1
+        if connection.host.runtime.pages_out():
+            entry.queue.page_out([entry], channel.polled)
 
 
 def reject(channel: Channel, method: BasicReject) -> None:

@@ -49,8 +49,6 @@ def short_string(text: str) -> bytes:
 class ChannelConsumer(Consumer):
     """`prefetch`: how many messages it may hold unsettled; 0 for any number."""
 
-    needs_content = False
-
     def __init__(  # noqa: PLR0913, PLR0917
         self,
         channel: ConsumerHost,

@@ -52,13 +52,16 @@ class Outcome:
         if isinstance(state, Accepted):
             entry.queue.accept(entry)
         elif isinstance(state, Rejected):
-            if link.is_strict:
+            if link.is_strict and entry.queue.page_in(entry):
                 entry.queue.amend(entry, _head_of(entry.message, rejection(entry, state)), failed=False)
             entry.queue.reject(entry)
         elif isinstance(state, Modified):
-            changes = _changes(entry.message, state.message_annotations or {})
+            annotations = state.message_annotations or {}
+            # One that the disk cannot give back now keeps its annotations as they are.
+            is_whole = not (annotations or state.undeliverable_here) or entry.queue.page_in(entry)
+            changes = _changes(entry.message, annotations) if is_whole else b""
             entry.queue.amend(entry, changes, failed=state.delivery_failed)
-            if state.undeliverable_here and not link.shun(entry):
+            if state.undeliverable_here and is_whole and not link.shun(entry):
                 # As RabbitMQ 4: dead-letter or drop it, rather than keep it where no consumer can take it.
                 entry.queue.reject(entry)
                 return

@@ -12,6 +12,7 @@ from waybill.engine.amqp10.server.partial_delivery import count_transfer
 from waybill.engine.amqp10.server.task import SessionTask
 from waybill.engine.amqp10.server.unsettled_map import Resumed
 from waybill.engine.conversion.convert import amqp10_content
+from waybill.model.entry import Entry
 from waybill.model.runtime import BYTES_PER_UNIT
 from waybill.wire.amqp10.messaging import Received
 from waybill.wire.amqp10.transfer import write_transfer
@@ -52,14 +53,20 @@ class Resumption(SessionTask):
         entry = delivery.entry
         if delivery.is_known:
             self._resume_known(delivery)
-        elif 0.0 < entry.expires_at <= link.connection.host.runtime.now:
-            # The peer has no record of it, and an expired message is not delivered.
+        elif 0.0 < entry.expires_at <= link.connection.host.runtime.now or not entry.queue.page_in(entry):
+            # The peer has no record of it, and an expired message is not delivered. One that cannot be read now waits
+            # in the queue.
             entry.queue.release(entry, failed=False)
         else:
             # The peer may have had it, and forgotten it.
             entry.redelivered = True
             link.unsettled_count += 1
             link.deliver(entry)
+            self._page_out(entry)
+
+    def _page_out(self, entry: Entry) -> None:
+        if self.session.connection.host.runtime.pages_out():
+            entry.queue.page_out([entry], self._link)
 
     def _resume_known(self, delivery: Resumed) -> None:
         """Resume a delivery that the peer has in its unsettled map."""
@@ -81,12 +88,22 @@ class Resumption(SessionTask):
             connection.send(b"")
             outcome.apply(link, entry)
             return
+        if not entry.queue.page_in(entry):
+            # It waits in the queue until it can be read.
+            facts.settled = 1
+            facts.aborted = True
+            write_transfer(connection.out, session.channel, facts, delivery.tag, b"", 0)
+            count_transfer(session)
+            connection.send(b"")
+            entry.queue.release(entry, failed=False)
+            return
         entry.holder = link
         link.unsettled_count += 1
         session.unsettled[number] = entry
         state = FROM_THE_BEGINNING if delivery.state is not None else b""
         link.send_pieces(facts, delivery.tag, state, _payload(link, delivery))
         connection.send(b"")
+        self._page_out(entry)
 
 
 def _payload(link: OutgoingLink, delivery: Resumed) -> bytes:
