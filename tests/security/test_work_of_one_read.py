@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.amqp091.peer import Channel, Cut, EngineWire, NodeBench
 from tests.engine.amqp10.peer import Peer
-from waybill.engine.amqp091.server.throttle import THROTTLE_S
+from waybill.engine.server_connection import PACE_S
 from waybill.model.consumer import Consumer
 from waybill.model.consumer_line import ConsumerLine, consumers_in_order
 from waybill.model.runtime import TURN_UNITS
@@ -71,7 +71,7 @@ def test_a_large_acknowledgement_goes_on_though_its_connection_is_blocked() -> N
     bench.settle()
     assert not node.alarm
     assert node.virtual_hosts["/"].queues["q"].unsettled_count == 0
-    bench.advance(2 * THROTTLE_S)
+    bench.advance(2 * PACE_S)
     assert node.virtual_hosts["/"].queues["q"].unsettled_count == 1
 
 

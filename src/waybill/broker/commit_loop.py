@@ -23,7 +23,9 @@ INLINE_COMMIT_BYTES: Final = 16 << 10
 INLINE_WRITE_BYTES: Final = 512 << 10
 INLINE_SYNC_S: Final = 0.001
 SYNC_SMOOTHING: Final = 0.1
-# If more than this waits for the next commit, reading stops until the disk has caught up.
+# If more than this waits for the next commit, those who send much are read slowly; if more than that, nobody is read
+# until the disk has caught up.
+PENDING_BEHIND_BYTES: Final = 16 << 20
 PENDING_HIGH_WATER_BYTES: Final = 64 << 20
 PAUSE_AFTER_FAULT_S: Final = 0.1
 # A sync that takes longer is logged: publishers wait for it.
@@ -145,7 +147,9 @@ class CommitLoop:
             # The loop reads and serves others before it comes to this.
             self._is_due = True
             self._loop.call_soon(self.take)
-        if self.is_committing and node.pending_bytes > PENDING_HIGH_WATER_BYTES:
+        pending = node.pending_bytes if self.is_committing else 0
+        node.runtime.is_disk_behind = pending > PENDING_BEHIND_BYTES
+        if pending > PENDING_HIGH_WATER_BYTES:
             self._set_reading_paused(paused=True)
         at = node.next_timeout()
         if at is not None and (self._timer is None or at < self._timer_at):

@@ -21,6 +21,7 @@ from waybill.engine.held import SPARE_OUTPUT_BYTES, HeldMemory
 from waybill.engine.host import Host, User
 from waybill.engine.server_engine import Confirming, ServerEngine
 from waybill.model.runtime import Chore
+from waybill.model.timers import Timer
 from waybill.model.virtual_host import VirtualHost
 
 KEPT_OUTPUT_BYTES: Final = 1 << 20
@@ -28,9 +29,12 @@ KEPT_OUTPUT_BYTES: Final = 1 << 20
 UNREAD_LIMIT: Final = 16 << 20
 """Deliveries stop long before. So many answers pile up only for a peer that asks on and on and reads nothing."""
 
+PACE_S: Final = 0.01
+LARGE_READ_BYTES: Final = 32 << 10
+
 # Why a connection is not read.
 PACED: Final = 1
-"""It publishes faster than the consumers of its queues take."""
+"""It publishes faster than the consumers of its queues, or the disk, take."""
 WAITS_FOR_TURN: Final = 2
 """What was read already is more than a turn has room for (`waybill.model.runtime`)."""
 CHOKED: Final = 4
@@ -206,6 +210,9 @@ class ServerConnection(ServerEngine):
                 self.wait_for_turn()
         if self._takes_input:
             self.has_read(size)
+            if size >= LARGE_READ_BYTES and runtime.is_hard_pressed():
+                # Soon everybody would have to wait.
+                self.pace()
 
     def _is_logging_in(self) -> bool:
         return self.state == SASL
@@ -213,6 +220,17 @@ class ServerConnection(ServerEngine):
     def pause_reading(self, reason: i64) -> None:
         self._pauses |= reason
         self._set_reading_paused(paused=True)
+
+    def pace(self) -> None:
+        """Pause reading for a moment.
+
+        Without it the backlog would grow while everybody is at work, only to be written to disk and read back. The
+        pause is short and never becomes a stop: a queue whose consumers hang fills up all the same.
+        """
+        if not self._pauses & PACED:
+            self.pause_reading(PACED)
+            runtime = self.host.runtime
+            runtime.timers.schedule(runtime.now + PACE_S, _Pace(self))
 
     def resume_reading(self, reason: i64) -> None:
         """Read again, unless there is another reason not to; but first what was read already."""
@@ -399,6 +417,16 @@ class ServerConnection(ServerEngine):
     def check_topic(self, action: str, exchange_name: str, routing_key: str) -> None:
         """Raises `AccessRefused` unless this connection's user may use the routing key at that exchange."""
         check_topic(self.user, self.virtual_host, action, exchange_name, routing_key)
+
+
+class _Pace(Timer):
+    """The end of a pause."""
+
+    def __init__(self, connection: ServerConnection) -> None:
+        self._connection = connection
+
+    def fire(self, now: float) -> None:
+        self._connection.resume_reading(PACED)
 
 
 class _Turn(Chore):

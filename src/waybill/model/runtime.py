@@ -108,12 +108,18 @@ class Runtime:
         # The message whose deduplication key was read last, so that it is read once for all of its queues.
         self.deduplicated: Message | None = None
         self.deduplication_key = ""
+        # More waits for the disk than it takes at once.
+        self.is_disk_behind = False
         # Why the disk accepts nothing new; empty while there is room.
         self.disk_alarm = ""
 
     def pages_out(self) -> bool:
         """Whether what is delivered and not settled is to take little memory: what is ready wants the other half."""
         return self.memory_bytes > self.memory_limit_bytes >> 1
+
+    def is_hard_pressed(self) -> bool:
+        """Whether who publishes much is to slow down: memory is a quarter beyond its limit, or the disk is behind."""
+        return self.is_disk_behind or self.memory_bytes > self.memory_limit_bytes + (self.memory_limit_bytes >> 2)
 
     def change_memory_limit(self, memory_limit_bytes: i64) -> None:
         """Use another limit from now on."""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.amqp091.peer import Channel, Cut, EngineWire, NodeBench
 from waybill.engine.amqp091.server.publish_route import OUTRUN
-from waybill.engine.amqp091.server.throttle import THROTTLE_S
+from waybill.engine.server_connection import PACE_S
 from waybill.model.runtime import TURN_UNITS
 from waybill.wire.amqp091.frames import content_frames, method_frame
 from waybill.wire.amqp091.methods import BasicPublish
@@ -44,7 +44,7 @@ def test_reading_pauses_for_a_moment_after_each_read(whole_bench: NodeBench) -> 
     for _ in range(3):
         assert is_paused(publisher)
         assert not is_paused(consumer)
-        whole_bench.advance(THROTTLE_S * 1.01)
+        whole_bench.advance(PACE_S * 1.01)
         assert not is_paused(publisher)
         publisher.publish(b"1")
 
@@ -68,7 +68,7 @@ def test_a_queue_that_nobody_consumes_fills_at_full_speed(whole_bench: NodeBench
 
 def test_it_ends_when_the_consumer_has_caught_up(whole_bench: NodeBench) -> None:
     publisher, consumer = outrun(whole_bench)
-    whole_bench.advance(THROTTLE_S * 1.01)
+    whole_bench.advance(PACE_S * 1.01)
     for _ in range(10):
         consumer.ack(consumer.delivery().tag)
     publisher.publish(b"1")
@@ -80,7 +80,7 @@ def test_a_throttled_publisher_that_is_blocked_stays_blocked(whole_bench: NodeBe
     publisher.declare("large")
     while not whole_bench.node.alarm:
         consumer.publish(bytes(1 << 20), "large")
-    whole_bench.advance(THROTTLE_S * 2)
+    whole_bench.advance(PACE_S * 2)
     assert is_paused(publisher)
 
 

@@ -92,7 +92,7 @@ class Connection(SessionHost):
         if route is not None and not self._pauses & WAITS_FOR_TURN:
             envelope = route.envelope
             if envelope is not None and envelope.is_outrunning():
-                self._throttle.begin(self.host.runtime.now)
+                self.pace()
         if self.host.alarm:
             self._throttle.read_in_alarm(size)
             self.alarm_changed()

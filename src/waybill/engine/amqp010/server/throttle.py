@@ -1,4 +1,4 @@
-"""Back-pressure on publishers: on who outruns the consumers of its queues, and on who publishes in an alarm.
+"""Back-pressure on who publishes in an alarm.
 
 The protocol has nothing to say it with: the connection is not read for a while.
 """
@@ -8,34 +8,20 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.engine.amqp010.server.session_host import SessionHost
-from waybill.engine.server_connection import BLOCKED, PACED
-from waybill.model.timers import Timer
+from waybill.engine.server_connection import BLOCKED
 
-THROTTLE_S: Final = 0.01
 ALARM_GRACE_BYTES: Final = 1 << 20
 """What is still read during an alarm from a publisher that holds messages: its acceptances may be what ends it."""
 
 
-class Throttle(Timer):
+class Throttle:
     """Of one connection."""
 
     def __init__(self, connection: SessionHost) -> None:
         self._connection = connection
-        self._is_pausing = False
         self._is_blocked = False
         self._is_in_alarm = False
         self._grace: i64 = 0
-
-    def begin(self, now: float) -> None:
-        """Pause reading for a moment."""
-        if not self._is_pausing:
-            self._is_pausing = True
-            self._connection.pause_reading(PACED)
-            self._connection.host.runtime.timers.schedule(now + THROTTLE_S, self)
-
-    def fire(self, now: float) -> None:
-        self._is_pausing = False
-        self._connection.resume_reading(PACED)
 
     def read_in_alarm(self, size: i64) -> None:
         self._grace -= size

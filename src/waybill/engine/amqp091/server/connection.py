@@ -108,7 +108,7 @@ class Connection(ChannelHost):
     def has_read(self, size: i64) -> None:
         route = self._last_route
         if route is not None and not self._pauses & WAITS_FOR_TURN and route.is_outrunning():
-            self._throttle.begin(self.host.runtime.now)
+            self.pace()
         if self.host.alarm:
             self._throttle.read_in_alarm(size)
             self.alarm_changed()

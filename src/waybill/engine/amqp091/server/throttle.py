@@ -1,47 +1,29 @@
-"""Back-pressure on publishers: on who outruns the consumers of its queues, and on who publishes in an alarm."""
+"""Back-pressure on who publishes in an alarm."""
 
 from typing import Final
 
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.server.channel_host import ChannelHost
-from waybill.engine.server_connection import BLOCKED, PACED
-from waybill.model.timers import Timer
+from waybill.engine.server_connection import BLOCKED
 from waybill.wire.amqp091.methods import ConnectionBlocked, ConnectionUnblocked
 
-THROTTLE_S: Final = 0.01
 # What is still read during an alarm from a publisher that holds messages: its acknowledgements may be what ends it.
 ALARM_GRACE_BYTES: Final = 1 << 20
 
 
-class Throttle(Timer):
-    """Makes a publisher that outruns the consumers of its queue pause after each read.
+class Throttle:
+    """Stops a publisher in an alarm: it is not read at all, and told so (connection.blocked).
 
-    Without it the backlog would grow while everybody is at work, only to be written to disk and read back. The pause is
-    short and never becomes a stop: a queue whose consumers hang fills up all the same.
-
-    In an alarm a publisher is not read at all (connection.blocked). But one that understands connection.blocked and
-    holds unsettled messages is read on until it has published for another MiB: were it stopped at once, as in RabbitMQ,
-    it could never settle them and end the alarm.
+    But one that understands connection.blocked and holds unsettled messages is read on until it has published for
+    another MiB: were it stopped at once, as in RabbitMQ, it could never settle them and end the alarm.
     """
 
     def __init__(self, connection: ChannelHost) -> None:
         self._connection = connection
-        self._is_pausing = False
         self._is_told = False
         self._is_blocked = False
         self._grace: i64 = 0
-
-    def begin(self, now: float) -> None:
-        """Pause reading for a moment."""
-        if not self._is_pausing:
-            self._is_pausing = True
-            self._connection.pause_reading(PACED)
-            self._connection.host.runtime.timers.schedule(now + THROTTLE_S, self)
-
-    def fire(self, now: float) -> None:
-        self._is_pausing = False
-        self._connection.resume_reading(PACED)
 
     def read_in_alarm(self, size: i64) -> None:
         """So much was read while there is an alarm. `alarm_changed` must follow."""
