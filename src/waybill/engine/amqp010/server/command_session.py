@@ -287,6 +287,13 @@ class CommandSession(KeptSession):
         if completed.timely_reply and connection is not None:
             connection.send_control(self.channel, SessionKnownCompleted(completed.commands))
 
+    def completed_range(self, low: i64, high: i64) -> None:
+        """`take_completed` of one range, which asks for no reply. Raises UnknownIds."""
+        first, last = self.sent_range(low, high)
+        if self.timeout_s > 0:
+            self.replay.confirmed(first, last)
+        self.sent_completed(((int(low), int(high)),))
+
     def sent_completed(self, ranges: Ranges) -> None:
         """The peer has executed these commands."""
         raise NotImplementedError

@@ -46,6 +46,7 @@ from waybill.wire.amqp010.constants import (
 )
 from waybill.wire.amqp010.errors import DecodeError, FrameError
 from waybill.wire.amqp010.frames import FRAME_HEAD_SIZE, HEARTBEAT_FRAME, PROTOCOL_HEADER
+from waybill.wire.amqp010.sequence import MASK, serial_less
 from waybill.wire.amqp010.struct import Control
 from waybill.wire.amqp010.transfer import ACCEPT_CODE, TRANSFER_CODE, scan_transfer
 
@@ -54,6 +55,9 @@ FRAME_UNIT_BITS: Final = 12
 CONTROL_UNITS: Final = 4
 CONNECTION_CLASS: Final = 1
 CLOSE_OK_FRAME: Final = encode_control(0, ConnectionCloseOk())
+ONE_COMPLETED_HEAD: Final = b"\x02\x0a\x01\x00\x00\x08"
+ONE_COMPLETED_SIZE: Final = 14
+"""Octets of a session.completed of one range, without `timely-reply`."""
 COMMAND_HEAD: Final = 0x0B01
 """Flags and type of the frame of a command with more segments."""
 
@@ -332,6 +336,12 @@ class Connection(SessionHost):
             self._fail_session(session, error, payload[0] << 8 | payload[1] if len(payload) > 1 else 0)
 
     def _take_control(self, channel: i64, payload: bytes) -> None:
+        session = self.sessions.get(channel)
+        if session is not None and len(payload) == ONE_COMPLETED_SIZE and payload.startswith(ONE_COMPLETED_HEAD):
+            both = read_i64_be(payload, len(ONE_COMPLETED_HEAD))
+            if not serial_less(both & MASK, both >> 32 & MASK):
+                self._take_completed(session, both >> 32 & MASK, both & MASK)
+                return
         try:
             control = decode_control(payload)
         except DecodeError as error:
@@ -353,6 +363,16 @@ class Connection(SessionHost):
                 self._fail_session(session, fault, 0)
         elif self.state == OPENING:
             raise connection_fault(CLOSE_FRAMING_ERROR, f"{control.NAME} before the connection is open")
+
+    def _take_completed(self, session: Session, low: i64, high: i64) -> None:
+        """session.completed of one range."""
+        try:
+            session.completed_range(low, high)
+        except UnknownIds:
+            self._forget_routes()
+            self._attachments.fail_ids(session.channel)
+        except Exception as fault:  # noqa: BLE001 - see `_fail_session`
+            self._fail_session(session, fault, 0)
 
     def _take_connection_control(self, control: Control) -> None:
         code = control.CODE

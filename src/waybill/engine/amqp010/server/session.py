@@ -9,12 +9,13 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.engine.amqp010.message_format import AMQP010
+from waybill.engine.amqp010.server.credited_consumer import CreditedConsumer
 from waybill.engine.amqp010.server.distributed import leave
 from waybill.engine.amqp010.server.envelope import Envelope
 from waybill.engine.amqp010.server.faults import Fault, session_fault
 from waybill.engine.amqp010.server.ids import Spans, unwrapped
 from waybill.engine.amqp010.server.session_host import SessionHost
-from waybill.engine.amqp010.server.session_view import CreditedConsumer, SessionView
+from waybill.engine.amqp010.server.session_view import SessionView
 from waybill.engine.amqp010.server.settlement import accept_head
 from waybill.engine.amqp010.server.subscription import Subscription
 from waybill.engine.amqp010.server.tasks import Ending, Publishing
@@ -40,7 +41,6 @@ from waybill.wire.amqp010.sequence import MASK
 from waybill.wire.amqp010.types import Ranges
 
 COPY_BITS: Final = 14
-SCAN_UNIT_BITS: Final = 4
 FLUSHES_MAX: Final = 1024
 
 
@@ -232,22 +232,9 @@ class Session(SessionView):
 
     def sent_completed(self, ranges: Ranges) -> None:
         windowed = self.windowed
-        if not windowed:
-            return
-        count: i64 = len(windowed)
-        spans = Spans(ranges, self.next_out, next(iter(windowed)), count)
-        if not spans.is_small:
-            self.runtime.work_left -= count >> SCAN_UNIT_BITS
-            for number in [number for number in windowed if spans.has(number)]:
-                self._complete_transfer(number)
-            return
-        for known in spans.numbers():
-            if known in windowed:
-                self._complete_transfer(known)
-
-    def _complete_transfer(self, number: i64) -> None:
-        consumer, size = self.windowed.pop(number)
-        consumer.completed(size)
+        if windowed.count > 0:
+            spans = Spans(ranges, self.next_out, windowed.first, windowed.count)
+            self.runtime.work_left -= windowed.complete(spans)
 
     def wake_consumers(self) -> None:
         if self.connection is None:
@@ -342,7 +329,7 @@ class Session(SessionView):
         entries = list(self.unsettled.values())
         self.unsettled = {}
         self.browsed = {}
-        self.windowed = {}
+        self.windowed.clear()
         self.flushing = []
         self.replay.clear()
         return Ending(self, consumers, entries)

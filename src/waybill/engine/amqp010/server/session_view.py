@@ -3,34 +3,20 @@
 from mypy_extensions import i64
 
 from waybill.engine.amqp010.server.command_session import CommandSession
+from waybill.engine.amqp010.server.credited_consumer import CreditedConsumer
 from waybill.engine.amqp010.server.session_host import SessionHost
+from waybill.engine.amqp010.server.windowed import Windowed
 from waybill.engine.amqp010.sessions import SessionKey
 from waybill.model.branch import Branch
-from waybill.model.consumer import Consumer
 from waybill.model.entry import Entry
-from waybill.model.queue import Queue
 from waybill.model.transaction import Transaction
-
-
-class CreditedConsumer(Consumer):
-    """A subscription, as its session sees it."""
-
-    queue: Queue
-
-    def completed(self, size: i64) -> None:
-        """The peer has completed a transfer of that size: in window mode its credit comes back."""
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        """Take all credit back."""
-        raise NotImplementedError
 
 
 class SessionView(CommandSession):
     """Deliveries by the count of their transfer.
 
     `unsettled` are acquired, and not accepted yet. `browsed` are copies, which the peer may acquire. `windowed`: the
-    transfers that are not completed, of subscriptions in window mode, with their sizes.
+    transfers that are not completed, of subscriptions in window mode.
     """
 
     def __init__(self, key: SessionKey, connection: SessionHost) -> None:
@@ -41,7 +27,7 @@ class SessionView(CommandSession):
         self.user = connection.user
         self.unsettled: dict[i64, Entry] = {}
         self.browsed: dict[i64, Entry] = {}
-        self.windowed: dict[i64, tuple[CreditedConsumer, int]] = {}
+        self.windowed = Windowed()
         self.unsettled_max: i64 = host.limits.unsettled_per_channel_max
         # There are outcomes since the peer asked for a completion.
         self.has_settled = False

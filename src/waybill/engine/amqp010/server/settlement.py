@@ -5,11 +5,12 @@ from typing import Final
 from librt.strings import BytesWriter, read_i64_be
 from mypy_extensions import i64
 
+from waybill.engine.amqp010.server.credited_consumer import CreditedConsumer
 from waybill.engine.amqp010.server.faults import session_fault
 from waybill.engine.amqp010.server.ids import IdRanges, Spans, unwrapped
-from waybill.engine.amqp010.server.session_view import CreditedConsumer, SessionView
-from waybill.engine.amqp010.server.tasks import UNMARKED, Settling, accept_run
-from waybill.model.entry import Entry
+from waybill.engine.amqp010.server.session_view import SessionView
+from waybill.engine.amqp010.server.tasks import UNMARKED, Settling, accept_held, accept_run
+from waybill.model.entry import Entry, Holder
 from waybill.model.transaction import ACCEPT, ACCEPT_UNITS, REJECT, RELEASE, Transaction, too_large
 from waybill.wire.amqp010.class_message import Acquired, MessageAcquire, MessageReject, MessageRelease
 from waybill.wire.amqp010.constants import ERROR_RESOURCE_LIMIT_EXCEEDED
@@ -51,6 +52,7 @@ def accept_frames(session: SessionView, head: bytes, data: bytes, o: i64, n: i64
     was_full = len(unsettled) >= session.unsettled_max
     near = session.next_out
     entries: list[Entry] = []
+    holder: Holder | None = None
     count: i64 = 0
     while count < SMALL and n - o >= ACCEPT_FRAME_SIZE and data[o : o + ACCEPT_HEAD_SIZE] == head:
         both = read_i64_be(data, o + ACCEPT_HEAD_SIZE)
@@ -59,14 +61,19 @@ def accept_frames(session: SessionView, head: bytes, data: bytes, o: i64, n: i64
         # `unwrapped`, without the call.
         entry = unsettled.pop(near + ((both - near + HALF) & MASK) - HALF, None)
         if entry is not None:
+            # A subscription has one queue.
+            if entry.holder is not holder:
+                accept_held(session, entries, holder)
+                entries = []
+                holder = entry.holder
             entries.append(entry)
         o += ACCEPT_FRAME_SIZE
         count += 1
+    accept_held(session, entries, holder)
     if count > 0:
         session.has_settled = True
         session.received_run(count)
         session.runtime.work_left -= count >> 1
-        _accept(session, entries)
         if was_full:
             session.wake_consumers()
     return o

@@ -13,10 +13,11 @@ from librt.strings import BytesWriter, read_i32_be
 from mypy_extensions import i64
 
 from waybill.engine.amqp010.message_format import AMQP010, DEFAULT_PRIORITY, SIZE_OCTETS
+from waybill.engine.amqp010.server.credited_consumer import CreditedConsumer
 from waybill.engine.amqp010.server.faults import cut
 from waybill.engine.amqp010.server.replay import Sent
 from waybill.engine.amqp010.server.session_host import SessionHost
-from waybill.engine.amqp010.server.session_view import CreditedConsumer, SessionView
+from waybill.engine.amqp010.server.session_view import SessionView
 from waybill.engine.conversion.convert import (
     Inconvertible,
     amqp010_content,
@@ -56,16 +57,11 @@ from waybill.wire.amqp010.message_header import (
 )
 from waybill.wire.amqp010.transfer import transfer_payload
 
-DELIVERY_CODE: Final = b"\x04\x01"
-DELIVERY_CODE_START: Final = SIZE_OCTETS + 4
-DELIVERY_CODE_END: Final = SIZE_OCTETS + 6
 INFINITE: Final = 1 << 62
 COUNTED: Final = 1 << 61
 """Less credit than this is counted."""
 ALL: Final = 0xFFFFFFFF
 NAME_OCTETS_MAX: Final = 255
-WINDOW_UNIT_BITS: Final = 5
-"""Looking at so many transfers is as much work as delivering one."""
 WHOLE_BODY: Final = LAST_SEGMENT | FIRST_FRAME | LAST_FRAME
 
 
@@ -107,7 +103,12 @@ class Subscription(CreditedConsumer):
         self._body_head = b""
         self._content_size: i64 = -1
         self._size: i64 = 0
-        self._in_window: tuple[CreditedConsumer, int] = (self, 0)
+        # What comes before the body of the last message of a run, and what of a message it was made of.
+        self._front = b""
+        self._prefix = b""
+        self._is_again = False
+        self._body: i64 = 0
+        self._like_max_frame_size: i64 = 0
         self._properties = b""
         self._properties_again = b""
         self._head = b""
@@ -126,7 +127,7 @@ class Subscription(CreditedConsumer):
             return False
         if self.message_credit <= 0 or self.octet_credit <= 0:
             return False
-        if self.is_window and len(session.windowed) >= session.unsettled_max:
+        if self.is_window and session.windowed.count >= session.unsettled_max:
             return False
         if self.is_browser:
             return len(session.browsed) < session.unsettled_max
@@ -136,7 +137,7 @@ class Subscription(CreditedConsumer):
         session = self.session
         if self.counts_size or session.timeout_s > 0:
             return 1
-        held: i64 = len(session.windowed) if self.is_window else 0
+        held = session.windowed.count if self.is_window else i64(0)
         if not self.no_ack:
             held = max(held, len(session.unsettled))
         return min(self.message_credit, session.unsettled_max - held)
@@ -172,13 +173,12 @@ class Subscription(CreditedConsumer):
         self.message_credit = self.octet_credit = 0
         self.counts_size = True
         session = self.session
-        if self.is_window and session.windowed:
-            session.runtime.work_left -= len(session.windowed) >> WINDOW_UNIT_BITS
-            session.windowed = {number: one for number, one in session.windowed.items() if one[0] is not self}
+        if self.is_window:
+            session.runtime.work_left -= session.windowed.forget(self)
 
-    def completed(self, size: i64) -> None:
+    def completed(self, count: i64, size: i64) -> None:
         if self.is_window and not self.is_cancelled:
-            self.message_credit = min(self.message_credit + 1, INFINITE)
+            self.message_credit = min(self.message_credit + count, INFINITE)
             self.octet_credit = min(self.octet_credit + size, INFINITE)
             if not self.is_active:
                 self.credit_available()
@@ -232,7 +232,7 @@ class Subscription(CreditedConsumer):
         self.message_credit -= 1
         self.octet_credit -= size
         if self.is_window:
-            session.windowed[number] = (self, int(size))
+            session.windowed.add(self, size, number, 1)
         if self.is_browser:
             entry.holder = self
             session.browsed[number] = entry
@@ -254,54 +254,88 @@ class Subscription(CreditedConsumer):
             return
         out = connection.out
         no_ack = self.no_ack
-        is_window = self.is_window
         unsettled = session.unsettled
+        if session.channel != self._channel or connection.max_frame_size != self._like_max_frame_size:
+            self._content_size = -1
+        first = session.next_out
+        number = first
         for entry in entries:
             message = entry.message
             content = message.content
             if (
-                message.format is not AMQP010
+                len(content) != self._content_size
+                or message.format is not AMQP010
                 or message.address is not self._address
                 or message.durable != self._durable
                 or message.priority != self._priority
                 or message.ttl_ms != NO_TTL
-                or len(content) != self._content_size
-                or i64(read_i32_be(content, 0)) != self._header_size
-                or content[DELIVERY_CODE_START:DELIVERY_CODE_END] == DELIVERY_CODE
-                or session.channel != self._channel
+                or (
+                    (content[: self._body] != self._prefix or entry.redelivered != self._is_again)
+                    and not self._prepare_front(content, redelivered=entry.redelivered)
+                )
             ):
-                self._content_size = -1
+                self._sent_run(first, number - first)
                 self.deliver(entry)
-                self._expect_like(message)
+                self._expect_like(message, connection)
+                first = session.next_out
+                number = first
                 continue
-            body = SIZE_OCTETS + self._header_size
-            out.write(self._head_again if entry.redelivered else self._head)
-            out.write(content[SIZE_OCTETS:body])
-            out.write(self._body_head)
-            out.write(content[body:])
-            number: i64 = session.next_out
-            session.next_out = number + 1
-            self.message_credit -= 1
-            self.octet_credit -= self._size
-            if is_window:
-                session.windowed[number] = self._in_window
+            out.write(self._front)
+            out.write(content[self._body :])
             if not no_ack:
                 entry.holder = self
                 unsettled[number] = entry
+            number += 1
+        self._sent_run(first, number - first)
         if not connection.is_dirty:
             connection.host.mark_dirty(connection)
         if len(out) > connection.output_high_water:
             connection.is_stalled = True
 
-    def _expect_like(self, message: Message) -> None:
+    def _sent_run(self, first: i64, count: i64) -> None:
+        """Count messages that were sent like the one before."""
+        if count > 0:
+            session = self.session
+            session.next_out = first + count
+            size = self._size * count
+            self.message_credit -= count
+            self.octet_credit -= size
+            if self.is_window:
+                session.windowed.add(self, self._size, first, count)
+
+    def _prepare_front(self, content: bytes, *, redelivered: bool) -> bool:
+        """Prepare all that comes before the body. False if the header segment is not of the kind that is expected."""
+        if i64(read_i32_be(content, 0)) != self._header_size or _has_delivery(content):
+            return False
+        prefix = content[: self._body]
+        self._prefix = prefix
+        self._is_again = redelivered
+        head = self._head_again if redelivered else self._head
+        self._front = head + prefix[SIZE_OCTETS:] + self._body_head
+        return True
+
+    def _expect_like(self, message: Message, connection: SessionHost) -> None:
         """Remember the sizes of a message that was just sent, if it was sent in the ordinary way."""
         content = message.content
-        if message.format is AMQP010 and message.address is self._address:
-            body_size = len(content) - SIZE_OCTETS - self._header_size
-            if body_size == self._body_size and i64(read_i32_be(content, 0)) == self._header_size:
-                self._content_size = len(content)
-                self._size = len(self._properties) + self._header_size + body_size
-                self._in_window = (self, int(self._size))
+        body_size = len(content) - SIZE_OCTETS - self._header_size
+        self._content_size = -1
+        if (
+            message.format is AMQP010
+            and message.address is self._address
+            and message.durable == self._durable
+            and message.priority == self._priority
+            and message.ttl_ms == NO_TTL
+            and self.session.channel == self._channel
+            and body_size == self._body_size
+            and i64(read_i32_be(content, 0)) == self._header_size
+            and not _has_delivery(content)
+        ):
+            self._content_size = len(content)
+            self._like_max_frame_size = connection.max_frame_size
+            self._size = len(self._properties) + self._header_size + body_size
+            self._body = SIZE_OCTETS + self._header_size
+            # The head may have changed.
+            self._prefix = b""
 
     def _deliver_slowly(self, connection: SessionHost, entry: Entry, content: bytes, number: i64) -> i64:
         """Write a transfer whose header is its own, or that may have to be written again. Returns its size."""
@@ -374,7 +408,8 @@ class Subscription(CreditedConsumer):
         self._head_again = self._frames_before(self._properties_again, header_size)
 
     def _prepare_body(self, size: i64) -> None:
-        """Prepare the head of the frame of a body of that size."""
+        """Prepare the head of the frame of a body of that size. Nothing of a run of messages holds any more."""
+        self._content_size = -1
         out = BytesWriter()
         write_frame_head(out, WHOLE_BODY, BODY, self.session.channel, size + FRAME_HEAD_SIZE)
         self._body_size = size

@@ -4,8 +4,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from waybill.engine.amqp010.server.session_view import CreditedConsumer, SessionView
-from waybill.model.entry import Entry, release_unmarked
+from waybill.engine.amqp010.server.credited_consumer import CreditedConsumer
+from waybill.engine.amqp010.server.session_view import SessionView
+from waybill.model.entry import Entry, Holder, release_unmarked
 from waybill.model.fan_out import FanOut
 from waybill.model.runtime import Chore, CountedChore
 from waybill.model.transaction import ACCEPT, REJECT, RELEASE
@@ -101,15 +102,23 @@ def accept_run(session: SessionView, entries: list[Entry], first: i64) -> i64:
     last = first + 1
     while last < end and entries[last].holder is holder:
         last += 1
-    run = entries if first == 0 and last == len(entries) else entries[first:last]
-    session.runtime.work_left -= 1 + ((last - first) >> 1)
-    if len(run) == 1:
-        run[0].queue.accept(run[0])
-    else:
-        run[0].queue.accept_all(run)
-    if holder is not None:
-        holder.unsettled_count -= len(run)
+    accept_held(session, entries if first == 0 and last == len(entries) else entries[first:last], holder)
     return last
+
+
+def accept_held(session: SessionView, run: list[Entry], holder: Holder | None) -> None:
+    """Accept deliveries that one subscription had."""
+    count: i64 = len(run)
+    if count == 0:
+        return
+    session.runtime.work_left -= 1 + (count >> 1)
+    entry = run[0]
+    if count == 1:
+        entry.queue.accept(entry)
+    else:
+        entry.queue.accept_all(run)
+    if holder is not None:
+        holder.unsettled_count -= count
 
 
 def settle_one(entry: Entry, outcome: str) -> None:
