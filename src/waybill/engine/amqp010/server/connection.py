@@ -281,8 +281,8 @@ class Connection(SessionHost):
             return None
         octets = data[o : o + size]
         route = self._routes.get(octets)
-        if route is None:
-            session = self.sessions.get(head & 0xFFFF)
+        session = self.sessions.get(head & 0xFFFF)
+        if route is None or route.session is not session:
             payload = octets[FRAME_HEAD_SIZE:]
             if session is None or self.state != OPEN or wants_sync(payload) or session.is_repeated:
                 return None

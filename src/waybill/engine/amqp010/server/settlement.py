@@ -50,16 +50,17 @@ def accept_frames(session: SessionView, head: bytes, data: bytes, o: i64, n: i64
         return o
     unsettled = session.unsettled
     was_full = len(unsettled) >= session.unsettled_max
-    near = session.next_out
+    lowest = session.next_out - HALF
     entries: list[Entry] = []
     holder: Holder | None = None
-    count: i64 = 0
-    while count < SMALL and n - o >= ACCEPT_FRAME_SIZE and data[o : o + ACCEPT_HEAD_SIZE] == head:
+    begin = o
+    last = min(n, o + SMALL * ACCEPT_FRAME_SIZE) - ACCEPT_FRAME_SIZE
+    while o <= last and data[o : o + ACCEPT_HEAD_SIZE] == head:
         both = read_i64_be(data, o + ACCEPT_HEAD_SIZE)
-        if both >> 32 & MASK != both & MASK:
+        if (both ^ both >> 32) & MASK:
             break
         # `unwrapped`, without the call.
-        entry = unsettled.pop(near + ((both - near + HALF) & MASK) - HALF, None)
+        entry = unsettled.pop(lowest + ((both - lowest) & MASK), None)
         if entry is not None:
             # A subscription has one queue.
             if entry.holder is not holder:
@@ -68,9 +69,9 @@ def accept_frames(session: SessionView, head: bytes, data: bytes, o: i64, n: i64
                 holder = entry.holder
             entries.append(entry)
         o += ACCEPT_FRAME_SIZE
-        count += 1
     accept_held(session, entries, holder)
-    if count > 0:
+    if o > begin:
+        count = (o - begin) // ACCEPT_FRAME_SIZE
         session.has_settled = True
         session.received_run(count)
         session.runtime.work_left -= count >> 1

@@ -252,45 +252,62 @@ class Subscription(CreditedConsumer):
             for entry in entries:
                 self.deliver(entry)
             return
+        if session.channel != self._channel or connection.max_frame_size != self._like_max_frame_size:
+            self._content_size = -1
+        count: i64 = len(entries)
+        done: i64 = 0
+        while done < count:
+            done = self._deliver_like(connection, entries, done)
+            if done < count:
+                message = entries[done].message
+                self.deliver(entries[done])
+                self._expect_like(message, connection)
+                done += 1
+        if not connection.is_dirty:
+            connection.host.mark_dirty(connection)
+        if len(connection.out) > connection.output_high_water:
+            connection.is_stalled = True
+
+    def _deliver_like(self, connection: SessionHost, entries: list[Entry], start: i64) -> i64:
+        """Deliver those from `start` on that look like the message before. Returns where they end."""
+        session = self.session
         out = connection.out
         no_ack = self.no_ack
         unsettled = session.unsettled
-        if session.channel != self._channel or connection.max_frame_size != self._like_max_frame_size:
-            self._content_size = -1
-        first = session.next_out
-        number = first
-        for entry in entries:
+        content_size = self._content_size
+        address = self._address
+        durable = self._durable
+        priority = self._priority
+        body = self._body
+        at = start
+        end: i64 = len(entries)
+        number = session.next_out
+        while at < end:
+            entry = entries[at]
             message = entry.message
             content = message.content
             if (
-                len(content) != self._content_size
+                len(content) != content_size
                 or message.format is not AMQP010
-                or message.address is not self._address
-                or message.durable != self._durable
-                or message.priority != self._priority
+                or message.address is not address
+                or message.durable != durable
+                or message.priority != priority
                 or message.ttl_ms != NO_TTL
                 or (
-                    (content[: self._body] != self._prefix or entry.redelivered != self._is_again)
+                    (content[:body] != self._prefix or entry.redelivered != self._is_again)
                     and not self._prepare_front(content, redelivered=entry.redelivered)
                 )
             ):
-                self._sent_run(first, number - first)
-                self.deliver(entry)
-                self._expect_like(message, connection)
-                first = session.next_out
-                number = first
-                continue
+                break
             out.write(self._front)
-            out.write(content[self._body :])
+            out.write(content[body:])
             if not no_ack:
                 entry.holder = self
                 unsettled[number] = entry
             number += 1
-        self._sent_run(first, number - first)
-        if not connection.is_dirty:
-            connection.host.mark_dirty(connection)
-        if len(out) > connection.output_high_water:
-            connection.is_stalled = True
+            at += 1
+        self._sent_run(session.next_out, at - start)
+        return at
 
     def _sent_run(self, first: i64, count: i64) -> None:
         """Count messages that were sent like the one before."""
