@@ -1,5 +1,7 @@
 """A broker that is given definitions, running or at its start."""
 
+import asyncio
+import time
 from pathlib import Path
 
 from waybill.broker import Broker
@@ -32,3 +34,30 @@ async def test_imported_before_anybody_can_connect_and_there_is_no_guest() -> No
         async with connect(broker.uri().replace("guest:guest", "worker:secret")) as connection:
             channel = await connection.channel()
             assert await channel.get("jobs") is None
+
+
+MANY = 2000
+MOST_SECONDS = 0.05
+
+
+async def test_others_are_served_while_many_are_imported() -> None:
+    """Nobody waits for more than 50 ms of this thread's CPU."""
+    names = [f"q{number}" for number in range(MANY)]
+    document: dict[str, object] = {
+        "users": [{"name": f"user{number}", "password": "secret", "tags": ""} for number in range(3)],
+        "queues": [{"name": name, "vhost": "/", "durable": True} for name in names],
+        "bindings": [
+            {"vhost": "/", "source": "amq.topic", "destination": name, "destination_type": "queue", "routing_key": name}
+            for name in names
+        ],
+    }
+    async with Broker(port=0) as broker:
+        importing = asyncio.ensure_future(broker.import_definitions(document))
+        turns, longest, begin = 0, 0.0, time.thread_time()
+        while not importing.done():
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            turns, longest, begin = turns + 1, max(longest, now - begin), now
+        assert importing.result().counts == {"users": 3, "queues": MANY, "bindings": MANY}
+        assert turns > 50
+        assert longest < MOST_SECONDS

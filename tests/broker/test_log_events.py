@@ -158,4 +158,6 @@ async def test_a_broker_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (refused,) = [line for line in written if line.get("attributes", {}).get("event") == "login refused"]
     assert (refused["severity"], refused["component"], refused["logger"]) == ("WARN", "server", "waybill.broker")
     assert "user 'ada'" in refused["message"]
+    assert refused["attributes"]["user"] == "ada"
+    assert refused["attributes"]["address"].startswith("127.0.0.1:")
     assert SECRET not in broker.log()

@@ -36,7 +36,7 @@ class Reports(OperatorLog):
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    def warning(self, event: str, detail: str) -> None:
+    def warning(self, event: str, detail: str, user: str = "", address: str = "") -> None:
         if event != "link detached":
             assert "queue 'q'" in detail
             self.events.append(event)

@@ -82,4 +82,7 @@ async def test_beside_another_application() -> None:
         assert (await ask(beside, "PUT", f"{broker_path}/queues/%2F/q", "o"))[0] == 201
         assert (await ask(beside, "GET", f"{broker_path}/users", "o"))[0] == 401
         assert (await ask(beside, "GET", f"{broker_path}/users", "a"))[0] == 200
+        # What is in messages is for administrators: it may be of anybody.
+        for key, status in (("r", 403), ("o", 401), ("a", 400)):
+            assert (await ask(beside, "POST", f"{broker_path}/queues/%2F/q/get", key))[0] == status
         assert (await ask(beside, "PUT", f"{broker_path}/vhosts/x", "a"))[0] == 201

@@ -148,7 +148,7 @@ class LogOfErrors(OperatorLog):
     def __init__(self) -> None:
         self.errors: list[str] = []
 
-    def error(self, event: str, detail: str) -> None:
+    def error(self, event: str, detail: str, user: str = "", address: str = "") -> None:
         self.errors.append(f"{event}: {detail}")
 
 

@@ -65,7 +65,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 def scram(bench: NodeBench, user: str, password: str, address: str = ADDRESS) -> bool:
     """One whole exchange, by hand."""
-    login = Login(bench.node, address, "")
+    login = Login(bench.node, "amqp091", address, "")
     challenge = login.begin("SCRAM-SHA-256", f"n,,n={user},r=abc".encode())
     assert challenge is not None
     fields = dict(part.split("=", 1) for part in challenge.decode().split(","))
@@ -140,7 +140,7 @@ class Log(OperatorLog):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def warning(self, event: str, detail: str) -> None:
+    def warning(self, event: str, detail: str, user: str = "", address: str = "") -> None:
         self.lines.append(f"{event}: {detail}")
 
 

@@ -17,7 +17,13 @@ from waybill.broker.limits import change_limits
 from waybill.broker.log import BrokerLog, logger
 from waybill.node.administration import GUEST, Administration, FirstUser
 from waybill.node.certificate import DISTINGUISHED_NAME, LOGIN_FROM
-from waybill.node.definitions import Document, ImportReport, export_definitions, import_definitions
+from waybill.node.definitions import (
+    DefinitionImport,
+    Document,
+    ImportReport,
+    export_definitions,
+    import_definitions,
+)
 from waybill.node.node import DISK_FREE_LIMIT_BYTES, Filesystem, Node, NodeOptions
 from waybill.transport.clock import Clock
 from waybill.transport.disk import CommitThread, DirectoryLock, DiskFilesystem
@@ -329,12 +335,9 @@ class Broker:
 
     async def import_definitions(self, document: Document) -> ImportReport:
         """Import a document in the form of RabbitMQ's definition files. Returns once it is durable."""
-        report = import_definitions(self._node, document)
-        durable = asyncio.Event()
-        self._node.when_durable(durable.set)
-        self._commit_loop.work()
-        await durable.wait()
-        return report
+        importing = DefinitionImport(self._node, document)
+        await self.changes.perform(lambda _node: importing)
+        return importing.report
 
     # --- changes while it runs ---
 

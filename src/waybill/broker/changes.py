@@ -30,7 +30,7 @@ class Changes:
         Raises what `change` raises, and `Stopped`.
         """
         runtime = self._node.runtime
-        runtime.now = self._clock.now()
+        self.update_time()
         runtime.begin_read()
         try:
             result = change(self._node)
@@ -47,6 +47,20 @@ class Changes:
         self._commit_loop.work()
         await durable
         return result
+
+    def begin(self, change: Callable[[Node], T]) -> T:
+        """Call `change`, and return what it returns at once: it may be lost. Raises what `change` raises."""
+        self.update_time()
+        self._node.runtime.begin_read()
+        try:
+            return change(self._node)
+        finally:
+            # What it did before an error has its consequences, too.
+            self._commit_loop.work()
+
+    def update_time(self) -> None:
+        """Have the node know the time, for what needs no more than that. Each turn does so, too."""
+        self._node.runtime.now = self._clock.now()
 
     def stop(self) -> None:
         """Nothing becomes durable any more."""

@@ -20,17 +20,17 @@ class BrokerLog(OperatorLog):
         self._second = 0
         self._counts: dict[tuple[int, str], int] = {}
 
-    def info(self, event: str, detail: str) -> None:
-        self._write(logging.INFO, event, detail)
+    def info(self, event: str, detail: str, user: str = "", address: str = "") -> None:
+        self._write(logging.INFO, event, detail, _about(user, address))
 
-    def warning(self, event: str, detail: str) -> None:
-        self._write(logging.WARNING, event, detail)
+    def warning(self, event: str, detail: str, user: str = "", address: str = "") -> None:
+        self._write(logging.WARNING, event, detail, _about(user, address))
 
-    def error(self, event: str, detail: str) -> None:
-        self._write(logging.ERROR, event, detail)
+    def error(self, event: str, detail: str, user: str = "", address: str = "") -> None:
+        self._write(logging.ERROR, event, detail, _about(user, address))
 
     def fault(self, event: str, detail: str, error: Exception) -> None:
-        self._write(logging.ERROR, event, detail, error)
+        self._write(logging.ERROR, event, detail, {}, error)
 
     def report_suppressed(self) -> None:
         """Write how many records were left out since the last call, except those of the present second."""
@@ -41,7 +41,9 @@ class BrokerLog(OperatorLog):
                     more = count - RECORDS_PER_SECOND
                     logger.log(level, "%s: %d more like this were not written", event, more, extra={"event": event})
 
-    def _write(self, level: int, event: str, detail: str, error: Exception | None = None) -> None:
+    def _write(
+        self, level: int, event: str, detail: str, about: dict[str, str], error: Exception | None = None
+    ) -> None:
         if not logger.isEnabledFor(level):
             return
         second = int(self._clock.now())
@@ -51,7 +53,12 @@ class BrokerLog(OperatorLog):
         count = self._counts.get((level, event), 0) + 1
         self._counts[level, event] = count
         if count <= RECORDS_PER_SECOND:
-            logger.log(level, "%s: %s", event, one_line(detail), exc_info=error, extra={"event": event})
+            logger.log(level, "%s: %s", event, one_line(detail), exc_info=error, extra={"event": event, **about})
+
+
+def _about(user: str, address: str) -> dict[str, str]:
+    """Return the fields of a record that say whom it is about; those that say nothing are left out."""
+    return {name: one_line(text) for name, text in (("user", user), ("address", address)) if text}
 
 
 def one_line(detail: str) -> str:

@@ -1,6 +1,6 @@
 """SASL, server side: what a peer's responses claim, for the node to prove. Shared by all protocols.
 
-login = Login(host, peer_address, certificate_user)
+login = Login(host, protocol, peer_address, certificate_user)
 challenge = login.begin(mechanism, initial_response)
 while challenge is not None: send it; challenge = login.respond(response)
 login.user        who it is, or None: refused
@@ -25,9 +25,12 @@ class Login:
     `allows_anonymous`: the protocol knows peers without a name, if the node does.
     """
 
-    def __init__(self, host: Host, peer_address: str, certificate_user: str, *, allows_anonymous: bool = False) -> None:
+    def __init__(
+        self, host: Host, protocol: str, peer_address: str, certificate_user: str, *, allows_anonymous: bool = False
+    ) -> None:
         self.user: User | None = None
         self._host = host
+        self._protocol = protocol
         self._peer_address = peer_address
         self._certificate_user = certificate_user
         self._allows_anonymous = allows_anonymous and host.anonymous_login[0] != ""
@@ -43,14 +46,16 @@ class Login:
 
     def begin(self, mechanism: str, response: bytes) -> bytes | None:
         """Take the initial response. Returns a challenge, or None when it is decided."""
+        challenge: bytes | None = None
         if mechanism not in self.mechanisms:
             self._refused(f"the mechanism {mechanism[:MECHANISM_SHOWN]!r} is not offered")
-            return None
-        try:
-            return self._begin(mechanism, response)
-        except MalformedResponse:
-            self._refused(f"the response is not one of {mechanism}")
-            return None
+        else:
+            try:
+                challenge = self._begin(mechanism, response)
+            except MalformedResponse:
+                self._refused(f"the response is not one of {mechanism}")
+        self._count(challenge)
+        return challenge
 
     def anonymous(self) -> User | None:
         """The user that a peer without a name is; None if such peers are not let in."""
@@ -86,10 +91,21 @@ class Login:
 
     def _refused(self, reason: str) -> None:
         """Log a refusal that the node does not hear of."""
-        self._host.runtime.operator_log.warning("login refused", f"{self._peer_address}: {reason}")
+        self._host.runtime.operator_log.warning(
+            "login refused", f"{self._peer_address}: {reason}", address=self._peer_address
+        )
+
+    def _count(self, challenge: bytes | None) -> None:
+        if challenge is None:
+            self._host.runtime.counters.login_ended(self._protocol, self.user is not None)
 
     def respond(self, response: bytes) -> bytes | None:
         """Take the response to a challenge. Returns the next one, or None when it is decided."""
+        challenge = self._respond(response)
+        self._count(challenge)
+        return challenge
+
+    def _respond(self, response: bytes) -> bytes | None:
         exchange = self._exchange
         if exchange is None:
             # The server's own proof, the last challenge, asks for nothing: its answer is empty.

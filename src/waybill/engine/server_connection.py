@@ -154,7 +154,7 @@ class ServerConnection(ServerEngine):
         self._virtual_host = virtual_host
         self.advance(OPENED)
         self.host.opened(self)
-        self.host.runtime.operator_log.info("connection opened", self.describe())
+        self.host.runtime.operator_log.info("connection opened", self.describe(), self.user.name, self.peer_address)
 
     def describe(self) -> str:
         """Who the peer is, for the log."""
@@ -168,9 +168,9 @@ class ServerConnection(ServerEngine):
         log = self.host.runtime.operator_log
         detail = f"{self.describe()}: {reason}"
         if is_expected:
-            log.info(event, detail)
+            log.info(event, detail, self.user.name, self.peer_address)
         else:
-            log.warning(event, detail)
+            log.warning(event, detail, self.user.name, self.peer_address)
 
     def fail_unexpectedly(self, error: Exception) -> None:
         """The last guard: an error that no protocol knows closes this connection and leaves all others alone."""
@@ -358,7 +358,9 @@ class ServerConnection(ServerEngine):
     def connection_lost(self, now: float) -> None:
         if self._virtual_host is not None:
             how = " without closing it" if self.state == OPEN else ""
-            self.host.runtime.operator_log.info("connection ended", f"{self.describe()}{how}")
+            self.host.runtime.operator_log.info(
+                "connection ended", f"{self.describe()}{how}", self.user.name, self.peer_address
+            )
         self.advance(ENDED)
         self.held.lost()
         counters = self.host.runtime.counters

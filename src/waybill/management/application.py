@@ -29,6 +29,8 @@ HEADERS: Final = (
     ("Content-Security-Policy", "default-src 'none'"),
 )
 NOBODY: Final = Principal(User("", {}))
+PROTOCOL: Final = "http"
+"""Under which name logins are counted."""
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _log = logging.getLogger("waybill.management")
@@ -40,6 +42,7 @@ class Application:
     def __init__(self, broker: Broker, routes: list[Route]) -> None:
         self._broker = broker
         self._router = Router(routes)
+        self._logins = asyncio.Lock()
 
     # What the server calls. ---------------------------------------------------------------------------------------
 
@@ -57,13 +60,47 @@ class Application:
             route, parameters = self._route(request.method, path)
             if principal is None:
                 _check_origin(request)
-                principal = NOBODY if route.is_open else self._let_in(request)
+                if not route.is_open:
+                    return self._begin_with_login(request, route, parameters)
+                principal = NOBODY
             if not route.is_open:
                 principal.require_management()
             call = Call(request, parameters, principal)
         except Refused as error:
             return _refusal(error)
         return asyncio.get_running_loop().create_task(_answered(route.handler, call))
+
+    def _begin_with_login(
+        self, request: Request, route: Route, parameters: dict[str, str]
+    ) -> Response | asyncio.Future[Response]:
+        """Answer who shows a password. Raises Refused for who shows none."""
+        name, password = _login_of(request)
+        node, changes = self._broker.node, self._broker.changes
+        if node.administration.accounts.has_proved(name, password):
+            changes.update_time()
+            principal = self._principal(node.authenticate(name, password, request.peer))
+            principal.require_management()
+            answering = _answered(route.handler, Call(request, parameters, principal))
+        else:
+            answering = self._answered_in_turn(name, password, request, route, parameters)
+        return asyncio.get_running_loop().create_task(answering)
+
+    async def _answered_in_turn(
+        self, name: str, password: str, request: Request, route: Route, parameters: dict[str, str]
+    ) -> Response:
+        """Check a password with a slow hash, when its turn comes: everybody else is served between two of them."""
+        try:
+            async with self._logins:
+                try:
+                    principal = self._principal(
+                        self._broker.changes.begin(lambda node: node.authenticate(name, password, request.peer))
+                    )
+                finally:
+                    await asyncio.sleep(0)
+            principal.require_management()
+        except Refused as error:
+            return _refusal(error)
+        return await _answered(route.handler, Call(request, parameters, principal))
 
     @staticmethod
     def refuse_tenant() -> Response:
@@ -98,21 +135,34 @@ class Application:
         route, names = chosen
         return route, dict(zip(names, found.values, strict=True))
 
-    def _let_in(self, request: Request) -> Principal:
-        """Return who shows a password of a user of the broker. Raises Refused."""
-        scheme, _, text = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "basic":
-            raise Refused(401, "Login failed", headers=(REALM,))
-        try:
-            name, separator, password = base64.b64decode(text.strip(), validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
-            name = separator = password = ""
-        node = self._broker.node
-        user = node.authenticate(name, password, request.peer) if separator else None
+    def _principal(self, user: User | None) -> Principal:
+        """Return who has shown a password of a user of the broker. Raises Refused for nobody.
+
+        A wrong one counts among the guesses of its address, as over AMQP.
+        """
+        self._broker.node.runtime.counters.login_ended(PROTOCOL, user is not None)
         if user is None:
-            # RabbitMQ spells it in both ways.
-            raise Refused(401, "Login failed", "not_authorized", (REALM,))
+            raise _not_let_in()
         return Principal(user)
+
+
+def _login_of(request: Request) -> tuple[str, str]:
+    """Return a name and a password. Raises Refused."""
+    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        raise Refused(401, "Login failed", headers=(REALM,))
+    try:
+        name, separator, password = base64.b64decode(text.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        raise _not_let_in() from None
+    if not separator:
+        raise _not_let_in()
+    return name, password
+
+
+def _not_let_in() -> Refused:
+    # RabbitMQ spells it in both ways.
+    return Refused(401, "Login failed", "not_authorized", (REALM,))
 
 
 def _check_origin(request: Request) -> None:

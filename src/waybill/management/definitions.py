@@ -12,7 +12,7 @@ from waybill.management.listing import Item
 from waybill.management.overview import VERSION
 from waybill.management.router import Route
 from waybill.management.scene import Scene
-from waybill.node.definitions import export_definitions, import_definitions
+from waybill.node.definitions import DefinitionImport, export_definitions
 from waybill.node.node import Node
 
 OF_A_VIRTUAL_HOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
@@ -78,17 +78,17 @@ class DefinitionRoutes:
 
     async def _take(self, call: Call, document: Item) -> None:
         """Import a document. Raises Refused if something of it is refused: the rest is there all the same."""
+        rest = {name: value for name, value in document.items() if name != "global_parameters"}
+        importing = DefinitionImport(self._scene.node, rest)
+        await self._scene.perform(lambda _node: importing)
 
-        def take(node: Node) -> list[str]:
-            errors = import_definitions(
-                node, {name: value for name, value in document.items() if name != "global_parameters"}
-            )
+        def note(node: Node) -> None:
             for item in document.get("global_parameters") or []:
                 if isinstance(item, dict) and isinstance(item.get("name"), str):
                     node.administration.parameters.put(item["name"], item.get("value"))
-            return errors.errors
 
-        errors = await self._scene.perform(take)
+        await self._scene.perform(note)
+        errors = importing.report.errors
         if errors:
             raise bad_request("; ".join(errors[:10]))
 

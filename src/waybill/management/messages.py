@@ -131,6 +131,7 @@ class MessageRoutes:
     # Getting. -----------------------------------------------------------------------------------------------------
 
     async def _get(self, call: Call) -> Answer:
+        call.principal.require_messages()
         host = self._scene.entered(call)
         queue = queue_of(host, call["queue"])
         body = call.body()

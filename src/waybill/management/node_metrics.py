@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Final
 
 from waybill.engine.amqp091.server.connection import Connection as Amqp091Connection
@@ -112,6 +113,7 @@ def node_metrics(scene: Scene, version: str, *, is_per_object: bool = False) -> 
     yield from _metric(
         "global_messages_delivered_total", "counter", "Total number of messages delivered to consumers", delivered
     )
+    yield from _logins(scene)
     yield from _alarms(scene)
     yield from _process(scene)
     engines = [one for one in scene.node.connections if isinstance(one, ServerConnection)]
@@ -146,6 +148,19 @@ def _identity(scene: Scene, version: str) -> Iterator[str]:
     yield f"# TYPE {PREFIX}identity_info untyped"
     yield f"# HELP {PREFIX}identity_info RabbitMQ node & cluster identity info"
     yield f"{PREFIX}identity_info{{{identity}}} 1"
+
+
+def _logins(scene: Scene) -> Iterator[str]:
+    logins = scene.node.runtime.counters.logins
+    for name, text, figure in (
+        ("auth_attempts_total", "Total number of authentication attempts", sum),
+        ("auth_attempts_succeeded_total", "Total number of successful authentication attempts", itemgetter(0)),
+        ("auth_attempts_failed_total", "Total number of failed authentication attempts", itemgetter(1)),
+    ):
+        yield f"# TYPE {PREFIX}{name} counter"
+        yield f"# HELP {PREFIX}{name} {text}"
+        for protocol, counts in sorted(logins.items()):
+            yield f"{PREFIX}{name}{{{labelled(protocol=protocol)}}} {figure(counts)}"
 
 
 def _objects(scene: Scene) -> Iterator[str]:

@@ -39,7 +39,7 @@ class OddRoutes:
             Route("GET", "/auth", self._auth, is_open=True),
             Route("GET", "/auth/attempts/{node}", self._attempts),
             Route("GET", "/auth/attempts/{node}/source", self._attempts),
-            Route("DELETE", "/auth/attempts/{node}", self._done),
+            Route("DELETE", "/auth/attempts/{node}", self._forget_attempts),
             Route("DELETE", "/auth/attempts/{node}/source", self._done),
             Route("GET", "/auth/hash_password/{password}", self._hash),
             Route("GET", "/extensions", self._extensions),
@@ -69,7 +69,24 @@ class OddRoutes:
         call.principal.require_monitor()
         if call["node"] != self._scene.node_name:
             raise not_found()
-        return []
+        if call.request.path.endswith("/source"):
+            # Addresses are limited, and not counted, as in RabbitMQ by default.
+            return []
+        return [
+            {
+                "protocol": protocol,
+                "auth_attempts": let_in + refused,
+                "auth_attempts_failed": refused,
+                "auth_attempts_succeeded": let_in,
+            }
+            for protocol, (let_in, refused) in sorted(self._scene.node.runtime.counters.logins.items())
+        ]
+
+    async def _forget_attempts(self, call: Call) -> Answer:
+        """Count them anew."""
+        call.principal.require_administrator()
+        self._scene.node.runtime.counters.logins.clear()
+        return Answer(NO_CONTENT)
 
     async def _done(self, call: Call) -> Answer:
         """Accept it: there is nothing of this kind to forget."""

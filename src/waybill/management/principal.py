@@ -28,9 +28,10 @@ EVERYTHING: Final = ".*"
 class Principal:
     """A user who asks."""
 
-    def __init__(self, user: User) -> None:
-        """`user` is one of the broker's."""
+    def __init__(self, user: User, *, reads_messages: bool = True) -> None:
+        """`user` is one of the broker's. One who `reads_messages` may do so where their permissions allow it."""
         self.user = user
+        self._reads_messages = reads_messages
         self.name = user.name
 
     @property
@@ -82,6 +83,11 @@ class Principal:
         if not self.has(ADMINISTRATOR, POLICYMAKER):
             raise not_authorised("Not policymaker user")
 
+    def require_messages(self) -> None:
+        """Refuse who may not see messages themselves."""
+        if not self._reads_messages:
+            raise not_authorised("only keys with the role admin show messages")
+
     def require_sight(self, virtual_host: str) -> None:
         """Refuse who may not see what lies in a virtual host."""
         if not self.sees(virtual_host):
@@ -98,8 +104,12 @@ class Principal:
 
 
 def holder_of_key(name: str, tags: tuple[str, ...], virtual_hosts: Iterable[str]) -> Principal:
-    """Return somebody who was let in by other means than a password of the broker, with all permissions."""
+    """Return somebody who was let in by other means than a password of the broker, with all permissions.
+
+    These are permissions for everything that lies in the broker, records of a server and jobs of all tenants too, so
+    only administrators see what is in messages.
+    """
     everything = Permission(EVERYTHING, EVERYTHING, EVERYTHING)
     user = User(name, dict.fromkeys(virtual_hosts, everything))
     user.tags = tags
-    return Principal(user)
+    return Principal(user, reads_messages=ADMINISTRATOR in tags)

@@ -96,7 +96,7 @@ class VirtualHostRoutes:
                 # As in RabbitMQ: who makes one over HTTP may use it.
                 node.administration.set_permission(call.principal.name, name, ".*", ".*", ".*")
             if description is not None:
-                node.administration.parameters.describe(name, description)
+                node.administration.describe_virtual_host(name, description)
 
         await self._scene.perform(put)
         return Answer(CREATED if is_new else NO_CONTENT)

@@ -26,6 +26,12 @@ class Counters:
         self.published_out: i64 = 0
         self.retired: list[int] = []
         """The sum of `Queue.counts` of queues that are gone."""
+        self.logins: dict[str, tuple[int, int]] = {}
+        """By protocol: how often somebody was let in, and how often not."""
+
+    def login_ended(self, protocol: str, is_in: bool) -> None:
+        let_in, refused = self.logins.get(protocol, (0, 0))
+        self.logins[protocol] = (let_in + 1, refused) if is_in else (let_in, refused + 1)
 
     def exchange_gone(self, published_in: i64, published_out: i64) -> None:
         self.published_in += published_in

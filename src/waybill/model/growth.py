@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from waybill.model.errors import InvalidArgument, ResourceRefused
+from waybill.model.errors import InvalidArgument, PreconditionFailed, ResourceRefused
 from waybill.model.runtime import Runtime
 
 ARGUMENTS_BYTES_MAX: Final = 16 << 10
@@ -14,6 +14,15 @@ def check_growth(runtime: Runtime, what: str) -> None:
     if runtime.disk_alarm:
         raise ResourceRefused(
             f"cannot keep {what}: the node is {runtime.disk_alarm}; delete or consume something first"
+        )
+
+
+def check_streams(runtime: Runtime, what: str) -> None:
+    """Raises PreconditionFailed if the node has as many streams as it may have."""
+    if runtime.stream_count >= runtime.streams_max:
+        raise PreconditionFailed(
+            f"cannot declare {what} as a stream: the node may have {runtime.streams_max} "
+            "streams, and each has a file open"
         )
 
 

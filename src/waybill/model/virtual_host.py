@@ -6,6 +6,7 @@ from waybill.model.alternate_queue import AlternateQueue
 from waybill.model.alternates import Alternates
 from waybill.model.binding import EXCHANGE, QUEUE, Binding, binding_key
 from waybill.model.dead_lettering import DeadLettering
+from waybill.model.default_queue_type import with_default_type
 from waybill.model.delay import DelayQueue
 from waybill.model.delayed_publish import publish_due
 from waybill.model.deletion import Deletion, DeletionHost
@@ -14,7 +15,7 @@ from waybill.model.errors import AccessRefused, ModelError, NotFound, Preconditi
 from waybill.model.exchange import DirectExchange, Exchange
 from waybill.model.exchange_types import PREDECLARED, make_exchange
 from waybill.model.footprint import binding_size, check_footprint, exchange_size, queue_size
-from waybill.model.growth import check_arguments, check_growth
+from waybill.model.growth import check_arguments, check_growth, check_streams
 from waybill.model.message import Message
 from waybill.model.message_queue import MessageQueue
 from waybill.model.owners import Owners
@@ -39,6 +40,7 @@ class VirtualHost(DeletionHost):
         self.epoch: i64 = 1
         self.policies = Policies()
         self.max_queues = NO_LIMIT
+        self.default_queue_type = ""
         self.watchers = Watchers()
         self.owners = Owners()
         self.default_exchange = DirectExchange("", True, False, False, {})  # noqa: FBT003
@@ -166,6 +168,8 @@ class VirtualHost(DeletionHost):
     ) -> Queue:
         """Make a queue, or check that the one there is the same (`PreconditionFailed` if it is not)."""
         self.runtime.counters.queues_declared += 1
+        is_plain = durable and not auto_delete and exclusive_to is None
+        arguments = with_default_type(self.default_queue_type, arguments, self.queues.get(name), is_plain)
         if name in self.queues:
             queue = self.queue(name, connection)
             check_same_queue(self.name, queue, durable, auto_delete, exclusive_to, arguments)
@@ -182,11 +186,8 @@ class VirtualHost(DeletionHost):
         check_footprint(runtime, what, queue_size(name, arguments, is_persistent=durable and exclusive_to is None))
         if durable and exclusive_to is None:
             check_growth(runtime, what)
-        if arguments.get("x-queue-type") == STREAM and runtime.stream_count >= runtime.streams_max:
-            raise PreconditionFailed(
-                f"cannot declare stream '{name}' in vhost '{self.name}': the node may have {runtime.streams_max} "
-                "streams, and each has a file open"
-            )
+        if arguments.get("x-queue-type") == STREAM:
+            check_streams(runtime, what)
         self.runtime.counters.queues_created += 1
         queue = self._make_queue(name, self.runtime.store.new_id(), durable, auto_delete, exclusive_to, arguments)
         if queue.is_persistent:

@@ -76,6 +76,11 @@ class Accounts:
         """How many slow hashes logins have computed so far."""
         return self._check.slow_count
 
+    def has_proved(self, name: str, password: str) -> bool:
+        """Whether a password was found right lately: then it takes no slow hash to find that again."""
+        account = self.by_name.get(name)
+        return account is not None and self._check.is_proved(account.credential, password)
+
     def authenticate(self, name: str, password: str, peer_address: str, now: float) -> User | None:
         """The user of that name if this is their password and they may log in from there, or None.
 
@@ -164,7 +169,8 @@ class Accounts:
             self._save(account)
 
     def _refused(self, name: str, peer_address: str, reason: str) -> None:
-        self._log.warning("login refused", f"user {name[:NAME_LIMIT]!r} from {peer_address}: {reason}")
+        user = name[:NAME_LIMIT]
+        self._log.warning("login refused", f"user {user!r} from {peer_address}: {reason}", user, peer_address)
 
     # --- administration ---
 

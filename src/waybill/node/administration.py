@@ -12,9 +12,10 @@ from waybill.engine.server_engine import ServerEngine
 from waybill.model.errors import InvalidArgument, NotAllowed, NotFound
 from waybill.model.growth import check_arguments, check_growth
 from waybill.model.policy import ALL, Policy
+from waybill.model.queue_arguments import CLASSIC, QUORUM, STREAM
 from waybill.model.virtual_host import VirtualHost
 from waybill.node.accounts import Accounts
-from waybill.node.parameters import Parameters
+from waybill.node.parameters import Description, Parameters
 from waybill.node.passwords import Credential
 from waybill.node.virtual_host_deletion import VirtualHostDeletion
 
@@ -82,6 +83,9 @@ class Administration:
             self._node.virtual_hosts[name].is_ending = bool(value.get(IS_ENDING))
         self.accounts.recover()
         self.parameters.recover()
+        for name, description in self.parameters.descriptions.items():
+            if name in self._node.virtual_hosts:
+                self._node.virtual_hosts[name].default_queue_type = description.default_queue_type
         for kind in (POLICY, OPERATOR_POLICY):
             for _, value in self._store.definitions(kind):
                 policy = _policy_of(value, is_operator=kind == OPERATOR_POLICY)
@@ -185,6 +189,15 @@ class Administration:
             self._make_virtual_host(name, VirtualHostLimits())
             self._save_virtual_host(name)
             self._report("vhost added", repr(name))
+
+    def describe_virtual_host(self, name: str, description: Description) -> None:
+        """Say what a virtual host is for, and which type queues get that are declared from now on without one."""
+        host = self._virtual_host(name)
+        kind = description.default_queue_type
+        if kind not in {"", CLASSIC, QUORUM, STREAM}:
+            raise InvalidArgument(f"'{kind}' is no type of queues")
+        host.default_queue_type = kind
+        self.parameters.describe(name, description)
 
     def delete_virtual_host(self, name: str) -> None:
         """Remove a virtual host with everything in it, over several turns if it is large; close its connections."""

@@ -14,14 +14,20 @@ from waybill.engine.scram import ScramKeys
 from waybill.model.binding import EXCHANGE, QUEUE
 from waybill.model.errors import InvalidArgument, ModelError, NotFound
 from waybill.model.policy import ALL, Policy
+from waybill.model.runtime import Chore
 from waybill.model.virtual_host import VirtualHost
 from waybill.node.accounts import Account
 from waybill.node.administration import UNLIMITED
 from waybill.node.node import Node
+from waybill.node.parameters import Description
 from waybill.node.passwords import RABBITMQ_SHA256, SCRYPT, Credential
 
 Document = dict[str, object]
 DEPTH_LIMIT: Final = 32
+UNDEFINED: Final = "undefined"
+"""How RabbitMQ writes that a virtual host has no default type of queues."""
+ITEM_UNITS: Final = 32
+"""What it costs of a turn to import one."""
 
 LISTS: Final = (
     "vhosts",
@@ -91,7 +97,7 @@ def export_definitions(node: Node) -> Document:
     return {
         "product_name": "Waybill",
         "product_version": node.product_version,
-        "vhosts": [{"name": name} for name, host in node.virtual_hosts.items() if not host.is_ending],
+        "vhosts": [_virtual_host(node, name) for name, host in node.virtual_hosts.items() if not host.is_ending],
         "users": users,
         "permissions": permissions,
         "topic_permissions": topic_permissions,
@@ -177,6 +183,18 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
+def _virtual_host(node: Node, name: str) -> Document:
+    described = node.administration.parameters.descriptions.get(name)
+    if described is None:
+        return {"name": name}
+    return {
+        "name": name,
+        "description": described.text,
+        "tags": list(described.tags),
+        "default_queue_type": described.default_queue_type or UNDEFINED,
+    }
+
+
 def _user(account: Account) -> Document:
     credential = account.credential
     limits = {"max-connections": account.connection_max, "max-channels": account.user.channel_max}
@@ -213,34 +231,60 @@ def _policy(policy: Policy) -> Document:
 
 
 def import_definitions(node: Node, document: Document) -> ImportReport:
-    """Import a document. An item that is refused does not stop the others: see the report's `errors`.
+    """Import a document in one go: see `DefinitionImport`."""
+    importing = DefinitionImport(node, document)
+    while not importing.work():
+        node.runtime.begin_turn()
+    return importing.report
 
-    The items of a document for one virtual host, which RabbitMQ exports without its name, are refused: they have no
-    `vhost`.
+
+class DefinitionImport(Chore):
+    """Imports a document, in as many turns as it takes: others are served in between.
+
+    An item that is refused does not stop the others: see `report.errors`. The items of a document for one virtual host,
+    which RabbitMQ exports without its name, are refused: they have no `vhost`.
     """
-    importer = _Importer(node)
-    report = importer.report
-    for section in LISTS:
-        items = document.get(section)
-        if items is None:
-            continue
-        if not isinstance(items, list):
-            report.errors.append(f"{section}: must be a list")
-            continue
-        for index, item in enumerate(items):
-            try:
-                if not isinstance(item, dict):
-                    raise InvalidArgument("must be an object")
-                importer.take(section, _Item(item))
-            except ModelError as error:
-                report.errors.append(f"{section}[{index}]: {error}")
-            else:
-                report.counts[section] = report.counts.get(section, 0) + 1
-    for section in document.keys() - DESCRIPTIONS - set(LISTS):
-        if document[section]:
-            report.notes.append(f"{section}: unknown here, left out")
-    report.notes.sort()
-    return report
+
+    def __init__(self, node: Node, document: Document) -> None:
+        self._runtime = node.runtime
+        self._importer = _Importer(node)
+        self.report = self._importer.report
+        self._items: list[tuple[str, int, object]] = []
+        self._done = 0
+        for section in LISTS:
+            items = document.get(section)
+            if isinstance(items, list):
+                self._items += [(section, index, item) for index, item in enumerate(items)]
+            elif items is not None:
+                self.report.errors.append(f"{section}: must be a list")
+        for section in document.keys() - DESCRIPTIONS - set(LISTS):
+            if document[section]:
+                self.report.notes.append(f"{section}: unknown here, left out")
+
+    def work(self) -> bool:
+        runtime = self._runtime
+        while self._done < len(self._items):
+            if runtime.work_left <= 0:
+                return False
+            section, index, item = self._items[self._done]
+            self._done += 1
+            # A password in plain text takes a slow hash.
+            is_slow = section == "users" and isinstance(item, dict) and "password" in item
+            runtime.work_left -= runtime.turn_units if is_slow else ITEM_UNITS
+            self._take(section, index, item)
+        self.report.notes.sort()
+        return True
+
+    def _take(self, section: str, index: int, item: object) -> None:
+        report = self.report
+        try:
+            if not isinstance(item, dict):
+                raise InvalidArgument("must be an object")
+            self._importer.take(section, _Item(item))
+        except ModelError as error:
+            report.errors.append(f"{section}[{index}]: {error}")
+        else:
+            report.counts[section] = report.counts.get(section, 0) + 1
 
 
 class _Item:
@@ -311,7 +355,7 @@ class _Importer:
 
     def take(self, section: str, item: _Item) -> None:
         if section == "vhosts":
-            self._administration.add_virtual_host(item.text("name"))
+            self._take_virtual_host(item)
         elif section == "users":
             self._take_user(item)
         elif section == "permissions":
@@ -353,6 +397,14 @@ class _Importer:
         if host is None:
             raise NotFound(f"no vhost '{name}'")
         return host
+
+    def _take_virtual_host(self, item: _Item) -> None:
+        name = item.text("name")
+        self._administration.add_virtual_host(name)
+        if item.values.keys() & {"description", "tags", "default_queue_type"}:
+            kind = item.text("default_queue_type", UNDEFINED)
+            described = Description(item.text("description", ""), item.tags(), "" if kind == UNDEFINED else kind)
+            self._administration.describe_virtual_host(name, described)
 
     def _take_user(self, item: _Item) -> None:
         name = item.text("name")

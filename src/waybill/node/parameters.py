@@ -1,4 +1,4 @@
-"""What operators note on a node: global parameters, and what virtual hosts are for. It changes nothing else."""
+"""What operators note on a node: global parameters, and what virtual hosts are for."""
 
 import json
 from typing import Final
@@ -13,7 +13,7 @@ VALUE_LIMIT: Final = 64 << 10
 
 
 class Description:
-    """What a virtual host is for. `default_queue_type` is what operators have noted: it has no effect here."""
+    """What a virtual host is for. `default_queue_type` is that of queues that are declared without one."""
 
     def __init__(self, text: str = "", tags: tuple[str, ...] = (), default_queue_type: str = "") -> None:
         self.text = text

@@ -113,7 +113,7 @@ export function open(at) {
     const { one, bindings, path } = data, isStream = one.type === "stream";
     return [
       crumbs(),
-      header(h("span", one.name, " ", kind(one)), may("operate") && [!isStream && button("Peek", () => peek(path)), button("Publish…", () => publish(vhost, "", one.name)),
+      header(h("span", one.name, " ", kind(one)), may("operate") && [!isStream && may("admin") && button("Peek", () => peek(path)), button("Publish…", () => publish(vhost, "", one.name)),
         may("admin") && [!isStream && button("Purge…", () => confirmed("Purge the queue", `${count(one.messages_ready)} messages are dropped.`, "Purge", "danger", () => again(() => send("DELETE", `${path}/contents`), "Purged")), "danger"),
           button("Delete…", () => confirmed("Delete the queue", `${one.name}, with its ${count(one.messages)} messages and its bindings.`, "Delete", "danger", async () => (await attempt(() => send("DELETE", path), "Deleted")) && (location.hash = "#/broker/queues")), "danger")]]),
       h("div.columns", rates(one.message_stats || {}, spans()), lengths(one)),

@@ -37,9 +37,8 @@ class Handshake:
         self._connection = connection
         self._assembler = assembler
         self._expected = ConnectionStartOk.CODE
-        self._login = Login(
-            connection.host, connection.peer_address, connection.certificate_user, allows_anonymous=True
-        )
+        host, peer = connection.host, connection.peer_address
+        self._login = Login(host, "amqp010", peer, connection.certificate_user, allows_anonymous=True)
         self._mechanism = ""
 
     def start(self) -> None:

@@ -38,7 +38,7 @@ class Handshake:
     def __init__(self, connection: ChannelHost) -> None:
         self._connection = connection
         self._expected: str = ConnectionStartOk.NAME
-        self._login = Login(connection.host, connection.peer_address, connection.certificate_user)
+        self._login = Login(connection.host, "amqp091", connection.peer_address, connection.certificate_user)
         self._mechanism = ""
         self._tells_refusal = False
 

@@ -47,7 +47,10 @@ class Claim:
         )
         if refusal:
             connection.host.runtime.operator_log.warning(
-                "links kept", f"{refusal}: remove some, as the user or by administration.remove_link"
+                "links kept",
+                f"{refusal}: remove some, as the user or by administration.remove_link",
+                self._user,
+                connection.peer_address,
             )
             raise link_fault(RESOURCE_LIMIT_EXCEEDED, refusal)
         if found is not None and self.is_resumed:

@@ -23,9 +23,7 @@ class SaslLayer:
 
     def __init__(self, connection: SessionHost) -> None:
         self._connection = connection
-        self._login = Login(
-            connection.host, connection.peer_address, connection.certificate_user, allows_anonymous=True
-        )
+        self._login = _login(connection)
         self._has_begun = False
         self.is_over = False
 
@@ -63,8 +61,12 @@ class SaslLayer:
 
 def log_in_without_sasl(connection: SessionHost) -> None:
     """Log in a peer that skips the SASL layer, as anonymous. Raises a connection fault if that is not allowed."""
-    login = Login(connection.host, connection.peer_address, connection.certificate_user, allows_anonymous=True)
-    user = login.anonymous()
+    user = _login(connection).anonymous()
     if user is None:
         raise connection_fault(NOT_ALLOWED, "a login by SASL is required")
     connection.user = user
+
+
+def _login(connection: SessionHost) -> Login:
+    host = connection.host
+    return Login(host, "amqp10", connection.peer_address, connection.certificate_user, allows_anonymous=True)
