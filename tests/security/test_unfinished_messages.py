@@ -5,6 +5,7 @@ import pytest
 from tests.engine.amqp091.peer import Channel, Cut, NodeBench
 from tests.engine.amqp10.peer import Peer as Peer10
 from tests.engine.amqp10.peer import Session, declare, message
+from tests.engine.disk_bench import DiskBench
 from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_HEADER, frame
 from waybill.wire.amqp091.methods import (
     BasicPublish,
@@ -107,6 +108,25 @@ def test_unfinished_bodies_raise_no_alarm_that_would_keep_them_unfinished(bench:
     assert node.alarm == ""
     send_piece(channel)
     assert node.alarm != ""
+
+
+def test_nor_do_they_beside_a_backlog() -> None:
+    bench = DiskBench(memory_limit_bytes=4 << 20)
+    channel = bench.channel()
+    number = 0
+    while bench.memory_bytes < bench.memory_limit_bytes - len(PIECE):
+        channel.declare(f"q{number}")
+        channel.publish(PIECE, f"q{number}")
+        number += 1
+        bench.settle()
+    attacker = bench.channel()
+    begin_body(attacker, 100 << 20)
+    for _ in range(60):
+        send_piece(attacker)
+    bench.settle()
+    assert held(bench) > bench.memory_limit_bytes
+    assert bench.node.alarm == ""
+    bench.close()
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback", "cut"])

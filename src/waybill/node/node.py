@@ -412,9 +412,9 @@ class Node(AdministeredNode):
         """Raise an alarm, or end it once there is room again by a margin."""
         limit = self._memory_alarm_bytes
         runtime = self.runtime
-        # Incomplete messages never raise an alarm alone: then nothing would be read that completes them. Nor do
-        # declarations: an alarm makes nobody undo them.
-        used = int(runtime.memory_bytes) + min(int(runtime.held_bytes), limit // 2)
+        # Incomplete messages raise no alarm, alone or beside as many messages as stay in memory: then nothing would be
+        # read that completes them. Nor do declarations alone: an alarm makes nobody undo them.
+        used = int(runtime.memory_bytes) + min(int(runtime.held_bytes), limit // 4)
         used += min(int(runtime.footprint_bytes), limit // 2) + min(int(runtime.unread_bytes), limit // 4)
         if self._is_disk_low:
             alarm = self._disk_alarm
