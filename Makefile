@@ -26,7 +26,7 @@ PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorde
 # A test of real brokers and processes may fail because others take the machine: what fails alone as well has failed.
 AGAIN = echo "what has failed runs again, alone"; $(RUN) -m pytest --last-failed --last-failed-no-failures none
 
-.PHONY: up help qpid damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch soak-http soak-jobs soak-shop soak-worker bench-http bench-dashboard bench-jobs bench-pipeline bench-growth soak-pipeline pipeline-incremental pipeline-cluster pipeline-delta wheels check-wheel check-manifests docs site setup clean
+.PHONY: up help qpid damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch soak-http soak-jobs soak-shop soak-worker bench-http bench-dashboard bench-jobs bench-protocols bench-pipeline bench-growth soak-pipeline pipeline-incremental pipeline-cluster pipeline-delta wheels check-wheel check-manifests docs site setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -106,6 +106,9 @@ test: setup ## everything: lint, the whole suite on the built package, some of i
 bench: setup $(BUILT)/stamp ## compare with RabbitMQ on this machine
 	@$(RUN) -m benchmarks.broker $(BENCH_ARGUMENTS)
 	@$(RUN) -m benchmarks.memory
+
+bench-protocols: setup $(BUILT)/stamp ## CPU of the engine for a message, by protocol
+	@$(RUN) -m benchmarks.protocols --page
 
 bench-http: setup $(BUILT)/stamp ## push, fetch and acknowledge over HTTP: rates, CPU, latency, what an idle long poll costs
 	@$(MAKE) -s -C benchmarks/tools ojsload

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 TITLE: Final = "# Benchmarks"
-PARTS: Final = ("speed", "memory")
+PARTS: Final = ("speed", "protocols", "memory")
 
 
 def write_part(page: Path, name: str, text: str) -> None:

@@ -119,6 +119,7 @@ def header_cases() -> Iterator[Case]:
     ]  # fmt: skip
     for struct in properties:
         yield Case(header=head() + encode_header(struct))
+        yield Case(header=head(delivery_mode=2) + encode_header(struct))
         yield Case(header=encode_header(struct) + head())
         yield Case(transfer("headers"), header=head() + encode_header(struct))
     whole = head(delivery_mode=2) + encode_header(properties[5], properties[6])
@@ -127,6 +128,8 @@ def header_cases() -> Iterator[Case]:
     for place in range(0, len(whole), 3):
         yield Case(header=whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
     yield Case(header=head() + head())
+    for twice in (head(), head(delivery_mode=2), b"\x00\x00\x00\x04\x04\x01\xff\xff", b"\x00\x00\x00\x02\x04\x01"):
+        yield Case(header=head(delivery_mode=2) + encode_header(properties[0]) + twice)
     yield Case(header=head() + encode_header(properties[0], properties[0]))
     yield Case(header=head() + b"\x00\x00\x00\x04\x77\x77\x01\x02")
     yield Case(header=b"")

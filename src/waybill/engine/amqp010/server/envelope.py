@@ -11,6 +11,7 @@ from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import Queue
 from waybill.model.routing import Route
 from waybill.wire.amqp010.constants import ERROR_UNAUTHORIZED_ACCESS, MODE_NON_PERSISTENT, MODE_PERSISTENT
+from waybill.wire.amqp010.errors import DecodeError
 from waybill.wire.amqp010.message_header import (
     ABSENT,
     EXPIRATION,
@@ -30,19 +31,43 @@ OUTRUN: Final = 8192
 class Envelope:
     """`prefix` is what the content of a message has before its body. `is_lasting`: it says the same at any time."""
 
-    def __init__(self, exchange: str, facts: HeaderFacts, prefix: bytes, ttl_ms: i64) -> None:
+    def __init__(self, exchange: str, facts: HeaderFacts, header: bytes, ttl_ms: i64) -> None:
         self.exchange = exchange
         self.routing_key = facts.routing_key
-        self.prefix = prefix
+        kept = _kept_delivery(header, facts)
+        start = facts.delivery
+        end = facts.delivery_end
+        self.prefix = _sized(header if start == ABSENT else kept + header[:start] + header[end:])
         self.durable = facts.delivery_mode == MODE_PERSISTENT
         self.priority: i64 = DEFAULT_PRIORITY if facts.priority == ABSENT else facts.priority
         self.ttl_ms: i64 = ttl_ms
         self.discards = facts.discard_unroutable
         self.immediate = facts.immediate
         self.is_lasting = facts.expiration == ABSENT
+        # See `adapt`. No octets: it cannot be adapted.
+        self._delivery = header[:end] if start == 0 and self.is_lasting else b""
+        self._kept = kept
+        self._user_id = facts.user_id
         self.route: Route | None = None
         self.epoch: i64 = 0
         self.stores = False
+
+    def adapt(self, header: bytes, facts: HeaderFacts) -> bool:
+        """Use it for a header segment with the same delivery-properties and user, whatever else that says.
+
+        False if it is another one, or malformed.
+        """
+        size: i64 = len(self._delivery)
+        if size == 0 or header[:size] != self._delivery:
+            return False
+        try:
+            scan_header(header, facts, size)
+        except DecodeError:
+            return False
+        if facts.delivery != ABSENT or facts.user_id != self._user_id:
+            return False
+        self.prefix = _sized(self._kept + header[size:])
+        return True
 
     def resolve(self, connection: SessionHost) -> Route:
         """The route, as long as the topology stays. Raises what forbids the user to publish this way."""
@@ -88,19 +113,22 @@ def read_envelope(connection: SessionHost, exchange: str, header: bytes) -> Enve
         name = connection.user_name
         if claimed not in {name, ""}:
             raise session_fault(ERROR_UNAUTHORIZED_ACCESS, f"user-id is '{claimed}' but the user is '{name}'")
-    return Envelope(exchange, facts, _prefix(header, facts), _ttl_ms(facts, connection.host.runtime.now))
+    return Envelope(exchange, facts, header, _ttl_ms(facts, connection.host.runtime.now))
 
 
-def _prefix(header: bytes, facts: HeaderFacts) -> bytes:
-    """Size and header segment, without delivery-properties unless it says what no field of a message does."""
+def _kept_delivery(header: bytes, facts: HeaderFacts) -> bytes:
+    """The struct of delivery-properties if it says what no field of a message does; or nothing."""
     start = facts.delivery
-    if start != ABSENT:
-        end = facts.delivery_end
-        rest = header[:start] + header[end:]
-        flags = header[start + 6] << 8 | header[start + 7]
-        # A mode that is said and one that is not are the same to the model, and not to clients.
-        is_kept = flags & KEPT_FLAGS or facts.delivery_mode == MODE_NON_PERSISTENT
-        header = header[start:end] + rest if is_kept else rest
+    if start == ABSENT:
+        return b""
+    flags = header[start + 6] << 8 | header[start + 7]
+    # A mode that is said and one that is not are the same to the model, and not to clients.
+    is_kept = flags & KEPT_FLAGS or facts.delivery_mode == MODE_NON_PERSISTENT
+    return header[start : facts.delivery_end] if is_kept else b""
+
+
+def _sized(header: bytes) -> bytes:
+    """What the content of a message has before its body."""
     return len(header).to_bytes(SIZE_OCTETS, "big") + header
 
 

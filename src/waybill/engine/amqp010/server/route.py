@@ -80,10 +80,13 @@ class TransferRoute:
         if envelope is None or not envelope.is_lasting or data[h:b] != self._header:
             self._stride = 0
             self._header = data[h:b]
-            self.envelope = None
             session.runtime.work_left -= 2 + ((b - h) >> 5)
-            envelope = read_envelope(session.attached, self.exchange, data[h + FRAME_HEAD_SIZE : b])
-            self.envelope = envelope
+            header = data[h + FRAME_HEAD_SIZE : b]
+            connection = session.attached
+            if envelope is None or not envelope.adapt(header, connection.facts):
+                self.envelope = None
+                envelope = read_envelope(connection, self.exchange, header)
+                self.envelope = envelope
         elif self._stride != end - o:
             self._expect_more(data, o, b, end)
         session.publish(envelope, data[b + FRAME_HEAD_SIZE : end], number, is_explicit=self.is_explicit)

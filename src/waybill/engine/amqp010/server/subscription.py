@@ -57,6 +57,10 @@ from waybill.wire.amqp010.message_header import (
 )
 from waybill.wire.amqp010.transfer import transfer_payload
 
+CODE_START: Final = SIZE_OCTETS + 4
+CODE_END: Final = SIZE_OCTETS + 6
+DELIVERY_CODE: Final = b"\x04\x01"
+"""Where the code of the first struct of a header segment is, and that of delivery-properties."""
 INFINITE: Final = 1 << 62
 COUNTED: Final = 1 << 61
 """Less credit than this is counted."""
@@ -293,10 +297,11 @@ class Subscription(CreditedConsumer):
                 or message.durable != durable
                 or message.priority != priority
                 or message.ttl_ms != NO_TTL
-                or (
-                    (content[:body] != self._prefix or entry.redelivered != self._is_again)
-                    and not self._prepare_front(content, redelivered=entry.redelivered)
-                )
+            ):
+                break
+            prefix = content[:body]
+            if (prefix != self._prefix or entry.redelivered != self._is_again) and not self._prepare_front(
+                prefix, redelivered=entry.redelivered
             ):
                 break
             out.write(self._front)
@@ -320,11 +325,10 @@ class Subscription(CreditedConsumer):
             if self.is_window:
                 session.windowed.add(self, self._size, first, count)
 
-    def _prepare_front(self, content: bytes, *, redelivered: bool) -> bool:
-        """Prepare all that comes before the body. False if the header segment is not of the kind that is expected."""
-        if i64(read_i32_be(content, 0)) != self._header_size or _has_delivery(content):
+    def _prepare_front(self, prefix: bytes, *, redelivered: bool) -> bool:
+        """Prepare all that comes before a body. False if the header segment is not of the kind that is expected."""
+        if i64(read_i32_be(prefix, 0)) != self._header_size or prefix[CODE_START:CODE_END] == DELIVERY_CODE:
             return False
-        prefix = content[: self._body]
         self._prefix = prefix
         self._is_again = redelivered
         head = self._head_again if redelivered else self._head
