@@ -218,3 +218,26 @@ def test_a_message_by_itself_between_runs_does_not_change_how_they_look(session:
     for count in (3, 1, 3, 1, 3):
         session.flow(messages=count)
     assert [one.body for one in session.take_all()] == bodies
+
+
+def test_a_session_keeps_to_the_frame_size_of_the_connection_that_it_moves_to(bench: NodeBench) -> None:
+    first = Peer(bench)
+    first.open(max_frame_size=65_535)
+    session = first.session()
+    session.call(QueueDeclare("q"))
+    for _ in range(8):
+        session.publish(bytes(5000), key="q")
+    session.subscribe("q", messages=4)
+    assert len(session.take_all()) == 4
+    session.control(SessionRequestTimeout(60))
+    first.pump()
+    first.cut()
+    bench.settle()
+    second = Peer(bench)
+    second.open(max_frame_size=4096)
+    second.client.parser.assembler.max_frame_size = 4096
+    second.resume(session)
+    session.control(SessionRequestTimeout(0))
+    second.pump()
+    session.flow(messages=4)
+    assert [len(one.body) for one in session.take_all()][-4:] == [5000] * 4

@@ -348,6 +348,7 @@ class Subscription(CreditedConsumer):
             and message.ttl_ms == NO_TTL
             and self.session.channel == self._channel
             and body_size == self._body_size
+            and body_size + FRAME_HEAD_SIZE <= connection.max_frame_size
             and i64(read_i32_be(content, 0)) == self._header_size
             and not _has_delivery(content)
         ):
