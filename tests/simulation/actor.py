@@ -17,6 +17,7 @@ from waybill.testing.virtual_clock import VirtualClock
 FANOUT: Final = "sim.fanout"
 AMQP091: Final = "amqp091"
 AMQP10: Final = "amqp10"
+AMQP010: Final = "amqp010"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Habits:
     the broker write is not synced for it either, which is what a crash likes. With `transacts` it does both in
     transactions. `shared_prefetch`: credit of the whole channel. `private`: the kind of queue that it makes for itself,
     "exclusive", "auto-delete" or "". `is_steady`: its network holds any amount, so that it is never out of credit.
-    `resumes`: over 1.0, its links outlive their connections.
+    `resumes`: over 1.0, its links outlive their connections; over 0-10 its session does, for `outlives_s`. With
+    `distributes` it works in branches of distributed transactions.
     """
 
     weights: dict[str, int]
@@ -51,6 +53,8 @@ class Habits:
     reads_from: str = "first"
     protocol: str = AMQP091
     resumes: bool = False
+    outlives_s: int = 0
+    distributes: bool = False
     tends: tuple[QueueSpec, ...] = ()
 
 

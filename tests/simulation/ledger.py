@@ -7,10 +7,10 @@ it.
 
 from dataclasses import dataclass
 
+from tests.simulation.branches import Branches
 from tests.simulation.message import (
     COMMITTED,
     COMMITTING,
-    OPEN,
     ROLLED_BACK,
     Copy,
     Message,
@@ -61,6 +61,7 @@ class Ledger:
         self.consumers = Consumers()
         # Queues that go with their last consumer, and may never have had one.
         self.unconsumed: set[str] = set()
+        self.branches = Branches(self)
         self.removals = Removals()
         self.binding = Binding()
         self.life = 0
@@ -71,6 +72,7 @@ class Ledger:
         self.is_damaged = False
         # The disk had less room than the broker leaves alone: what is durable may not be declared then.
         self.is_disk_scarce = False
+        self.has_read_errors = False
         # Queues with a consumer that takes without acknowledging: what was on its way to it when a connection broke is
         # gone.
         self.lossy: set[str] = set()
@@ -192,12 +194,17 @@ class Ledger:
     def rolled_back(self, transaction: Transaction) -> None:
         transaction.state = ROLLED_BACK
 
+    @staticmethod
+    def _check_committed(copy: Copy) -> None:
+        transaction = copy.message.transaction
+        if transaction is not None and transaction.state not in {COMMITTING, COMMITTED}:
+            raise Violation("a transaction takes effect when it is committed", f"{copy}: {transaction.state}")
+
     def _check_transaction(self, copy: Copy) -> None:
         transaction = copy.message.transaction
         if transaction is None:
             return
-        if transaction.state in {OPEN, ROLLED_BACK}:
-            raise Violation("a transaction takes effect when it is committed", f"{copy}: {transaction.state}")
+        self._check_committed(copy)
         if copy.is_kept and not copy.queue.is_stream:
             transaction.seen_in = self.life
         self._check_whole(transaction, str(copy))
@@ -219,15 +226,7 @@ class Ledger:
 
     def deliver(self, arrival: Arrival) -> Copy:
         """A client received a message. The copy that it is."""
-        queue, body = arrival.queue, arrival.body
-        message = self.messages.get(body.partition(b" ")[0].decode("utf-8", "replace"))
-        if message is None or message.body != body:
-            raise Violation("nothing appears that was never published", f"{body[:60]!r} in {queue.name}")
-        copy = message.copies.get(queue.name)
-        if copy is None or (copy.is_barred and copy.route_version in {0, self.binding.version}):
-            raise Violation(
-                "nothing appears that was never published", f"{message.key} in {queue.name}, not sent there"
-            )
+        copy = self._find(arrival.queue, arrival.body)
         self.delivered_count += 1
         self._check_transaction(copy)
         subscription = arrival.subscription
@@ -238,6 +237,7 @@ class Ledger:
             return copy
         self._check_settled(copy, arrival.sent_after)
         self._check_undone(copy)
+        self.branches.check_held(copy, arrival.sent_after)
         check_age(copy, arrival.sent_after)
         check_gone(copy, arrival.sent_after, redelivered=arrival.redelivered)
         self._check_redelivered(copy, redelivered=arrival.redelivered)
@@ -245,10 +245,42 @@ class Ledger:
         if source is not None and not self.is_damaged:
             self.contents[source.queue.name].check_death(source, arrival.death, arrival.now)
         if subscription is not None:
-            subscription.took(copy, arrival.now, arrival.sent_after, redelivered=arrival.redelivered)
+            comes_again = arrival.redelivered or copy.came_back
+            subscription.took(copy, arrival.now, arrival.sent_after, redelivered=comes_again)
         copy.deliveries += 1
         check_delivery_count(copy, has_crashed=self.life > 0)
         return copy
+
+    def _find(self, queue: QueueSpec, body: bytes) -> Copy:
+        """The copy that a client received."""
+        message = self.messages.get(body.partition(b" ")[0].decode("utf-8", "replace"))
+        if message is None or message.body != body:
+            raise Violation("nothing appears that was never published", f"{body[:60]!r} in {queue.name}")
+        copy = message.copies.get(queue.name)
+        if copy is None or (copy.is_barred and copy.route_version in {0, self.binding.version}):
+            raise Violation(
+                "nothing appears that was never published", f"{message.key} in {queue.name}, not sent there"
+            )
+        return copy
+
+    def look(self, queue: QueueSpec, body: bytes, sent_after: float) -> Copy:
+        """A client was shown a message, which stays where it is."""
+        copy = self._find(queue, body)
+        self._check_committed(copy)
+        self._check_settled(copy, sent_after)
+        self.branches.check_held(copy, sent_after)
+        return copy
+
+    def acquire(self, copy: Copy, asked_after: float) -> bool:
+        """What a client was shown is its own now. Whether it was delivered before, of which nobody tells."""
+        self._check_settled(copy, asked_after)
+        self._check_undone(copy)
+        self.branches.check_held(copy, asked_after)
+        copy.deliveries += 1
+        copy.free_deliveries += 1
+        comes_again = copy.unflagged > 0
+        copy.unflagged = max(copy.unflagged, 1)
+        return comes_again
 
     def resume(self, copy: Copy, sent_after: float) -> None:
         """A client received once more what it has and has not settled."""
@@ -292,7 +324,9 @@ class Ledger:
         copy.unflagged += 1
         if copy.unflagged > 1 and not self.is_damaged and not self._may_die_again(copy):
             if copy.message.is_once:
-                raise Violation("a message is stored once over a resumed link", f"{copy} came {copy.unflagged} times")
+                raise Violation(
+                    "a message is stored once over a resumed link or session", f"{copy} came {copy.unflagged} times"
+                )
             raise Violation("redelivered is honest", f"{copy} came {copy.unflagged} times without the flag")
 
     def check_count(self, queue: str, count: int) -> None:

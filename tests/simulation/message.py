@@ -18,6 +18,7 @@ class Copy:
     that settle was processed, and when that became known. `durable_at`: when it became known to be on disk.
     `may_be_gone`: a purge, or the end of its queue, may have taken it. `gone_at`: it has, and since then it is known.
     `route_version`: the state of the binding that it came by; 0 if that does not change. `is_barred`: it was not bound.
+    `came_back`: a client released it as if it had never been delivered.
     """
 
     message: "Message"
@@ -35,6 +36,7 @@ class Copy:
     gone_at: float = NEVER
     route_version: int = 0
     is_barred: bool = False
+    came_back: bool = False
 
     @property
     def level(self) -> int:
@@ -98,7 +100,7 @@ COMMITTED: Final = "committed"
 ROLLED_BACK: Final = "rolled back"
 
 
-@dataclass
+@dataclass(eq=False)
 class Transaction:
     """What a channel did since it selected, committed or rolled back. `life`: of the node when the commit was sent.
 

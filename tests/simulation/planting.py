@@ -4,10 +4,10 @@ Bugs of the store are made by what stands between it and the disk (`front`), so 
 of the broker's logic replace one of its functions by a wrong one, which only interpreted code lets us do.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from unittest.mock import patch
 
 import waybill.model.dispatch
@@ -15,6 +15,17 @@ import waybill.model.priority_level
 import waybill.storage.log
 import waybill.storage.message_reader
 from tests.simulation.front import Plants
+from tests.simulation.logic_bug import (
+    CALM,
+    CRASHES,
+    NETWORK,
+    PRESENT,
+    READ_ERRORS,
+    READS,
+    STORED_ONCE,
+    LogicBug,
+)
+from tests.simulation.planting010 import AMQP010_BUGS
 from tests.simulation.profile import Troubles
 from tests.simulation.violation import Violation
 from waybill.engine.amqp091.server.channel import Channel
@@ -43,34 +54,6 @@ from waybill.model.virtual_host import VirtualHost
 from waybill.storage.message_log import MessageLog
 
 IS_COMPILED: Final = not waybill.storage.log.__file__.endswith(".py")
-
-PRESENT: Final = "a confirmed message is present until settled or removed by a policy"
-CALM: Final = Troubles()
-CRASHES: Final = Troubles(kills=2, power_losses=2)
-NETWORK: Final = Troubles(resets=8)
-READ_ERRORS: Final = Troubles(read_errors=25)
-READS: Final = "unread_dropped"
-STORED_ONCE: Final = "a message is stored once over a resumed link"
-
-
-@dataclass(frozen=True)
-class LogicBug:
-    """`wrong` takes the place of `name` in `owner`, and breaks `promise`. `theme`: a queue that is always there.
-
-    What is wrong with 1.0 is looked for in runs whose clients speak it.
-    """
-
-    owner: Any
-    name: str
-    wrong: Callable[..., Any]
-    promise: str
-    troubles: Troubles
-    theme: str | None = None
-
-    @property
-    def is_of_amqp10(self) -> bool:
-        return ".amqp10." in getattr(self.owner, "__module__", getattr(self.owner, "__name__", ""))
-
 
 # --- the wrong functions ---
 
@@ -394,6 +377,7 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
         OutgoingLink, "shun", shun_nothing, "undeliverable here is not delivered here again", CALM
     ),
     READS: LogicBug(PriorityLevel, "_refill", drop_unread, PRESENT, READ_ERRORS, "plain"),
+    **AMQP010_BUGS,
     "settle_not_stored": LogicBug(MessageLog, "settle", settle_nothing, "nothing durably settled comes back", CRASHES),
 }
 
@@ -424,6 +408,7 @@ class Planting:
     troubles: Troubles | None = None
     theme: str | None = None
     speaks_amqp10: bool | None = None
+    speaks_amqp010: bool = False
 
 
 def can_be_planted(name: str) -> bool:
@@ -456,4 +441,4 @@ def planted(name: str | None) -> Iterator[Planting]:
             stack.enter_context(short_levels())
         bug = LOGIC_BUGS[name]
         stack.enter_context(patch.object(bug.owner, bug.name, bug.wrong))
-        yield Planting(Plants(), bug.troubles, bug.theme, True if bug.is_of_amqp10 else None)
+        yield Planting(Plants(), bug.troubles, bug.theme, True if bug.is_of_amqp10 else None, bug.is_of_amqp010)

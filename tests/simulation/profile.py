@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from tests.simulation.actor import AMQP10, FANOUT, Habits
+from tests.simulation.actor import AMQP010, AMQP10, FANOUT, Habits
 from tests.simulation.queues import FOREVER, QUEUES, QueueSpec, dead_queues
 
 # What actors like to do: publish, take and settle, or both on one channel.
@@ -43,6 +43,44 @@ TRANSACTOR10: Final = {
     "reject": 1,
     "commit": 4,
     "roll_back": 1,
+    "close": 1,
+}
+
+# The same over 0-10, and work in branches of distributed transactions.
+PUBLISHER010: Final = {"publish": 10, "ask": 1, "reattach": 1, "pause": 2}
+CONSUMER010: Final = {
+    "grant": 8,
+    "accept": 12,
+    "release": 2,
+    "reject": 1,
+    "look": 1,
+    "ask": 2,
+    "stop": 1,
+    "cancel": 1,
+    "reattach": 1,
+    "close": 1,
+}
+BOTH010: Final = {**CONSUMER010, "publish": 6}
+TRANSACTOR010: Final = {
+    "publish": 6,
+    "grant": 6,
+    "accept": 8,
+    "release": 1,
+    "reject": 1,
+    "commit": 4,
+    "roll_back": 1,
+    "reattach": 1,
+    "close": 1,
+}
+DISTRIBUTOR010: Final = {
+    "publish": 8,
+    "grant": 6,
+    "accept": 8,
+    "release": 1,
+    "begin_branch": 6,
+    "finish_branch": 3,
+    "decide_branch": 2,
+    "reattach": 1,
     "close": 1,
 }
 
@@ -128,6 +166,47 @@ def random_profile(
         clients,
         troubles or random_troubles(random, has_heartbeats=heartbeat_s > 0),
         random.choice((8_000, 40_000)) if has_alarm else NO_ALARM_BYTES,
+    )
+
+
+def in_amqp010(random: Random, profile: Profile) -> Profile:
+    """Some of the clients over 0-10 instead, by a chance of their own. The first one stays what it is."""
+    # A full queue that refuses would fail the branch; what it publishes to a stream is no part of it.
+    barred = {queue.name for queue in profile.queues if queue.refuses or queue.is_stream}
+    others = [(name, _one_in_amqp010(random, habits, barred)) for name, habits in profile.clients[1:]]
+    return replace(profile, clients=profile.clients[:1] + others)
+
+
+def _one_in_amqp010(random: Random, habits: Habits, barred: set[str]) -> Habits:
+    likes = (
+        (PUBLISHER, PUBLISHER010),
+        (PUBLISHER10, PUBLISHER010),
+        (CONSUMER, CONSUMER010),
+        (CONSUMER10, CONSUMER010),
+        (BOTH, BOTH010),
+        (BOTH10, BOTH010),
+        (TRANSACTOR, TRANSACTOR010),
+        (TRANSACTOR10, TRANSACTOR010),
+    )
+    weights = next((like for other, like in likes if habits.weights is other), None)
+    if weights is None or habits.private or random.random() < 0.25:
+        return habits
+    targets = habits.targets
+    distributes = weights is TRANSACTOR010 or ((weights is BOTH010 and bool(targets)) and random.random() < 0.5)
+    distributes = distributes and random.random() < 0.7
+    if distributes:
+        weights = DISTRIBUTOR010
+        targets = tuple(name for name in targets if name not in barred and not (barred and name == FANOUT))
+    return replace(
+        habits,
+        weights=weights,
+        protocol=AMQP010,
+        targets=targets,
+        shared_prefetch=0,
+        transacts=habits.transacts and not distributes,
+        distributes=distributes,
+        resumes=True,
+        outlives_s=random.choice((0, 1, 5, 30, 30)),
     )
 
 

@@ -57,7 +57,12 @@ def run_seed(seed: int, plant: str | None = None) -> Outcome:
     try:
         with planted(plant) as planting:
             return World(
-                seed, planting.plants, planting.troubles, planting.theme, speaks_amqp10=planting.speaks_amqp10
+                seed,
+                planting.plants,
+                planting.troubles,
+                planting.theme,
+                speaks_amqp10=planting.speaks_amqp10,
+                speaks_amqp010=None if plant is None else planting.speaks_amqp010,
             ).run()
     except Exception as error:
         error.add_note(f"replay: {replay_command(seed, plant)}")

@@ -9,7 +9,8 @@ from multiprocessing.pool import Pool
 
 import pytest
 
-from tests.simulation.planting import IS_COMPILED, PLANT_NAMES, READ_ERRORS, can_be_planted, is_found_by, short_levels
+from tests.simulation.logic_bug import READ_ERRORS
+from tests.simulation.planting import IS_COMPILED, PLANT_NAMES, can_be_planted, is_found_by, short_levels
 from tests.simulation.simulate import kept_seeds, run_seed, try_seed
 from tests.simulation.world import World
 

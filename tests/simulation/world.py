@@ -10,11 +10,18 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from tests.simulation import amqp091_actions, amqp091_client, amqp10_actions, amqp10_client
-from tests.simulation.actor import AMQP10, Actor, Habits, Peer
+from tests.simulation import (
+    amqp010_actions,
+    amqp010_client,
+    amqp091_actions,
+    amqp091_client,
+    amqp10_actions,
+    amqp10_client,
+)
+from tests.simulation.actor import AMQP010, AMQP10, Actor, Habits, Peer
 from tests.simulation.front import Plants
 from tests.simulation.ledger import Ledger
-from tests.simulation.profile import DRAINER, NO_ALARM_BYTES, Troubles, random_profile, with_read_errors
+from tests.simulation.profile import DRAINER, NO_ALARM_BYTES, Troubles, in_amqp010, random_profile, with_read_errors
 from tests.simulation.server import SimulatedServer
 from tests.simulation.violation import Violation
 from waybill.testing.simulated_disk import Crash
@@ -56,6 +63,7 @@ class World:
         theme: str | None = None,
         *,
         speaks_amqp10: bool | None = None,
+        speaks_amqp010: bool | None = None,
     ) -> None:
         self.random = Random(seed)
         self.clock = VirtualClock()
@@ -63,11 +71,16 @@ class World:
             # By a chance of its own, so that a seed of the other half goes on to mean what it did.
             speaks_amqp10 = Random(f"1.0: {seed}").random() < 0.5
         self.profile = random_profile(self.random, troubles, theme, speaks_amqp10=speaks_amqp10)
+        if speaks_amqp010 is None:
+            speaks_amqp010 = Random(f"0-10: {seed}").random() < 0.5
+        if speaks_amqp010:
+            self.profile = in_amqp010(Random(f"in 0-10: {seed}"), self.profile)
         if troubles is None:
             self.profile = replace(self.profile, troubles=with_read_errors(self.profile.troubles, seed))
         self._read_random = Random(f"read errors: {seed}")
         self.outcome = Outcome(seed, self.profile.troubles, tuple(queue.name for queue in self.profile.queues))
         self.ledger = Ledger(self.profile.queues)
+        self.ledger.has_read_errors = self.profile.troubles.read_errors > 0
         self.connections: list[SimulatedConnection] = []
         self.server = SimulatedServer(
             self.clock,
@@ -141,7 +154,11 @@ class World:
     # --- clients ---
 
     def _add_actor(self, name: str, habits: Habits) -> Actor:
-        actor = Actor(name, self.random, self.clock, self.ledger, habits, self._connect)
+        random = self.random
+        if habits.protocol == AMQP010:
+            # What it decides moves nobody else's chances.
+            random = Random(f"{name}: {self.outcome.seed}")
+        actor = Actor(name, random, self.clock, self.ledger, habits, self._connect)
         actor.is_calm = self._is_calm
         self.actors.append(actor)
         self.clock.call_later(self.random.random() * 0.1, actor.start)
@@ -152,16 +169,20 @@ class World:
         pump = self.server.accept()
         if pump is None:
             return None
-        is_amqp10 = actor.habits.protocol == AMQP10
-        peer: amqp10_client.Client | amqp091_client.Client
-        peer = amqp10_actions.make_client(actor, name) if is_amqp10 else amqp091_actions.make_client(actor, name)
+        peer: amqp10_client.Client | amqp091_client.Client | amqp010_client.Client
+        if actor.habits.protocol == AMQP010:
+            peer = amqp010_actions.make_client(actor, name)
+        elif actor.habits.protocol == AMQP10:
+            peer = amqp10_actions.make_client(actor, name)
+        else:
+            peer = amqp091_actions.make_client(actor, name)
         peer.began_in_calm = self._is_calm and not self.server.is_ending
         end = SimulatedPump(self.clock, lambda _: peer)
         peer.flush = end.flush
-        conditions = Conditions() if self._is_calm else random_conditions(self.random)
+        conditions = Conditions() if self._is_calm else random_conditions(actor.random)
         if actor.habits.is_steady:
             conditions = replace(conditions, high_water_bytes=ANY_AMOUNT)
-        connection = SimulatedConnection(self.clock, self.random, conditions, end, pump)
+        connection = SimulatedConnection(self.clock, actor.random, conditions, end, pump)
         self.connections = [other for other in self.connections if not other.is_over]
         self.connections.append(connection)
         return peer

@@ -65,7 +65,8 @@ class BranchHost:
 class Branch(Timer):
     """`xid` is its identity, as octets that only the engine reads. `timeout_s`: 0 for none.
 
-    `records`: where the store has it once it is prepared: sequences and locations.
+    `records`: where the store has it once it is prepared: sequences and locations. `is_restored`: it was prepared in an
+    earlier life of the node.
     """
 
     def __init__(self, host: BranchHost, virtual_host: str, user: str, xid: bytes, units_max: i64) -> None:
@@ -76,6 +77,7 @@ class Branch(Timer):
         self.state = ACTIVE
         self.is_failed = False
         self.is_expired = False
+        self.is_restored = False
         self.members: dict[object, str] = {}
         self.timeout_s: i64 = 0
         self.records: list[tuple[i64, i64]] = []
@@ -162,7 +164,11 @@ class Branch(Timer):
             return ROLLED_BACK
         runtime = self._host.runtime
         with runtime.messages.atomic():
-            if not self.transaction.commit(runtime):
+            # A commit that a crash has undone may have been seen.
+            runtime.publishes_again = self.is_restored
+            is_complete = self.transaction.commit(runtime)
+            runtime.publishes_again = False
+            if not is_complete:
                 runtime.operator_log.warning(
                     "messages of a prepared transaction lost",
                     f"a queue in vhost '{self.virtual_host}' became full between prepare and commit, and refuses them",

@@ -201,6 +201,7 @@ class Branches(BranchHost):
         virtual_host = reader.text()
         branch = Branch(self, virtual_host, reader.text(), reader.octets(), self._units_max)
         branch.state = PREPARED
+        branch.is_restored = True
         branch.records = [(head, location)]
         for _ in range(reader.number()):
             sequence = reader.number()

@@ -88,6 +88,8 @@ class MessageQueue(LeveledQueue):
             return location
         self.next_sequence = sequence + 1
         entry = Entry(self, message, sequence)
+        if self.runtime.publishes_again:
+            self._flag(entry)
         if message.durable and self.is_persistent:
             if location == NO_LOCATION:
                 location = self.messages.put(self.id, sequence, message)
@@ -115,6 +117,13 @@ class MessageQueue(LeveledQueue):
             self.is_dirty = True
             self.runtime.dirty.append(self)
         return location
+
+    def _flag(self, entry: Entry) -> None:
+        """It may have been delivered in an earlier life: so it may be after the next crash."""
+        entry.redelivered = True
+        self.awaiting_redelivery += 1
+        if self.is_persistent:
+            self.messages.mark_delivering(self.id, entry.sequence)
 
     def recover(self, stored: StoredMessage) -> None:
         message = stored.message

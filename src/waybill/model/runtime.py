@@ -112,6 +112,8 @@ class Runtime:
         self.is_disk_behind = False
         # Why the disk accepts nothing new; empty while there is room.
         self.disk_alarm = ""
+        # What is published now may have been delivered before a crash.
+        self.publishes_again = False
 
     def pages_out(self) -> bool:
         """Whether what is delivered and not settled is to take little memory: what is ready wants the other half."""

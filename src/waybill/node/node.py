@@ -413,12 +413,12 @@ class Node(AdministeredNode):
         limit = self._memory_alarm_bytes
         runtime = self.runtime
         # Incomplete messages raise no alarm, alone or beside as many messages as stay in memory: then nothing would be
-        # read that completes them. Nor do declarations alone: an alarm makes nobody undo them.
+        # read that completes them. Nor do declarations: an alarm makes nobody undo them. So there must be messages.
         used = int(runtime.memory_bytes) + min(int(runtime.held_bytes), limit // 4)
         used += min(int(runtime.footprint_bytes), limit // 2) + min(int(runtime.unread_bytes), limit // 4)
         if self._is_disk_low:
             alarm = self._disk_alarm
-        elif used > limit or (self.alarm and used > limit * ALARM_MARGIN):
+        elif runtime.memory_bytes > limit >> 4 and (used > limit or (self.alarm and used > limit * ALARM_MARGIN)):
             alarm = f"low on memory: messages take more than {limit >> 20} MiB"
         else:
             alarm = ""

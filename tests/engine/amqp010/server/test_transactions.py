@@ -354,6 +354,41 @@ def test_a_prepared_branch_survives(how: str, end: Command, left: tuple[int, int
     assert bench.node.runtime.held_bytes == 0
 
 
+def test_what_a_branch_of_an_earlier_life_publishes_may_have_been_delivered_before() -> None:
+    bench = DiskBench(Cut.WHOLE)
+    session = prepared(bench)
+    session.subscribe("b", "early")
+    session.call(DtxCommit(X))
+    assert not session.take().delivery.redelivered
+    bench = DiskBench(Cut.WHOLE)
+    prepared(bench)
+    bench.restart("kill")
+    session = coordinator(bench)
+    session.call(DtxCommit(X))
+    # Not even the next life takes it for new.
+    bench.restart("kill")
+    session = coordinator(bench)
+    session.publish(b"new", key="b")
+    session.subscribe("b")
+    assert [one.delivery.redelivered for one in session.take_all()] == [True, False]
+
+
+def test_what_is_in_doubt_is_told_once_it_is_durable() -> None:
+    bench = DiskBench(Cut.WHOLE)
+    session = prepared(bench)
+    other = coordinator(bench)
+    bench.is_stuck = True
+    session.send(DtxCommit(X))
+    session.peer.pump()
+    asked = other.send(DtxRecover(), sync=True)
+    other.peer.pump()
+    assert asked not in other.results
+    bench.is_stuck = False
+    bench.settle()
+    other.peer.pump()
+    assert other.results[asked] == RecoverResult(())
+
+
 @requirement("X010-043")
 @pytest.mark.parametrize("power", [True, False], ids=["power", "kill"])
 def test_no_branch_is_half_done(power: bool) -> None:

@@ -15,6 +15,8 @@ from waybill.wire.amqp091.methods import (
     ConnectionUnblocked,
     QueueDelete,
     QueueDeleteOk,
+    TxSelect,
+    TxSelectOk,
 )
 from waybill.wire.amqp091.properties import BasicProperties
 
@@ -69,6 +71,24 @@ def test_the_alarm_ends_with_a_margin(whole_bench: NodeBench) -> None:
     for _ in range(LIMIT_MB // 10 + 1):
         consumer.take()
     publisher.peer.connection.expect(ConnectionUnblocked)
+
+
+def test_an_alarm_ends_once_there_is_nothing_left_to_consume(whole_bench: NodeBench) -> None:
+    """What declarations take, and transactions of those who wait, nobody else could give back."""
+    node = whole_bench.node
+    consumer = whole_bench.channel()
+    node._memory_alarm_bytes = int(node.runtime.footprint_bytes)
+    consumer.declare("q")
+    publisher = whole_bench.channel()
+    publisher.declare("other")
+    transactional = whole_bench.channel()
+    transactional.call(TxSelect(), TxSelectOk)
+    transactional.publish(bytes(int(node.runtime.footprint_bytes)))
+    publisher.publish(bytes(int(node.runtime.footprint_bytes)))
+    publisher.peer.connection.expect(ConnectionBlocked)
+    consumer.take()
+    publisher.peer.connection.expect(ConnectionUnblocked)
+    assert not is_paused(transactional.peer)
 
 
 def test_messages_that_consumers_hold_count(whole_bench: NodeBench) -> None:

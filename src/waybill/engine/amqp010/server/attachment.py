@@ -192,6 +192,7 @@ class Attachments:
         channel = session.channel
         if self.sessions.get(channel) is not session:
             return
+        session.sync_anyway()
         session.send_command(
             ExecutionException(
                 error_code=fault.code,

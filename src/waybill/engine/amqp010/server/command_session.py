@@ -224,7 +224,8 @@ class CommandSession(KeptSession):
             self.tell_expected()
         if flush.confirmed:
             connection.send_control(self.channel, SessionConfirmed(self._unknown.wire()))
-        if flush.completed:
+        if flush.completed and self.is_synced:
+            # Else it is told once the peer has had what comes before it: the fate of its transfers.
             connection.send_control(self.channel, SessionCompleted(self._unknown.wire()))
 
     def tell_expected(self) -> None:

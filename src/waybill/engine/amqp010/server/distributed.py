@@ -140,6 +140,8 @@ def forget(session: SessionView, command: DtxForget) -> None:
 
 def recover(session: SessionView, _command: DtxRecover) -> Struct:
     prepared = session.host.branches.prepared(session.virtual_host.name, session.user.name)
+    # Whoever decides by this list must not see it change in a crash.
+    session.attached.hold()
     return RecoverResult(tuple([xid_of(octets) for octets in prepared]))
 
 

@@ -103,9 +103,19 @@ class Session(SessionView):
         kept = self.replay.sent
         if kept and kept[0].id < first:
             self.replay.confirmed(kept[0].id, first - 1)
+        self._sync(connection, first)
+
+    def sync_anyway(self) -> None:
+        """The session fails before the peer has said what it expects: send all that it may not have, to tell why."""
+        if not self.is_synced:
+            self._sync(self.attached, 0)
+
+    def _sync(self, connection: SessionHost, first: i64) -> None:
+        """Send what is kept once more. The peer expects what comes from `first` on, if that is known."""
+        kept = self.replay.sent
         start = kept[0].id if kept else self.next_out
         self.is_synced = True
-        if first < start:
+        if 0 < first < start:
             # These were sent before the session was to outlive its connection, and are not kept.
             self.tell_point(first)
             connection.send_control(self.channel, SessionGap(((int(first & MASK), int((start - 1) & MASK)),)))
