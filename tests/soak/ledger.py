@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, fields
 from typing import Final
 
 SHOWN: Final = 20
+IN_DOUBT: Final = frozenset({"preparing", "prepared", "committing", "rolling back"})
+"""How far a branch may have come that is found in doubt."""
 
 
 class BrokenPromiseError(AssertionError):
@@ -32,6 +34,8 @@ class Figures:
     transactions: int = 0
     moved: int = 0
     appended: int = 0
+    branches: int = 0
+    in_doubt: int = 0
     lost: int = 0
     came_back: int = 0
 
@@ -119,6 +123,50 @@ class TransactionLedger:
         figures.moved += len(self.moved)
         self.movable = set()
         self.moved = set()
+
+
+@dataclass
+class BranchLedger:
+    """Moves from one queue to another, each in a branch of a distributed transaction, by its number.
+
+    `states` and `numbers`: of each branch, how far it has come and what it moves. `movable`: all there is.
+    """
+
+    next_branch: int = 0
+    next_number: int = 0
+    states: dict[int, str] = field(default_factory=dict)
+    numbers: dict[int, set[int]] = field(default_factory=dict)
+    movable: set[int] = field(default_factory=set)
+
+    def begin(self) -> int:
+        number = self.next_branch
+        self.next_branch += 1
+        self.states[number] = "open"
+        self.numbers[number] = set()
+        return number
+
+    def recovered(self, in_doubt: list[int]) -> None:
+        """The broker tells which branches are in doubt after a kill: what has become of the others follows."""
+        strange = [number for number in in_doubt if self.states.get(number, "open") not in IN_DOUBT]
+        promise(not strange, "branches are in doubt that cannot be", strange)
+        lost = [number for number, state in self.states.items() if state == "prepared" and number not in in_doubt]
+        promise(not lost, "prepared branches are forgotten", lost)
+        for number, state in self.states.items():
+            if number not in in_doubt and state != "committed":
+                self.states[number] = "committed" if state == "committing" else "rolled back"
+
+    def check(self, source: list[int], target: list[int]) -> None:
+        """Every branch is decided: what was committed is in the target, and all else in the source."""
+        committed = [branch for branch, state in self.states.items() if state == "committed"]
+        moved = [number for branch in committed for number in self.numbers[branch]]
+        promise(len(moved) == len(set(moved)), "messages were moved twice", moved)
+        counts = Counter([*source, *target])
+        promise(set(counts) == self.movable, "messages of branches are lost or strange", set(counts) ^ self.movable)
+        promise(len(counts) == counts.total(), "branches are half done", [n for n, c in counts.items() if c > 1])
+        promise(set(target) == set(moved), "branches are half done", set(target) ^ set(moved))
+        self.states = {}
+        self.numbers = {}
+        self.movable = set()
 
 
 @dataclass

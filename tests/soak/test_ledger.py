@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.soak.ledger import BrokenPromiseError, Figures, StreamLedger, TransactionLedger, WorkLedger
+from tests.soak.ledger import BranchLedger, BrokenPromiseError, Figures, StreamLedger, TransactionLedger, WorkLedger
 
 
 def work() -> WorkLedger:
@@ -52,6 +52,34 @@ def test_transactions(found: list[int], text: str) -> None:
 def test_moves(source: list[int], target: list[int]) -> None:
     with pytest.raises(BrokenPromiseError):
         TransactionLedger(movable={1, 2, 3}, moved={3}).check_moves(source, target, Figures())
+
+
+@pytest.mark.parametrize(
+    ("state", "in_doubt", "target", "text"),
+    [
+        ("prepared", [], [], "forgotten"),
+        ("open", [0], [], "cannot be"),
+        ("committed", [], [1], "half"),
+        ("committing", [], [], "half"),
+        ("preparing", [], [1, 2], "half"),
+        ("rolled back", [], [1, 2], "half"),
+    ],
+)
+def test_branches(state: str, in_doubt: list[int], target: list[int], text: str) -> None:
+    with pytest.raises(BrokenPromiseError, match=text):
+        look(state, in_doubt, target)
+
+
+def look(state: str, in_doubt: list[int], target: list[int]) -> None:
+    """What is found after a kill of a branch that moves two messages."""
+    ledger = BranchLedger(states={0: state}, numbers={0: {1, 2}}, movable={1, 2, 3})
+    ledger.recovered(in_doubt)
+    ledger.check([number for number in (1, 2, 3) if number not in target], target)
+
+
+@pytest.mark.parametrize(("state", "target"), [("committing", [1, 2]), ("preparing", []), ("rolling back", [])])
+def test_a_branch_that_is_not_in_doubt_has_ended_as_was_asked(state: str, target: list[int]) -> None:
+    look(state, [], target)
 
 
 @pytest.mark.parametrize(

@@ -21,4 +21,7 @@ async def test_five_kills_break_no_promise(tmp_path: Path) -> None:
         figures = await soak(tmp_path, 5, ROUNDS, 0.8, after_round)
     assert seen == list(range(1, ROUNDS + 1))
     assert (figures.lost, figures.came_back) == (0, 0)
-    assert min(figures.confirmed, figures.settled, figures.transactions, figures.moved, figures.appended) > 0
+    assert (
+        min(figures.confirmed, figures.settled, figures.transactions, figures.moved, figures.appended, figures.branches)
+        > 0
+    )

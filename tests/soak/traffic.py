@@ -11,6 +11,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from tests.soak.branches import BRANCH_SOURCE, BRANCH_TARGET, BranchClients
 from tests.soak.ledger import Figures, StreamLedger, TransactionLedger, WorkLedger
 from waybill.client import BasicProperties, Channel, Delivery, MessageReturned, ReconnectPolicy, connect
 from waybill.client.errors import ClientError
@@ -45,6 +46,7 @@ class Clients:
         self.work = WorkLedger()
         self.transactions = TransactionLedger()
         self.stream = StreamLedger()
+        self.branches = BranchClients(uri, random, self.figures)
 
     @contextlib.asynccontextmanager
     async def channel(self, *, confirms: bool = False, prefetch_count: int = 0) -> AsyncIterator[Channel]:
@@ -55,7 +57,7 @@ class Clients:
 
     async def declare(self) -> None:
         async with self.channel() as channel:
-            for name in (WORK, SOURCE, TARGET, *TRANSACTED):
+            for name in (WORK, SOURCE, TARGET, BRANCH_SOURCE, BRANCH_TARGET, *TRANSACTED):
                 await channel.declare_queue(name, durable=True)
             await channel.declare_queue(STREAM, durable=True, arguments=STREAM_ARGUMENTS)
 
@@ -77,6 +79,8 @@ class Clients:
             self.move(),
             self.append(),
             self.read(),
+            self.branches.move(b"one"),
+            self.branches.move(b"two"),
         ]
         return [asyncio.ensure_future(client) for client in clients]
 
@@ -195,6 +199,9 @@ class Clients:
             self.transactions.check_moves(
                 [int(body) for body, _ in source], [int(body) for body, _ in target], self.figures
             )
+            await self.branches.decide_all()
+            source, target = await self.drain(BRANCH_SOURCE), await self.drain(BRANCH_TARGET)
+            self.branches.ledger.check([int(body) for body, _ in source], [int(body) for body, _ in target])
             self.stream.check(await self.read_to_the_end(), self.figures)
             await self.fill()
 
@@ -232,16 +239,16 @@ class Clients:
 
     async def fill(self) -> None:
         """Messages to be moved."""
-        ledger = self.transactions
         async with connect(self.uri, reconnect=ONE_LIFE) as connection:
             channel = await connection.channel(confirms=True)
             confirms = []
-            for _ in range(MOVABLE):
-                ledger.movable.add(ledger.next_number)
-                confirms.append(
-                    channel.publish_nowait(b"%d" % ledger.next_number, routing_key=SOURCE, properties=PERSISTENT)
-                )
-                ledger.next_number += 1
+            for ledger, queue in ((self.transactions, SOURCE), (self.branches.ledger, BRANCH_SOURCE)):
+                for _ in range(MOVABLE):
+                    ledger.movable.add(ledger.next_number)
+                    confirms.append(
+                        channel.publish_nowait(b"%d" % ledger.next_number, routing_key=queue, properties=PERSISTENT)
+                    )
+                    ledger.next_number += 1
             await asyncio.gather(*confirms)
 
 

@@ -185,6 +185,11 @@ class Branch(Timer):
         self._host.forget(self)
         return status
 
+    def stop(self) -> None:
+        """The node stops, and only what is prepared will be known to the next one."""
+        if self.state == ACTIVE:
+            self._abort()
+
     def _check_ended(self) -> None:
         if self.members and not self.is_expired:
             raise IllegalState("a session still works in the branch")

@@ -88,6 +88,12 @@ class Branches(BranchHost):
         branches = self._branches.get((virtual_host, user), {})
         return [xid for xid, branch in branches.items() if branch.state == PREPARED]
 
+    def release_all(self) -> None:
+        """The node stops: what is not prepared is rolled back, and goes to its queues as delivered before."""
+        for branches in self._branches.values():
+            for branch in branches.values():
+                branch.stop()
+
     # --- for branches ---
 
     def take(self, branch: Branch, size: i64) -> bool:

@@ -23,6 +23,7 @@ def release_kept_state(host: Host) -> None:
     """The node stops: what is kept returns its deliveries to the queues, as delivered before."""
     host.termini.release_all()
     host.sessions.release_all()
+    host.branches.release_all()
 
 
 def recover_kept_state(host: Host, virtual_hosts: dict[str, VirtualHost]) -> None:

@@ -172,6 +172,21 @@ def test_who_only_looks_takes_nothing_until_it_acquires(filled: Session) -> None
     assert depth(other) == 8
 
 
+def test_what_was_acquired_late_is_accepted_with_other_deliveries(filled: Session) -> None:
+    filled.subscribe("q", "look", acquire_mode=1, messages=3)
+    seen = filled.take_all()
+    filled.subscribe("q", messages=2)
+    taken = filled.take_all()
+    assert [one.body for one in taken] == [b"octets 0", b"octets 1"]
+    filled.call(MessageAcquire(((seen[2].id, seen[2].id),)))
+    filled.flow(messages=1)
+    newest = filled.take()
+    filled.call(MessageAccept(((seen[2].id, seen[2].id), (newest.id, newest.id))))
+    filled.detach()
+    other = filled.peer.session(b"other", 2)
+    assert depth(other) == 8
+
+
 def test_what_needs_no_acceptance_is_gone_once_it_is_acquired(filled: Session) -> None:
     filled.subscribe("q", acquire_mode=1, accept_mode=1)
     seen = filled.take_all()

@@ -373,6 +373,22 @@ def test_what_a_branch_of_an_earlier_life_publishes_may_have_been_delivered_befo
     assert [one.delivery.redelivered for one in session.take_all()] == [True, False]
 
 
+def test_what_an_unfinished_branch_holds_is_delivered_again_after_a_stop() -> None:
+    bench = DiskBench(Cut.WHOLE)
+    session = coordinator(bench)
+    session.call(QueueDeclare("a", durable=True))
+    session.call(QueueDeclare("b", durable=True))
+    session.publish(b"message", key="a", delivery_mode=2)
+    session.call(DtxStart(X))
+    swap(session)
+    session.call(DtxEnd(X))
+    bench.restart("stop")
+    session = coordinator(bench)
+    session.subscribe("a")
+    assert session.take().delivery.redelivered
+    assert session.call(DtxRecover()) == RecoverResult(())
+
+
 def test_what_is_in_doubt_is_told_once_it_is_durable() -> None:
     bench = DiskBench(Cut.WHOLE)
     session = prepared(bench)

@@ -203,6 +203,7 @@ def _take_back(session: SessionView, transaction: Transaction, ranges: Ranges) -
 def acquire(session: SessionView, command: MessageAcquire) -> Struct:
     """message.acquire: messages that were only looked at are the peer's, unless others have them by now."""
     acquired = IdRanges()
+    newest: i64 = next(reversed(session.unsettled)) if session.unsettled else i64(0)
     counts = counts_in(session, command.transfers, session.browsed)
     for count in sorted(counts):
         copy = session.browsed[count]
@@ -221,4 +222,8 @@ def acquire(session: SessionView, command: MessageAcquire) -> Struct:
         entry.holder = consumer
         consumer.unsettled_count += 1
         session.unsettled[count] = entry
+    if session.unsettled and next(reversed(session.unsettled)) < newest:
+        # Deliveries are in the order of their counts: those were sent before others.
+        session.runtime.work_left -= len(session.unsettled) >> SCAN_UNIT_BITS
+        session.unsettled = {number: session.unsettled[number] for number in sorted(session.unsettled)}
     return Acquired(acquired.wire())
