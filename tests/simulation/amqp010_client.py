@@ -193,7 +193,7 @@ class Client(Peer):
     def _take_session_control(self, control: Control) -> bool:
         session = self.session
         if isinstance(control, SessionCompleted):
-            if control.timely_reply or self.random.random() < 0.2:
+            if control.timely_reply or self.random.random() < 0.05:
                 self.control(SessionKnownCompleted(control.commands))
             for one in session.take_completed(control.commands):
                 session.answered(one)
@@ -454,7 +454,7 @@ class Client(Peer):
         if choice:
             self._actions[choice.choose(self.random)](self)
         session = self.session
-        if self.is_running and len(session.executed) > session.told:
+        if self.is_running and len(session.executed) > session.told and self.random.random() < 0.5:
             session.complete(timely_reply=len(session.executed) > 20)
         self.flush()
         if self.is_running:

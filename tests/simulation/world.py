@@ -72,7 +72,8 @@ class World:
             speaks_amqp10 = Random(f"1.0: {seed}").random() < 0.5
         self.profile = random_profile(self.random, troubles, theme, speaks_amqp10=speaks_amqp10)
         if speaks_amqp010 is None:
-            speaks_amqp010 = Random(f"0-10: {seed}").random() < 0.5
+            speaks_amqp010 = Random(f"0-10: {seed}").random() < 0.4
+        self.speaks_amqp010 = speaks_amqp010
         if speaks_amqp010:
             self.profile = in_amqp010(Random(f"in 0-10: {seed}"), self.profile)
         if troubles is None:
@@ -133,10 +134,8 @@ class World:
 
     def _run_for(self, seconds: float) -> None:
         until = self.clock.now() + seconds
-        while self._step(until):
-            self.outcome.steps += 1
-            if self.outcome.steps > STEP_LIMIT:
-                raise Violation("everything comes to rest", f"more than {STEP_LIMIT} steps")
+        while self._run_to(until):
+            self.server.die()
 
     def _run_until(self, condition: Callable[[], bool]) -> None:
         """Let time pass until the condition holds, or until it should have."""
@@ -144,12 +143,17 @@ class World:
         while not condition() and self.clock.now() < deadline:
             self._run_for(0.5)
 
-    def _step(self, until: float) -> bool:
+    def _run_to(self, until: float) -> bool:
+        """Run all events that are due by then. True if the server has crashed in one: then there may be more."""
+        step, outcome = self.clock.step, self.outcome
         try:
-            return self.clock.step(until)
+            while step(until):
+                outcome.steps += 1
+                if outcome.steps > STEP_LIMIT:
+                    raise Violation("everything comes to rest", f"more than {STEP_LIMIT} steps")
         except Crash:
-            self.server.die()
             return True
+        return False
 
     # --- clients ---
 

@@ -10,7 +10,7 @@ from tests.soak.rounds import soak
 ROUNDS = 5
 
 
-@requirement("M010-014", "M010-041", "M010-062")
+@requirement("M010-014", "M010-041", "M010-062", "X010-043")
 async def test_five_kills_break_no_promise(tmp_path: Path) -> None:
     seen: list[int] = []
 

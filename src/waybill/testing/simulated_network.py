@@ -241,25 +241,28 @@ class Pipe:
     def _schedule(self) -> None:
         if self._event is not None or self._delivered_end or not (self._data or self._finished):
             return
-        clock = self.connection.clock
-        delay = self.connection.random.random() * self.connection.conditions.delay_s
-        self._event = clock.call_at(max(clock.now() + delay, self._stalled_until), self._deliver)
+        connection = self.connection
+        clock = connection.clock
+        at = clock.now() + connection.random.random() * connection.conditions.delay_s
+        self._event = clock.call_at(at if at > self._stalled_until else self._stalled_until, self._deliver)
 
     def _deliver(self) -> None:
         self._event = None
-        if self._stalled_until > self.connection.clock.now():
+        connection = self.connection
+        if self._stalled_until > connection.clock.now():
             self._schedule()
             return
-        if self._data:
+        data = self._data
+        if data:
             if not self._reading:
                 return
-            conditions = self.connection.conditions
-            size = min(len(self._data), conditions.piece_bytes)
-            if size > 1 and self.connection.random.random() < conditions.cut_chance:
-                size = self.connection.random.randint(1, size)
-            piece = bytes(self._data[:size])
-            del self._data[:size]
-            if not self._writing and len(self._data) <= conditions.high_water_bytes // 4:
+            conditions = connection.conditions
+            size = min(len(data), conditions.piece_bytes)
+            if size > 1 and connection.random.random() < conditions.cut_chance:
+                size = connection.random.randint(1, size)
+            piece = bytes(data[:size])
+            del data[:size]
+            if not self._writing and len(data) <= conditions.high_water_bytes // 4:
                 self._writing = True
                 self._sender.resume_writing()
             self._receiver.receive(piece)

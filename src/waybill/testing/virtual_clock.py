@@ -34,9 +34,11 @@ class VirtualClock:
 
     def call_at(self, at: float, callback: Callable[[], None]) -> Event:
         """Call `callback` at a time; if that has passed, as soon as possible."""
-        event = Event(max(at, self._now), callback)
+        if at < self._now:
+            at = self._now
+        event = Event(at, callback)
         self._count += 1
-        heapq.heappush(self._events, (event.at, self._count, event))
+        heapq.heappush(self._events, (at, self._count, event))
         return event
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Event:
@@ -44,11 +46,12 @@ class VirtualClock:
 
     def step(self, until: float) -> bool:
         """Run the next event if it is due by `until`. False, with the clock at `until`, if there is none."""
-        while self._events:
-            at, _, event = self._events[0]
+        events = self._events
+        while events:
+            at, _, event = events[0]
             if at > until:
                 break
-            heapq.heappop(self._events)
+            heapq.heappop(events)
             if event.cancelled:
                 continue
             self._now = at

@@ -204,6 +204,7 @@ def acquire(session: SessionView, command: MessageAcquire) -> Struct:
     """message.acquire: messages that were only looked at are the peer's, unless others have them by now."""
     acquired = IdRanges()
     newest: i64 = next(reversed(session.unsettled)) if session.unsettled else i64(0)
+    is_late = False
     counts = counts_in(session, command.transfers, session.browsed)
     for count in sorted(counts):
         copy = session.browsed[count]
@@ -222,7 +223,8 @@ def acquire(session: SessionView, command: MessageAcquire) -> Struct:
         entry.holder = consumer
         consumer.unsettled_count += 1
         session.unsettled[count] = entry
-    if session.unsettled and next(reversed(session.unsettled)) < newest:
+        is_late = is_late or count < newest
+    if is_late:
         # Deliveries are in the order of their counts: those were sent before others.
         session.runtime.work_left -= len(session.unsettled) >> SCAN_UNIT_BITS
         session.unsettled = {number: session.unsettled[number] for number in sorted(session.unsettled)}
