@@ -396,8 +396,7 @@ def _ask(session: Session) -> Conversation:
     if limited and session.random.random() < 0.5:
         queue = session.random.choice(limited)
         answer = yield session.ask(QueueQuery(queue.name))
-        # What cannot be read just now cannot be dropped either.
-        if isinstance(answer, QueueQueryResult) and not session.ledger.has_read_errors:
+        if isinstance(answer, QueueQueryResult):
             session.ledger.check_count(queue.name, answer.message_count)
     else:
         yield session.ask(ExecutionSync())

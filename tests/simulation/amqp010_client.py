@@ -22,7 +22,6 @@ from waybill.wire.amqp010.constants import (
     DETACH_NORMAL,
     DETACH_SESSION_BUSY,
     ERROR_NOT_FOUND,
-    ERROR_PRECONDITION_FAILED,
     ERROR_RESOURCE_LIMIT_EXCEEDED,
 )
 from waybill.wire.amqp010.operations import (
@@ -259,7 +258,7 @@ class Client(Peer):
             name in text for name in [queue.name for queue in ledger.queues.values() if queue.is_volatile]
         ):
             return
-        if code == ERROR_PRECONDITION_FAILED and LOW_ON_DISK in text and ledger.is_disk_scarce:
+        if LOW_ON_DISK in text and ledger.is_disk_scarce:
             return
         if code == ERROR_RESOURCE_LIMIT_EXCEEDED and "a queue is full" in text and error.command_id is not None:
             sent = self.session.sent.get(unwrapped(error.command_id, self.session.next_out))

@@ -109,12 +109,15 @@ class Branches:
             branch = self.by_xid.get(xid)
             if branch is None:
                 raise Violation(DECIDED, f"{xid!r} was never begun")
+            if self.ledger.is_damaged:
+                continue  # What has decided on it may be lost.
             if branch.state in {COMMITTED, ROLLED_BACK, OPEN} and (branch.owner == owner or branch.state == OPEN):
                 raise Violation(DECIDED, f"{xid!r} is {branch.state}")
         mine = [branch for branch in self.by_xid.values() if branch.owner == owner]
         for branch in mine:
             if branch.xid in in_doubt:
-                self._still_in_doubt(branch, now)
+                if branch.state not in {COMMITTED, ROLLED_BACK}:
+                    self._still_in_doubt(branch, now)
             elif branch.state not in {COMMITTED, ROLLED_BACK}:
                 self._not_in_doubt(branch, now)
         return [branch for branch in mine if branch.state == PREPARED]

@@ -72,7 +72,8 @@ class Ledger:
         self.is_damaged = False
         # The disk had less room than the broker leaves alone: what is durable may not be declared then.
         self.is_disk_scarce = False
-        self.has_read_errors = False
+        # What cannot be read for the moment cannot be dropped for being too much either.
+        self.reads_fail = False
         # Queues with a consumer that takes without acknowledging: what was on its way to it when a connection broke is
         # gone.
         self.lossy: set[str] = set()
@@ -331,6 +332,8 @@ class Ledger:
 
     def check_count(self, queue: str, count: int) -> None:
         """The broker says that so many messages wait in a queue."""
+        if self.reads_fail:
+            return
         self.contents[queue].check_count(count, self.most_unsettled.get(queue, 0), has_restarted=self.life > 0)
 
     # --- faults ---

@@ -33,6 +33,8 @@ CALM_S: Final = 300.0
 SILENCE_S: Final = 7.0
 DRAIN_LIMIT_S: Final = 300.0
 STEP_LIMIT: Final = 400_000
+# How long a few reads that fail may be felt, at most.
+READS_FAIL_S: Final = 10.0
 RESCUER: Final = "rescuer"
 ANY_AMOUNT: Final = 1 << 30
 
@@ -81,7 +83,6 @@ class World:
         self._read_random = Random(f"read errors: {seed}")
         self.outcome = Outcome(seed, self.profile.troubles, tuple(queue.name for queue in self.profile.queues))
         self.ledger = Ledger(self.profile.queues)
-        self.ledger.has_read_errors = self.profile.troubles.read_errors > 0
         self.connections: list[SimulatedConnection] = []
         self.server = SimulatedServer(
             self.clock,
@@ -215,7 +216,7 @@ class World:
         for _ in range(troubles.read_errors):
             self.clock.call_later(
                 self._read_random.uniform(0.05, 3.0),
-                self._unless_calm(lambda: server.fail_reads(self._read_random)),
+                self._unless_calm(self._fail_reads),
             )
 
     def _unless_calm(self, trouble: Callable[[], None]) -> Callable[[], None]:
@@ -224,6 +225,14 @@ class World:
                 trouble()
 
         return happen
+
+    def _fail_reads(self) -> None:
+        self.server.fail_reads(self._read_random)
+        self.ledger.reads_fail = True
+        self.clock.call_later(READS_FAIL_S, self._reads_go_on)
+
+    def _reads_go_on(self) -> None:
+        self.ledger.reads_fail = False
 
     def _fill_disk(self, *, is_full: bool) -> None:
         self.ledger.is_disk_scarce = True

@@ -234,6 +234,9 @@ class ServerConnection(ServerEngine):
 
     def resume_reading(self, reason: i64) -> None:
         """Read again, unless there is another reason not to; but first what was read already."""
+        if self._pauses & reason & self._excuses:
+            # It may have spoken, and was not heard.
+            self._received_at = self.host.runtime.now
         self._pauses &= ~reason
         if self._pauses == 0:
             if self._rest:

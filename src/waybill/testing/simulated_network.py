@@ -244,7 +244,7 @@ class Pipe:
         connection = self.connection
         clock = connection.clock
         at = clock.now() + connection.random.random() * connection.conditions.delay_s
-        self._event = clock.call_at(at if at > self._stalled_until else self._stalled_until, self._deliver)
+        self._event = clock.call_at(max(self._stalled_until, at), self._deliver)
 
     def _deliver(self) -> None:
         self._event = None

@@ -34,8 +34,7 @@ class VirtualClock:
 
     def call_at(self, at: float, callback: Callable[[], None]) -> Event:
         """Call `callback` at a time; if that has passed, as soon as possible."""
-        if at < self._now:
-            at = self._now
+        at = max(at, self._now)
         event = Event(at, callback)
         self._count += 1
         heapq.heappush(self._events, (at, self._count, event))

@@ -6,6 +6,7 @@ from waybill.wire.amqp010.constants import ERROR_NOT_FOUND
 from waybill.wire.amqp010.operations import (
     MessageAccept,
     QueueDeclare,
+    QueuePurge,
     SessionCompleted,
     SessionFlush,
     SessionRequestTimeout,
@@ -51,6 +52,24 @@ def test_why_a_command_fails_that_comes_before_the_peer_is_heard(
     other.pump()
     assert [(one.error_code, one.command_id) for one in session.exceptions] == [(ERROR_NOT_FOUND, failed)]
     assert not session.is_attached
+
+
+def test_who_was_not_read_during_an_alarm_is_not_taken_for_silent_after_it(bench: NodeBench) -> None:
+    peer = Peer(bench)
+    peer.open(heartbeat=1)
+    session = peer.session()
+    session.call(QueueDeclare("q"))
+    other = Peer(bench)
+    other.open()
+    witness = other.session(b"witness")
+    bench.node._memory_alarm_bytes = 1000
+    session.publish(bytes(2000), key="q")
+    peer.pump()
+    bench.advance(10)
+    witness.call(QueuePurge("q"))
+    bench.advance(0.9)
+    assert not peer.wire.is_closed
+    session.sync()
 
 
 def test_no_transfer_is_completed_before_its_fate_is_told(bench: NodeBench, peer: Peer) -> None:
