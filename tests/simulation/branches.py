@@ -37,7 +37,6 @@ class Branch(Transaction):
     """`owner`: the actor whose it is. `prepared_at`: when it was known to be prepared, in the life `prepared_in`.
 
     `is_one_phase`: it is committed without having been prepared. `may_expire`: it has little time until it is prepared.
-    `marked`: what its commit was to settle, and how often that had come by then.
     """
 
     owner: str = ""
@@ -46,7 +45,6 @@ class Branch(Transaction):
     prepared_in: int = -1
     is_one_phase: bool = False
     may_expire: bool = False
-    marked: list[tuple[Copy, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -82,22 +80,20 @@ class Branches:
             if one_phase:
                 message.published_in = self.ledger.life
         for copy in branch.settled:
-            branch.marked.append((copy, copy.deliveries))
-            copy.settle_sent = True
+            copy.commits += 1
 
     def _was_not_committed(self, branch: Branch) -> None:
-        for copy, deliveries in branch.marked:
-            # Another client may have got it, and have settled it, before this was known.
-            copy.settle_sent = copy.settle_sent and copy.deliveries > deliveries
-        branch.marked.clear()
+        if branch.state == COMMITTING:
+            for copy in branch.settled:
+                copy.commits -= 1
 
     def rolling_back(self, branch: Branch) -> None:
         branch.state = ROLLING_BACK
 
     def rolled_back(self, branch: Branch) -> None:
         """It is known to have come to nothing."""
-        branch.state = ROLLED_BACK
         self._was_not_committed(branch)
+        branch.state = ROLLED_BACK
         self.ledger.departed()
 
     def recovered(self, owner: str, in_doubt: list[bytes], now: float) -> list[Branch]:
@@ -127,8 +123,8 @@ class Branches:
             raise Violation(DECIDED, f"{branch.xid!r} was never prepared")
         if branch.seen_in > branch.life:
             raise Violation(WHOLE, f"{branch.xid!r} is in doubt, and a message of it was seen")
-        self.prepared(branch, now)
         self._was_not_committed(branch)
+        self.prepared(branch, now)
 
     def _not_in_doubt(self, branch: Branch, now: float) -> None:
         if branch.state == PREPARED and not self.ledger.is_damaged:

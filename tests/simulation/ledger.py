@@ -375,7 +375,7 @@ class Ledger:
     def _check_present(self, copy: Copy, now: float) -> None:
         if not copy.is_kept and copy.message.published_in != self.life:
             return  # A crash may take it.
-        if copy.settle_sent or copy.may_be_gone or copy.is_barred or copy.queue.name in self.lossy:
+        if copy.settle_sent or copy.commits or copy.may_be_gone or copy.is_barred or copy.queue.name in self.lossy:
             return
         if copy.source is not None:
             return  # It is there only as a dead letter, and looked for as such.
@@ -383,5 +383,8 @@ class Ledger:
         if not self.contents[copy.queue.name].reasons(copy, now):
             raise Violation("a confirmed message is present until settled or removed by a policy", f"{what}: lost")
         target = copy.queue.dead_letter_to
-        if target is not None and target not in self.lossy and not copy.message.copies[target].settle_sent:
+        if target is None or target in self.lossy:
+            return
+        dead = copy.message.copies[target]
+        if not (dead.settle_sent or dead.commits):
             raise Violation("a dead message goes where its queue says", f"{what}: lost on its way to {target}")

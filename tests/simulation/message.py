@@ -18,7 +18,7 @@ class Copy:
     that settle was processed, and when that became known. `durable_at`: when it became known to be on disk.
     `may_be_gone`: a purge, or the end of its queue, may have taken it. `gone_at`: it has, and since then it is known.
     `route_version`: the state of the binding that it came by; 0 if that does not change. `is_barred`: it was not bound.
-    `came_back`: a client released it as if it had never been delivered.
+    `came_back`: a client released it as if it had never been delivered. `commits`: how many branches may settle it.
     """
 
     message: "Message"
@@ -37,6 +37,7 @@ class Copy:
     route_version: int = 0
     is_barred: bool = False
     came_back: bool = False
+    commits: int = 0
 
     @property
     def level(self) -> int:
