@@ -321,7 +321,7 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
     "limit_too_low": LogicBug(
         MessageQueue, "_drop_overflow", drop_one_too_many, "a message dies of a reason", CALM, "narrow"
     ),
-    "overflow_taken": LogicBug(MessageQueue, "has_room", always_room, PRESENT, CALM, "strict"),
+    "overflow_taken": LogicBug(MessageQueue, "has_room", always_room, "a queue keeps to its limit", CALM, "strict"),
     "dead_letter_lost": LogicBug(
         MessageQueue, "kill", kill_silently, "a dead message goes where its queue says", CALM, "mortal"
     ),
