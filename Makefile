@@ -26,7 +26,7 @@ PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorde
 # A test of real brokers and processes may fail because others take the machine: what fails alone as well has failed.
 AGAIN = echo "what has failed runs again, alone"; $(RUN) -m pytest --last-failed --last-failed-no-failures none
 
-.PHONY: up help qpid damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch soak-http soak-jobs soak-shop soak-worker bench-http bench-dashboard bench-jobs bench-protocols bench-pipeline bench-growth soak-pipeline pipeline-incremental pipeline-cluster pipeline-delta wheels check-wheel check-manifests docs site setup clean
+.PHONY: up help qpid damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch soak-http soak-jobs soak-shop soak-worker bench-http bench-dashboard bench-management bench-jobs bench-protocols bench-pipeline bench-growth soak-pipeline pipeline-incremental pipeline-cluster pipeline-delta wheels check-wheel check-manifests docs site setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -116,6 +116,9 @@ bench-http: setup $(BUILT)/stamp ## push, fetch and acknowledge over HTTP: rates
 
 bench-dashboard: setup $(BUILT)/stamp ## each page of the dashboard with 1,000,000 jobs and 5,000 queues in state: time, and CPU of looking each second
 	@$(BUILT_RUN) -m benchmarks.dashboard $(BENCH_ARGUMENTS)
+
+bench-management: setup $(BUILT)/stamp ## what management, metrics and dashboard cost a broker: CPU of a message with and without
+	@$(BUILT_RUN) -m benchmarks.management $(BENCH_ARGUMENTS)
 
 bench-jobs: setup ## compare jobs with Celery, Dramatiq, Taskiq and FastStream on this machine
 	@$(RUN) -m benchmarks.jobs $(BENCH_ARGUMENTS)

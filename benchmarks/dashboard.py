@@ -43,6 +43,10 @@ TYPES: Final = [f"bench.type{number}.run" for number in range(40)]
 STATES: Final = ("completed", "available", "discarded", "cancelled", "scheduled", "retryable", "active")
 SHARES: Final = (80, 8, 5, 3, 2, 1.9, 0.1)
 ERRORS: Final = 150
+LOOKED_AT: Final = (
+    *("overview", "jobs", "jobs that failed", "job", "job that waits", "failures"),
+    *("queues", "queues, fullest first", "queue", "workers"),
+)
 TRACE: Final = "\n".join(f"/srv/app/module_{number}.py:{number} in call: return call()" for number in range(20))
 
 
@@ -220,7 +224,7 @@ def measure(url: str, pid: int, seconds: int) -> bool:
 
     threading.Thread(target=push, daemon=True).start()
     base = share_of(pid, seconds // 2, lambda: None)
-    for name in ("overview", "jobs", "queues", "workers", "failures", "job that waits"):
+    for name in LOOKED_AT:
         share = share_of(pid, seconds, lambda paths=pages[name]: [browser.ask(path) for path in paths]) - base  # type: ignore[misc]
         wrong = "" if share <= MOST_SHARE else f"   MORE THAN {100 * MOST_SHARE:.0f} %"
         is_good &= share <= MOST_SHARE

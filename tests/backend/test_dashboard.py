@@ -8,13 +8,14 @@ import re
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.backend.conftest import Client
 from waybill.backend.application import Application
 from waybill.backend.dashboard import read_files
 from waybill.backend.keys import Key, KeyRing, hash_of
 from waybill.backend.redaction import HIDDEN, Redaction
-from waybill.backend.routes import routes_of
+from waybill.backend.routes import find, routes_of
 from waybill.ojs import Jobs, Worker
 
 MOST_BYTES = 100_000
@@ -122,6 +123,20 @@ async def test_it_says_why_a_job_does_not_run(client: Client) -> None:
     assert await codes(job) == ["running"]
     await client.ack(job)
     assert await codes(job) == ["ended"]
+
+
+async def test_a_search_by_time_looks_at_so_many_at_a_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing fits, an answer does not take longer the more jobs there are: it says where to go on."""
+    monkeypatch.setattr(find, "LOOKED_AT", 2)
+    for _ in range(5):
+        await client.push()
+    query, rounds = "since=2100-01-01T00:00:00Z", 0
+    while query:
+        found = await client.ask("GET", f"/ojs/v1/admin/search?{query}")
+        assert found["items"] == []
+        rounds += 1
+        query = f"since=2100-01-01T00:00:00Z&cursor={found['next_cursor']}" if found["has_more"] else ""
+    assert rounds == 3
 
 
 async def test_a_list_of_workers_has_what_each_runs(client: Client) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from waybill.backend.errors import RequestRefused, invalid
-from waybill.backend.job_form import Form, form_of
+from waybill.backend.job_form import Form, form_of, state_of
 from waybill.backend.job_list import BECOMES, STATES
 from waybill.backend.job_search import filter_of
 from waybill.ojs.coordinator.job_store import JobDetail, JobFilter
@@ -49,8 +49,12 @@ class JobQuery(NamedTuple):
     def forms(self, found: list[JobDetail]) -> list[Form]:
         """Return those of what a store has found that are in a state of these by now."""
         now = datetime.now(UTC)
-        forms = (form_of(one, now) for one in found)
-        return [form for form in forms if not self.states or form["state"] in self.states]
+        if self.states:
+            # Most of those that could be in another state by now are not.
+            found = [
+                one for one in found if state_of(one.info, (one.envelope or {}).get("expires_at"), now) in self.states
+            ]
+        return [form_of(one, now) for one in found]
 
 
 def _text(given: Mapping[str, object], name: str) -> str | None:

@@ -23,7 +23,7 @@ from waybill.ojs.coordinator.job_store import JobFilter
 PER_PAGE: Final = 100
 MOST_PER_PAGE: Final = 500
 LOOKED_AT: Final = 20_000
-"""How many jobs a request looks at for a text: the next one goes on from there."""
+"""How many jobs a request looks at for a text or a time: the next one goes on from there."""
 ROUNDS: Final = 10
 GROUPS: Final = 200
 PREVIEW: Final = 160
@@ -66,7 +66,7 @@ class FindRoutes:
         """
         view = self._backend.view
         items: list[Form] = []
-        for _ in range(1 if query.wanted.text else ROUNDS):
+        for _ in range(1 if query.wanted.is_looked_for else ROUNDS):
             found, cursor = await view.read(
                 lambda store, before=cursor: store.search(query.wanted, before, max(limit, PER_PAGE), LOOKED_AT)  # type: ignore[misc]
             )

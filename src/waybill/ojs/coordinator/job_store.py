@@ -62,6 +62,11 @@ class JobFilter(NamedTuple):
     until: str | None = None
     text: str | None = None
 
+    @property
+    def is_looked_for(self) -> bool:
+        """Whether each job has to be looked at: no index finds those that are wanted."""
+        return not (self.text is None and self.since is None and self.until is None)
+
     def matches(self, job: JobRecord) -> bool:
         """Say whether a job is one of these."""
         enqueued = job.enqueued_at or ""

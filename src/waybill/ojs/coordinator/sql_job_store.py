@@ -240,10 +240,10 @@ class SqlJobStore(JobStore):
                 selects = [select if wanted.type is None else select.where(_jobs.c.type == wanted.type)]
             else:
                 selects = self._selects(select, wanted, _counts.pairs(connection, wanted, _SPANS + 1))
-            found = [list(connection.execute(one)) for one in selects]
-        # By the id, which is the first column. Only what is on the page is read.
-        newest = found[0] if len(found) == 1 else merge(*found, key=itemgetter(0), reverse=True)
-        return [detail_of(_record(row)) for row in islice(newest, limit)]
+            found = [connection.execute(one) for one in selects]
+            # By the id, which is the first column. Only what is on the page is fetched, and read.
+            newest = found[0] if len(found) == 1 else merge(*found, key=itemgetter(0), reverse=True)
+            return [detail_of(_record(row)) for row in islice(newest, limit)]
 
     @staticmethod
     def _selects(select: sql.Select[Any], wanted: JobFilter, pairs: Mapping[tuple[str, str], int]) -> list[Any]:
