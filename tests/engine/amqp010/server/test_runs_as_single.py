@@ -16,6 +16,7 @@ from waybill.wire.amqp010.operations import (
     MessageProperties,
     MessageRelease,
     MessageSetFlowMode,
+    MessageStop,
     MessageSubscribe,
     MessageTransfer,
     QueueDeclare,
@@ -109,21 +110,21 @@ def test_deliveries_are_the_same_in_runs_and_one_by_one(bench: NodeBench, seed: 
 
 
 class Consuming:
-    """Two subscriptions in window mode on queues of many messages; `is_odd`: no command is in its usual form."""
+    """Subscriptions in window mode to queues of many messages; `is_odd`: no command is in its usual form."""
 
-    def __init__(self, bench: NodeBench, *, is_odd: bool) -> None:
+    def __init__(self, bench: NodeBench, *, is_odd: bool, queues: tuple[str, ...] = ("one", "two")) -> None:
         self.is_odd = is_odd
         writer = Peer(bench)
         writer.open()
         session = writer.session(b"writer")
-        for queue in ("one", "two"):
+        for queue in queues:
             session.call(QueueDeclare(queue, durable=True))
             for number in range(60):
                 session.publish(b"%d" % number, key=queue, delivery_mode=2)
         session.sync()
         writer.cut()
         self.reader = reader_of(bench)
-        for queue in ("one", "two"):
+        for queue in queues:
             self.reader.call(MessageSubscribe(queue, queue))
             self.reader.send(MessageSetFlowMode(queue, FLOW_WINDOW))
             self.reader.send(MessageFlow(queue, 1, 2000))
@@ -173,6 +174,35 @@ def test_outcomes_and_completions_count_the_same_in_any_form(bench: NodeBench, s
         for name in ("one", "two"):
             queues[name].purge()
     assert len(found[0][0]) > 30
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_ranges_complete_what_single_ones_do(bench: NodeBench, seed: int) -> None:
+    found = []
+    for is_single in (False, True):
+        random = Random(seed)
+        reader = Consuming(bench, is_odd=False, queues=("one",)).reader
+        for _ in range(16):
+            count = len(reader.raw)
+            numbers = random.sample(range(count), min(count, random.choice((1, 3, 9, 20))))
+            ranges = [(first, min(first + random.choice((0, 0, 1, 5)), count - 1)) for first in numbers]
+            if is_single:
+                ids = {number for first, last in ranges for number in range(first, last + 1)}
+                for number in sorted(ids):
+                    reader.control(SessionCompleted(((number, number),)))
+            else:
+                reader.control(SessionCompleted(tuple(ranges)))
+            if random.random() < 0.2:
+                reader.send(MessageStop("one"))
+                reader.send(MessageFlow("one", 1, 2000))
+                reader.send(MessageFlow("one", 0, 5))
+            reader.peer.pump()
+        found.append(reader.raw)
+        reader.detach()
+        reader.peer.cut()
+        bench.node.virtual_hosts["/"].queues["one"].purge()
+    assert len(found[0]) > 30
     assert found[0] == found[1]
 
 
