@@ -5,6 +5,7 @@ from typing import Final
 
 from tests.search.choices import Choices
 from tests.search.values import EXCHANGES, KEYS, QUEUES, TEXTS, integer, name, table
+from waybill.wire.amqp010.errors import EncodeError as Encode010Error
 from waybill.wire.amqp091.errors import EncodeError as Encode091Error
 from waybill.wire.amqp091.frames import FRAME_BODY, HEARTBEAT_FRAME, content_frames, frame, header_frame, method_frame
 from waybill.wire.amqp091.method_arguments import BIT, LONG_OCTETS, LONG_STRING, SHORT_STRING, TABLE
@@ -419,7 +420,7 @@ def checked(move: Move) -> Move:
     def make(choices: Choices, channel: int) -> list[bytes]:
         try:
             return move(choices, channel)
-        except (Encode091Error, Encode10Error):
+        except (Encode091Error, Encode10Error, Encode010Error):
             return []
 
     return make

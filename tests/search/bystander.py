@@ -1,9 +1,23 @@
-"""Somebody who publishes with confirms and consumes, over both protocols, while others misbehave."""
+"""Somebody who publishes with confirms and consumes, over each protocol, while others misbehave."""
 
 import time
 from typing import Final
 
-from tests.search.machine import AMQP10_LOGIN, BYSTANDER, Machine, Wire
+from tests.search.machine import AMQP010_LOGIN, AMQP10_LOGIN, BYSTANDER, Machine, Wire
+from waybill.wire.amqp010.codec import encode_command, encode_control
+from waybill.wire.amqp010.constants import ACCEPT_EXPLICIT, FLOW_CREDIT, MODE_PERSISTENT, UNIT_BYTE, UNIT_MESSAGE
+from waybill.wire.amqp010.frames import COMMAND, CONTROL
+from waybill.wire.amqp010.message_header import encode_header
+from waybill.wire.amqp010.operations import (
+    DeliveryProperties,
+    MessageAccept,
+    MessageFlow,
+    MessageSetFlowMode,
+    MessageSubscribe,
+    MessageTransfer,
+    SessionAttach,
+    SessionCommandPoint,
+)
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, content_frames, method_frame
 from waybill.wire.amqp091.methods import (
     BasicAck,
@@ -32,11 +46,14 @@ from waybill.wire.amqp10.performatives import (
 )
 from waybill.wire.amqp10.types import Described, ULong
 
+BYSTANDERS: Final = 3
 QUEUE_091: Final = "bystander-091"
 QUEUE_10: Final = "bystander-10"
+QUEUE_010: Final = "bystander-010"
 ACK: Final = b"\x00\x3c\x00\x50"
 DELIVER: Final = b"\x00\x3c\x00\x3c"
 TRANSFER: Final = 0x14
+UNLIMITED: Final = 0xFFFFFFFF
 DISPOSITION: Final = 0x15
 
 LOGIN: Final = PROTOCOL_HEADER + b"".join(
@@ -53,6 +70,7 @@ BEGIN_091: Final = b"".join(
     for method in (
         QueueDeclare(QUEUE_091, durable=True, no_wait=True),
         QueueDeclare(QUEUE_10, durable=True, no_wait=True),
+        QueueDeclare(QUEUE_010, durable=True, no_wait=True),
         ConfirmSelect(nowait=True),
         BasicConsume(QUEUE_091, "b", no_wait=True),
     )
@@ -81,6 +99,32 @@ BEGIN_10: Final = AMQP10_LOGIN + b"".join(
 MESSAGE: Final = b"\0\x53\x70\xc0\x02\x01\x41" + encode_value(Described(ULong(0x75), b"bystander"))
 
 
+BEGIN_010: Final = (
+    AMQP010_LOGIN
+    + encode_control(0, SessionAttach(b"bystander"))
+    + encode_control(0, SessionCommandPoint(0, 0))
+    + b"".join(
+        encode_command(0, command)
+        for command in (
+            MessageSubscribe(QUEUE_010, "b"),
+            MessageSetFlowMode("b", FLOW_CREDIT),
+            MessageFlow("b", UNIT_MESSAGE, UNLIMITED),
+            MessageFlow("b", UNIT_BYTE, UNLIMITED),
+        )
+    )
+)
+PUBLISH_010: Final = encode_command(
+    0,
+    MessageTransfer("", ACCEPT_EXPLICIT),
+    sync=True,
+    header=encode_header(DeliveryProperties(routing_key=QUEUE_010, delivery_mode=MODE_PERSISTENT)),
+    body=b"bystander",
+)
+ACCEPTED_010: Final = encode_command(0, MessageAccept(((0, (1 << 31) - 1),)))
+COMPLETED_010: Final = (CONTROL, b"\x02\x0a")
+TRANSFER_010: Final = (COMMAND, b"\x04\x01")
+
+
 class Waited(AssertionError):
     """A bystander did not get what it was owed."""
 
@@ -94,6 +138,8 @@ class Bystanders:
         machine.feed(self.old, LOGIN + BEGIN_091)
         self.new = Wire(machine, BYSTANDER)
         machine.feed(self.new, BEGIN_10)
+        self.final = Wire(machine, BYSTANDER)
+        machine.feed(self.final, BEGIN_010)
         self.count = 0
         self.check("before anything happened")
         machine.meanwhile = self.come_meanwhile
@@ -120,12 +166,15 @@ class Bystanders:
         number = self.count
         self.old.answers.seen.clear()
         self.new.answers.seen.clear()
+        self.final.answers.seen.clear()
         machine.feed(self.old, PUBLISH)
+        machine.feed(self.final, PUBLISH_010)
         transfer = Transfer(0, number - 1, b"%d" % number, 0).encode()
         machine.feed(self.new, frame(0, transfer, MESSAGE))
         for wire, protocol, owed in (
             (self.old, "0-9-1", ((ACK, "confirm"), (DELIVER, "delivery"))),
             (self.new, "1.0", ((DISPOSITION, "outcome"), (TRANSFER, "delivery"))),
+            (self.final, "0-10", ((COMPLETED_010, "completion"), (TRANSFER_010, "delivery"))),
         ):
             if wire.is_lost or wire.engine is None or wire.engine.closed:
                 raise Waited(f"{when} the bystander of {protocol} is cut off: {wire.answers.errors}")
@@ -133,4 +182,5 @@ class Bystanders:
                 if kind not in wire.answers.seen:
                     raise Waited(f"{when} the bystander of {protocol} has no {noun}; {wire.answers.errors}")
         machine.feed(self.old, method_frame(1, BasicAck(0, multiple=True)))
+        machine.feed(self.final, ACCEPTED_010)
         machine.feed(self.new, frame(0, Disposition(ROLE_RECEIVER, number - 1, None, True, Accepted()).encode()))

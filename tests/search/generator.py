@@ -3,15 +3,29 @@
 from collections import Counter
 from typing import Final
 
-from tests.search import amqp091_moves, amqp10_heavy_moves, amqp10_moves
+from tests.search import amqp010_moves, amqp091_moves, amqp10_heavy_moves, amqp10_moves
 from tests.search.choices import Choices, genes
 from tests.search.mutation import mutated
-from tests.search.script import AMQP091, AMQP10, FEED, LOSE, OPEN, RAW, READ_BYTES_MAX, STALL, WAIT, Script, Step
+from tests.search.script import (
+    AMQP010,
+    AMQP091,
+    AMQP10,
+    FEED,
+    LOSE,
+    OPEN,
+    RAW,
+    READ_BYTES_MAX,
+    STALL,
+    WAIT,
+    Script,
+    Step,
+)
+from waybill.wire.amqp010.frames import PROTOCOL_HEADER as AMQP010_HEADER
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, method_frame
 from waybill.wire.amqp091.methods import ChannelOpen
 from waybill.wire.amqp10.frames import AMQP_HEADER, SASL_HEADER
 
-PEERS: Final = (AMQP091, AMQP10, AMQP091, AMQP10)
+PEERS: Final = (AMQP091, AMQP10, AMQP091, AMQP10, AMQP010, AMQP010)
 GENES_MAX: Final = 12
 BYTES_MAX: Final = 6 * READ_BYTES_MAX
 """What one case sends, all peers together."""
@@ -65,7 +79,7 @@ def generate(case: bytes, scale_max: int = 1 << 20, scale_min: int = 1) -> Scrip
 
 
 def _add(script: Script, choices: Choices, peers: list[_Peer], others: list[bytes]) -> None:
-    peer = peers[choices.pick((0, 1, 0, 1, 0, 1, 2, 3))]
+    peer = peers[choices.pick((0, 1, 4, 0, 1, 4, 0, 1, 4, 2, 3, 5))]
     kind = choices.number(0, 39)
     if kind == 0:
         script.steps.append(Step(WAIT, amount=choices.pick(WAITS)))
@@ -84,7 +98,7 @@ def _add(script: Script, choices: Choices, peers: list[_Peer], others: list[byte
         script.steps.append(Step(OPEN, peer.number, text=peer.protocol))
     if kind == 3:
         script.steps.append(Step(STALL, peer.number))
-    frames = _frames_091(choices, peer) if peer.protocol == AMQP091 else _frames_10(choices, peer)
+    frames = FRAMES[peer.protocol](choices, peer)
     damaged = mutated(choices, frames, others)
     peer.is_doubtful = peer.is_doubtful or damaged is not frames
     others += damaged[:20]
@@ -115,9 +129,23 @@ def _frames_10(choices: Choices, peer: _Peer) -> list[bytes]:
     return frames + added
 
 
+def _frames_010(choices: Choices, peer: _Peer) -> list[bytes]:
+    """A move in one of the two sessions, which may have been the other peer's, and is a new one if it had ended."""
+    channel = choices.pick((0, 0, 0, 1))
+    move = choices.pick(amqp010_moves.MOVES)
+    frames = [] if choices.chance(6) else amqp010_moves.ATTACH(choices, channel)
+    if move in amqp010_moves.AFTER_TRAFFIC and choices.number(0, 2):
+        frames += amqp010_moves.TRAFFIC(choices, channel)
+    return frames + move(choices, channel)
+
+
+FRAMES: Final = {AMQP091: _frames_091, AMQP10: _frames_10, AMQP010: _frames_010}
+
+
 def _strangers(choices: Choices, peer: _Peer) -> list[Step]:
     """A peer that does not get as far as a session."""
-    header = choices.pick((PROTOCOL_HEADER, AMQP_HEADER, SASL_HEADER, b"AMQP\2\1\0\0", b"GET / HTTP/1.1\r\n", b""))
+    known = (PROTOCOL_HEADER, AMQP_HEADER, SASL_HEADER, AMQP010_HEADER)
+    header = choices.pick((*known, b"AMQP\2\1\0\0", b"GET / HTTP/1.1\r\n", b""))
     rest = choices.pick((b"", b"\0" * choices.amount(5000), choices.octets(choices.amount(300)), header * 20))
     return [Step(OPEN, peer.number, text=RAW), Step(FEED, peer.number, header + rest)]
 

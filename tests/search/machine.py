@@ -12,13 +12,19 @@ from random import Random
 from typing import Final
 
 from tests.search.answers import Answers
-from tests.search.script import AMQP091, AMQP10, FEED, LOSE, OPEN, STALL, WAIT, Script, Step
+from tests.search.script import AMQP010, AMQP091, AMQP10, FEED, LOSE, OPEN, STALL, WAIT, Script, Step
 from waybill.engine.server_engine import ServerEngine
 from waybill.model.operator_log import OperatorLog
 from waybill.node.node import FORMATS, Node, NodeOptions
 from waybill.storage.journal import Journal
 from waybill.storage.memory import MemoryStore
 from waybill.testing.simulated_disk import SimulatedDisk
+from waybill.wire.amqp010.codec import encode_control
+from waybill.wire.amqp010.frames import PROTOCOL_HEADER as AMQP010_HEADER
+from waybill.wire.amqp010.operations import ConnectionOpen as ConnectionOpen010
+from waybill.wire.amqp010.operations import ConnectionStartOk as ConnectionStartOk010
+from waybill.wire.amqp010.operations import ConnectionTuneOk as ConnectionTuneOk010
+from waybill.wire.amqp010.operations import SessionAttach, SessionCommandPoint
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, method_frame
 from waybill.wire.amqp091.methods import (
     ChannelOpen,
@@ -49,6 +55,14 @@ BYSTANDER: Final = "CN=bystander"
 ATTACKERS_NAMES: Final = "^(?!bystander).*"
 OWN_NAMES: Final = "bystander"
 
+AMQP010_LOGIN: Final = AMQP010_HEADER + b"".join(
+    encode_control(0, control)
+    for control in (
+        ConnectionStartOk010({}, "EXTERNAL", b"", "en_US"),
+        ConnectionTuneOk010(2047, 65_535, 0),
+        ConnectionOpen010("/"),
+    )
+)
 AMQP10_LOGIN: Final = SASL_HEADER + sasl_frame(SaslInit("EXTERNAL", b"").encode()) + AMQP_HEADER
 OPENINGS: Final[dict[str, bytes]] = {
     AMQP091: PROTOCOL_HEADER
@@ -61,6 +75,12 @@ OPENINGS: Final[dict[str, bytes]] = {
             (1, ChannelOpen()),
             (2, ChannelOpen()),
         )
+    ),
+    AMQP010: AMQP010_LOGIN
+    + b"".join(
+        encode_control(channel, control)
+        for channel in (0, 1)
+        for control in (SessionAttach(b"s%d" % channel), SessionCommandPoint(0, 0))
     ),
     AMQP10: AMQP10_LOGIN
     + amqp10_frame(0, Open("attacker").encode())

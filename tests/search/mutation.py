@@ -59,14 +59,15 @@ def at_limit(choices: Choices, frame: bytes) -> bytes:
 
 
 def moved(choices: Choices, frame: bytes) -> bytes:
-    """To another channel: where it is in 0-9-1, or in 1.0."""
+    """To another channel: where it is in 0-9-1, or in 1.0 and 0-10."""
     at = choices.pick((1, 6))
     number = choices.pick((0, 1, 2, 2047, 65535))
     return frame[:at] + number.to_bytes(2, "big") + frame[at + 2 :]
 
 
 def resized(choices: Choices, frame: bytes) -> bytes:
-    """With another size in its head: where it is in 0-9-1, or in 1.0."""
-    at = choices.pick((3, 0))
+    """With another size in its head: where it is in 0-9-1, in 1.0, or in 0-10."""
+    at = choices.pick((3, 0, 2))
     size = choices.pick((0, 1, 7, 8, len(frame) - 1, len(frame) + 1, 131_073, 0x7FFFFFFF, 0xFFFFFFFF))
-    return frame[:at] + size.to_bytes(4, "big") + frame[at + 4 :]
+    width = 2 if at == 2 else 4
+    return frame[:at] + (size % (1 << 8 * width)).to_bytes(width, "big") + frame[at + width :]

@@ -17,6 +17,7 @@ STALL: Final = "stall"
 
 AMQP091: Final = "0-9-1"
 AMQP10: Final = "1.0"
+AMQP010: Final = "0-10"
 RAW: Final = "raw"
 
 

@@ -4,7 +4,7 @@
 |---|---|
 | a read does not keep others waiting | CPU of each stretch, from a read or a timer until the loop is free again |
 | memory is counted | what the process holds at the end of each step, against what the node counts |
-| a bystander is served | both publish, are confirmed and get the message, after each step; one also amid a long read |
+| a bystander is served | each publishes, is confirmed and gets the message, after each step; one amid a long read |
 | nothing escapes | no exception, no error in the operator's log, no atomic section left open |
 | errors are the protocol's | all output can be read; closes have codes of their protocol, and never an internal error |
 | a peer leaves nothing behind | when all peers are gone, the node knows the bystanders only |
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import waybill.model.queue
-from tests.search.bystander import Bystanders
+from tests.search.bystander import BYSTANDERS, Bystanders
 from tests.search.machine import PREPARED, Machine, memory_in_use
 from tests.search.script import Script
 from waybill.wire.amqp091.frames import method_frame
@@ -126,8 +126,8 @@ def _play(machine: Machine, script: Script, verdict: Verdict) -> None:
         machine.lose(peer)
     machine.begin_stretch()
     machine.settle()
-    if len(machine.node.connections) != 2:
-        raise AssertionError(f"{len(machine.node.connections) - 2} connections stay when all are gone")
+    if len(machine.node.connections) != BYSTANDERS:
+        raise AssertionError(f"{len(machine.node.connections) - BYSTANDERS} connections stay when all are gone")
     if not machine.node.alarm:
         bystanders.check("when the others are gone")
 
