@@ -22,6 +22,12 @@ from typing import Final, Self
 
 from tests.broker.process import BrokerProcess
 from tests.program_environment import program_environment
+from waybill.wire.amqp010.codec import encode_control
+from waybill.wire.amqp010.frames import PROTOCOL_HEADER as AMQP010_HEADER
+from waybill.wire.amqp010.operations import ConnectionOpen as ConnectionOpen010
+from waybill.wire.amqp010.operations import ConnectionStartOk as ConnectionStartOk010
+from waybill.wire.amqp010.operations import ConnectionTuneOk as ConnectionTuneOk010
+from waybill.wire.amqp010.operations import SessionAttach, SessionCommandPoint, SessionRequestTimeout
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, method_frame
 from waybill.wire.amqp091.methods import (
     ChannelOpen,
@@ -60,6 +66,17 @@ def login10(name: str = "attacker", sessions: int = 1) -> bytes:
     begin = Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW).encode()
     began = b"".join(amqp10_frame(number, begin) for number in range(sessions))
     return AMQP_HEADER + amqp10_frame(0, Open(name).encode()) + began
+
+
+def login010(sessions: int = 1, timeout_s: int = 0, name: str = "attacker") -> bytes:
+    """All that a client of 0-10 says to begin, with some sessions; those that have a time-out may be kept."""
+    opened = (ConnectionStartOk010({}, "PLAIN", b"\0guest\0guest", "en_US"), ConnectionTuneOk010(2047, 65_535, 0))
+    hello = b"".join(encode_control(0, control) for control in (*opened, ConnectionOpen010("/")))
+    for number in range(sessions):
+        attach = SessionAttach(f"{name}{number}".encode())
+        for control in (attach, SessionRequestTimeout(timeout_s), SessionCommandPoint(0, 0)):
+            hello += encode_control(number, control)
+    return AMQP010_HEADER + hello
 
 
 class Attacker:

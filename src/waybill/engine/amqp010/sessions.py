@@ -7,12 +7,15 @@ session that expects no command.
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from waybill.engine.server_engine import Confirming
 from waybill.model.footprint import CHANNEL_BYTES
 from waybill.model.runtime import Runtime
 from waybill.model.timers import Timer
 
 KEPT_PER_USER_MAX: Final = 1024
+KEPT_MAX: Final = 16_384
 TIMEOUT_MAX_S: Final = 86_400
 
 SessionKey = tuple[str, str, bytes]
@@ -24,6 +27,8 @@ class KeptSession(Confirming):
     def __init__(self, key: SessionKey) -> None:
         self.key = key
         self.timeout_s = 0
+        # What it takes with all that is attached to it.
+        self.attached_memory: i64 = CHANNEL_BYTES + len(key[2])
         self.wait = Wait(self)
 
     def expire(self) -> None:
@@ -64,6 +69,7 @@ class Sessions:
         self._runtime = runtime
         self._by_key: dict[SessionKey, KeptSession] = {}
         self._kept: dict[str, int] = {}
+        self._kept_count = 0
         self.kept_per_user_max = KEPT_PER_USER_MAX
 
     def find(self, key: SessionKey) -> KeptSession | None:
@@ -82,13 +88,14 @@ class Sessions:
             session.expire()
 
     def keep(self, session: KeptSession) -> bool:
-        """Keep a session that is detached now. False if its user has too many of these."""
+        """Keep a session that is detached now. False if its user, or the node, has too many of these."""
         user = session.key[1]
         count = self._kept.get(user, 0)
-        if count >= self.kept_per_user_max:
+        if count >= self.kept_per_user_max or self._kept_count >= KEPT_MAX:
             return False
         self._kept[user] = count + 1
-        self._runtime.add_footprint(CHANNEL_BYTES)
+        self._kept_count += 1
+        self._runtime.add_footprint(session.attached_memory)
         session.wait.begin(self._runtime)
         return True
 
@@ -100,5 +107,6 @@ class Sessions:
             self._kept[user] = count
         else:
             self._kept.pop(user, None)
-        self._runtime.add_footprint(-CHANNEL_BYTES)
+        self._kept_count -= 1
+        self._runtime.add_footprint(-session.attached_memory)
         session.wait.end()

@@ -4,7 +4,7 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp010.peer import Peer, RemoteError, Session
-from tests.engine.amqp091.peer import NodeBench
+from tests.engine.amqp091.peer import Cut, NodeBench
 from waybill.wire.amqp010.codec import encode_command, encode_control
 from waybill.wire.amqp010.constants import (
     DETACH_NOT_ATTACHED,
@@ -257,6 +257,53 @@ def test_what_was_sent_and_not_received_is_sent_again(bench: NodeBench, session:
     other.resume(session, 1)
     other.pump()
     assert [one.body for one in session.take_all()] == [b"lost on the way"]
+
+
+@requirement("X010-004")
+def test_a_great_deal_is_sent_again_as_the_peer_takes_it() -> None:
+    """More than a connection may have to say at once; what is new comes after it."""
+    bench = NodeBench(Cut.WHOLE)
+    peer = Peer(bench)
+    peer.open()
+    session = peer.session()
+    session.control(SessionRequestTimeout(30))
+    session.call(QueueDeclare("q"))
+    session.subscribe("q", accept_mode=1)
+    bodies = [b"%d " % number * 12_000 for number in range(30)]
+    publisher = peer.session(b"publisher", 2)
+    for body in bodies:
+        publisher.publish(body, key="q")
+    peer.wire.write(peer.client.take_output())
+    peer.cut()
+    bench.settle()
+    other = Peer(bench)
+    other.open()
+    other.resume(session, 1)
+    other.session(b"publisher", 2).publish(b"new", key="q")
+    other.pump()
+    assert [one.body for one in session.take_all()] == [*bodies, b"new"]
+    bench.close()
+
+
+def test_deliveries_go_on_once_the_peer_has_confirmed_what_it_got() -> None:
+    """What a session may have to send again is limited: deliveries wait, and the peer is asked what it has."""
+    bench = NodeBench(Cut.WHOLE)
+    peer = Peer(bench)
+    peer.open()
+    session = peer.session()
+    session.control(SessionRequestTimeout(30))
+    session.call(QueueDeclare("q"))
+    for _ in range(100):
+        session.publish(bytes(100_000), key="q")
+    session.sync()
+    session.subscribe("q", accept_mode=1)
+    count = 0
+    while came := session.take_all():
+        assert len(came) < 60
+        count += len(came)
+        session.complete(*[one.id for one in came])
+    assert count == 100
+    bench.close()
 
 
 @requirement("X010-034")

@@ -39,7 +39,7 @@ from waybill.wire.amqp010.constants import (
 from waybill.wire.amqp010.sequence import MASK
 from waybill.wire.amqp010.struct import Control
 
-NAME_OCTETS_MAX: Final = 4096
+NAME_OCTETS_MAX: Final = 1024
 
 
 class Attachments:
@@ -124,7 +124,7 @@ class Attachments:
                 CLOSE_CONNECTION_FORCED,
                 f"user '{connection.user.name}' may attach {connection.user.channel_max} sessions",
             )
-        if not connection.held.can_attach(CHANNEL_BYTES):
+        if not connection.held.can_attach(CHANNEL_BYTES + NAME_OCTETS_MAX):
             raise connection_fault(CLOSE_CONNECTION_FORCED, connection.held.no_room())
 
     def _request_timeout(self, session: Session, control: SessionRequestTimeout) -> None:
@@ -133,6 +133,7 @@ class Attachments:
         session.timeout_s = min(wanted, TIMEOUT_MAX_S)
         if session.timeout_s == 0:
             session.replay.clear()
+            session.unchoke()
         self._connection.send_control(session.channel, SessionTimeout(session.timeout_s))
 
     def _detach(self, channel: i64, session: Session | None, name: bytes) -> None:

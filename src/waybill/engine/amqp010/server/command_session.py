@@ -13,8 +13,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.engine.amqp010.server.faults import Fault, session_fault
-from waybill.engine.amqp010.server.ids import WRAP, IdRanges, unwrapped
-from waybill.engine.amqp010.server.replay import Replay, Sent
+from waybill.engine.amqp010.server.ids import WRAP, IdRanges, Spans, unwrapped
+from waybill.engine.amqp010.server.replay import UNCONFIRMED_BYTES_MAX, Replay, Sent
 from waybill.engine.amqp010.server.session_host import SessionHost
 from waybill.engine.amqp010.sessions import KeptSession, SessionKey
 from waybill.model.runtime import Runtime
@@ -29,7 +29,7 @@ from waybill.wire.amqp010.class_session import (
     SessionKnownCompleted,
 )
 from waybill.wire.amqp010.codec import command_payload, write_command
-from waybill.wire.amqp010.constants import ERROR_ILLEGAL_ARGUMENT, REJECT_UNROUTABLE
+from waybill.wire.amqp010.constants import ERROR_ILLEGAL_ARGUMENT, ERROR_RESOURCE_LIMIT_EXCEEDED, REJECT_UNROUTABLE
 from waybill.wire.amqp010.sequence import MASK
 from waybill.wire.amqp010.struct import Command, Struct
 from waybill.wire.amqp010.transfer import write_completed
@@ -39,6 +39,7 @@ KNOWN_EVERY: Final = 4096
 """After so many completions the peer is asked to say that it knows of them."""
 KNOWN_RANGES: Final = 16
 RANGE_UNIT_BITS: Final = 4
+UNKNOWN_RANGES_MAX: Final = 8192
 
 
 class CommandSession(KeptSession):
@@ -58,6 +59,8 @@ class CommandSession(KeptSession):
         self.next_in: i64 = WRAP
         self.next_out: i64 = WRAP
         self.replay = Replay(runtime)
+        # Deliveries wait for what the peer confirms.
+        self.is_choked = False
         self.pending: dict[i64, None] = {}
         # Commands that come a second time are below this count.
         self._highest_in: i64 = WRAP
@@ -106,6 +109,8 @@ class CommandSession(KeptSession):
     def received(self) -> i64:
         """A command has come. Returns its count."""
         number = self.next_in
+        if self.replay.size > UNCONFIRMED_BYTES_MAX:
+            raise _too_much("commands that were sent, and that the peer has never confirmed")
         self.next_in = number + 1
         self._highest_in = self.next_in
         self._has_received = True
@@ -113,6 +118,8 @@ class CommandSession(KeptSession):
         return number
 
     def received_run(self, count: i64) -> None:
+        if self.replay.size > UNCONFIRMED_BYTES_MAX:
+            raise _too_much("commands that were sent, and that the peer has never confirmed")
         self.next_in += count
         self._highest_in = self.next_in
         self._has_received = True
@@ -203,6 +210,7 @@ class CommandSession(KeptSession):
         if connection is None or not self.is_synced:
             return
         unknown = self._unknown
+        self.runtime.work_left -= len(unknown.firsts) >> RANGE_UNIT_BITS
         timely = self._told_since_known >= KNOWN_EVERY or len(unknown.firsts) >= KNOWN_RANGES
         if timely:
             self._told_since_known = 0
@@ -214,6 +222,8 @@ class CommandSession(KeptSession):
         self.runtime.work_left -= len(ranges) >> RANGE_UNIT_BITS
         for low, high in ranges:
             self._unknown.remove(unwrapped(low, self._completed_to), unwrapped(high, self._completed_to))
+        if len(self._unknown.firsts) > UNKNOWN_RANGES_MAX:
+            raise _too_much("gaps in what the peer knows to be completed")
 
     def take_flush(self, flush: SessionFlush) -> None:
         """The peer asks how far we are."""
@@ -222,6 +232,7 @@ class CommandSession(KeptSession):
             return
         if flush.expected:
             self.tell_expected()
+        self.runtime.work_left -= len(self._unknown.firsts) >> RANGE_UNIT_BITS
         if flush.confirmed:
             connection.send_control(self.channel, SessionConfirmed(self._unknown.wire()))
         if flush.completed and self.is_synced:
@@ -265,8 +276,33 @@ class CommandSession(KeptSession):
     def take_confirmed(self, ranges: Ranges) -> None:
         """session.confirmed: the peer will not ask for these again. Raises a fault for ids that were never sent."""
         for low, high in ranges:
-            first, last = self.sent_range(low, high)
-            self.replay.confirmed(first, last)
+            self.sent_range(low, high)
+        self._confirm(ranges)
+        self.unchoke()
+
+    def _confirm(self, ranges: Ranges) -> None:
+        """The peer has all of these, which were sent."""
+        sent = self.replay.sent
+        if sent:
+            self.replay.confirm(Spans(ranges, self.next_out, sent[0].id, len(sent)))
+
+    def choke(self) -> None:
+        """Deliveries wait until the peer confirms what it has: ask it to."""
+        if not self.is_choked:
+            self.is_choked = True
+            connection = self.connection
+            if connection is not None:
+                connection.send_control(self.channel, SessionFlush(confirmed=True))
+
+    def unchoke(self) -> None:
+        """Something was confirmed."""
+        if self.is_choked and not self.replay.is_full:
+            self.is_choked = False
+            self.wake_consumers()
+
+    def wake_consumers(self) -> None:
+        """There is credit again for those that had none."""
+        raise NotImplementedError
 
     def sent_range(self, low: i64, high: i64) -> tuple[i64, i64]:
         """The counts of commands that we sent. Raises a fault if some were not sent."""
@@ -281,10 +317,11 @@ class CommandSession(KeptSession):
         connection = self.connection
         self.runtime.work_left -= len(completed.commands) >> RANGE_UNIT_BITS
         for low, high in completed.commands:
-            first, last = self.sent_range(low, high)
-            if self.timeout_s > 0:
-                self.replay.confirmed(first, last)
+            self.sent_range(low, high)
+        if self.timeout_s > 0:
+            self._confirm(completed.commands)
         self.sent_completed(completed.commands)
+        self.unchoke()
         if completed.timely_reply and connection is not None:
             connection.send_control(self.channel, SessionKnownCompleted(completed.commands))
 
@@ -305,9 +342,9 @@ class CommandSession(KeptSession):
             connection.send_control(self.channel, SessionCommandPoint(int(number & MASK), 0))
 
 
+def _too_much(what: str) -> Fault:
+    return session_fault(ERROR_RESOURCE_LIMIT_EXCEEDED, f"too many {what}")
+
+
 class UnknownIds(Exception):
     """The peer speaks of commands that it was never sent: the session is detached (unknown-ids)."""
-
-
-def fault_for_unexpected(name: str) -> Fault:
-    return session_fault(ERROR_ILLEGAL_ARGUMENT, f"{name} is not expected now")

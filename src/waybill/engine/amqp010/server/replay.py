@@ -3,16 +3,18 @@
 from collections import deque
 from typing import Final
 
-from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from waybill.engine.amqp010.server.ids import Spans
 from waybill.model.runtime import Runtime
-from waybill.wire.amqp010.codec import write_command
 
 REPLAY_BYTES_MAX: Final = 4 << 20
 """Deliveries wait while so much of a session is not confirmed."""
 REPLAY_COUNT_MAX: Final = 16_384
+UNCONFIRMED_BYTES_MAX: Final = 4 * REPLAY_BYTES_MAX
+"""A session ends if so much is not confirmed, deliveries or not."""
 SENT_BYTES: Final = 200
+SCAN_UNIT_BITS: Final = 4
 
 
 class Sent:
@@ -38,7 +40,8 @@ class Replay:
     def is_full(self) -> bool:
         if self.size > REPLAY_BYTES_MAX or len(self.sent) > REPLAY_COUNT_MAX:
             return True
-        return self.size > 0 and self._runtime.held_bytes > self._runtime.held_limit_bytes
+        # Others have the rest of it: bodies and transactions.
+        return self.size > 0 and self._runtime.held_bytes > self._runtime.held_limit_bytes >> 1
 
     def add(self, sent: Sent) -> None:
         self.sent.append(sent)
@@ -48,27 +51,30 @@ class Replay:
         self.size += change
         self._runtime.held_bytes += change
 
-    def confirmed(self, first: i64, last: i64) -> None:
-        """The peer has all commands from `first` to `last`."""
+    def confirm_before(self, first: i64) -> None:
+        """The peer has all commands before `first`."""
         sent = self.sent
-        while sent and sent[0].id <= last:
-            if sent[0].id < first:
-                break
+        while sent and sent[0].id < first:
             self._count(-(sent.popleft().size + SENT_BYTES))
-        if sent and sent[0].id < first and sent[-1].id >= first:
-            kept = [one for one in sent if not first <= one.id <= last]
-            self.sent = deque(kept)
-            size: i64 = 0
-            for one in kept:
+
+    def confirm(self, spans: Spans) -> None:
+        """The peer has these commands."""
+        sent = self.sent
+        while sent and spans.has(sent[0].id):
+            self._count(-(sent.popleft().size + SENT_BYTES))
+        if not sent or not spans.lasts or spans.lasts[-1] < sent[0].id:
+            return
+        # There are some in the middle, which it has got before others.
+        self._runtime.work_left -= len(sent) >> SCAN_UNIT_BITS
+        size: i64 = 0
+        kept: list[Sent] = []
+        for one in sent:
+            if not spans.has(one.id):
+                kept.append(one)
                 size += one.size + SENT_BYTES
-            self._count(size - self.size)
+        self.sent = deque(kept)
+        self._count(size - self.size)
 
     def clear(self) -> None:
         self.sent = deque()
         self._count(-self.size)
-
-    def write_from(self, out: BytesWriter, channel: i64, first: i64, max_frame_size: i64) -> None:
-        """Write all commands from the count `first` on."""
-        for one in self.sent:
-            if one.id >= first:
-                write_command(out, channel, one.payload, one.header, one.body, max_frame_size)

@@ -24,6 +24,8 @@ HEADER_HEAD: Final = 0x03 << 8 | HEADER
 BODY_HEAD: Final = 0x07 << 8 | BODY
 """Flags and type of a whole header segment that is not the last, and of a whole body segment."""
 RUN_MAX: Final = 64
+KEPT_HEADER_MAX: Final = 2048
+"""Nobody counts what is kept of a larger header."""
 UNIT_BITS: Final = 12
 
 
@@ -79,13 +81,17 @@ class TransferRoute:
         number = session.received()
         if envelope is None or not envelope.is_lasting or data[h:b] != self._header:
             self._stride = 0
-            self._header = data[h:b]
+            self._prefix = self._header = b""
             session.runtime.work_left -= 2 + ((b - h) >> 5)
             header = data[h + FRAME_HEAD_SIZE : b]
             connection = session.attached
             if envelope is None or not envelope.adapt(header, connection.facts):
                 self.envelope = None
                 envelope = read_envelope(connection, self.exchange, header)
+            if b - h > KEPT_HEADER_MAX:
+                self.envelope = None
+            else:
+                self._header = data[h:b]
                 self.envelope = envelope
         elif self._stride != end - o:
             self._expect_more(data, o, b, end)

@@ -15,7 +15,7 @@ from waybill.engine.amqp010.server.envelope import Envelope
 from waybill.engine.amqp010.server.faults import Fault, session_fault
 from waybill.engine.amqp010.server.ids import Spans, unwrapped
 from waybill.engine.amqp010.server.session_host import SessionHost
-from waybill.engine.amqp010.server.session_view import SessionView
+from waybill.engine.amqp010.server.session_view import WINDOW_LEAST, SessionView
 from waybill.engine.amqp010.server.settlement import accept_head
 from waybill.engine.amqp010.server.subscription import Subscription
 from waybill.engine.amqp010.server.tasks import Ending, Publishing
@@ -25,13 +25,13 @@ from waybill.engine.amqp091.server.delivery_ages import DeliveryAges
 from waybill.engine.held import HeldMemory
 from waybill.model.entry import NO_LOCATION
 from waybill.model.fan_out import FAN_OUT_MAX, FanOut
-from waybill.model.footprint import CHANNEL_BYTES
 from waybill.model.message import Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.store import CommitWaiter
 from waybill.model.transaction import HELD_MESSAGE_BYTES, publish_units, too_large
 from waybill.wire.amqp010.class_message import MessageReject
 from waybill.wire.amqp010.class_session import SessionExpected, SessionFlush, SessionGap
+from waybill.wire.amqp010.codec import write_command
 from waybill.wire.amqp010.constants import (
     ERROR_PRECONDITION_FAILED,
     ERROR_RESOURCE_LIMIT_EXCEEDED,
@@ -41,7 +41,10 @@ from waybill.wire.amqp010.sequence import MASK
 from waybill.wire.amqp010.types import Ranges
 
 COPY_BITS: Final = 14
+WAKE_UNIT_BITS: Final = 2
+TRACKED_BYTES: Final = 160
 FLUSHES_MAX: Final = 1024
+NOTHING: Final = -1
 
 
 class Session(SessionView):
@@ -54,8 +57,10 @@ class Session(SessionView):
         self.held: HeldMemory | None = None
         # How the frames begin that accept one delivery of it.
         self.accept_head = b""
-        self._attached_memory: i64 = CHANNEL_BYTES
         self._ages = DeliveryAges()
+        self._awaits_flush = False
+        # What is sent again comes from this count on.
+        self._resent_to: i64 = NOTHING
 
     # --- attaching ---
 
@@ -65,7 +70,7 @@ class Session(SessionView):
         self.channel = channel
         self.accept_head = accept_head(channel)
         self.user = connection.user
-        connection.held.attach(self._attached_memory)
+        connection.held.attach(self.attached_memory)
         self._move_held(connection.held)
         if self.wait.is_on:
             self.host.sessions.unkeep(self)
@@ -90,39 +95,57 @@ class Session(SessionView):
         connection = self.connection
         self.connection = None
         self._is_collecting = False
+        self._resent_to = NOTHING
         if connection is not None:
-            connection.held.detach(self._attached_memory)
+            connection.held.detach(self.attached_memory)
         return self.is_open and self.timeout_s > 0 and self.host.sessions.keep(self)
 
     def take_expected(self, expected: SessionExpected) -> None:
         """The peer says what it has of a session that is attached again: send the rest once more."""
         connection = self.attached
-        if self.is_synced:
+        if self.is_synced or self._resent_to != NOTHING:
             return
         first = self._expected_first(expected.commands)
-        kept = self.replay.sent
-        if kept and kept[0].id < first:
-            self.replay.confirmed(kept[0].id, first - 1)
-        self._sync(connection, first)
+        self.replay.confirm_before(first)
+        self._begin_again(connection, first)
+        self._send_again(waits=True)
 
     def sync_anyway(self) -> None:
         """The session fails before the peer has said what it expects: send all that it may not have, to tell why."""
         if not self.is_synced:
-            self._sync(self.attached, 0)
+            if self._resent_to == NOTHING:
+                self._begin_again(self.attached, 0)
+            self._send_again(waits=False)
 
-    def _sync(self, connection: SessionHost, first: i64) -> None:
-        """Send what is kept once more. The peer expects what comes from `first` on, if that is known."""
+    def _begin_again(self, connection: SessionHost, first: i64) -> None:
+        """What is kept is to be sent again. The peer expects what comes from `first` on, if that is known."""
         kept = self.replay.sent
         start = kept[0].id if kept else self.next_out
-        self.is_synced = True
         if 0 < first < start:
             # These were sent before the session was to outlive its connection, and are not kept.
             self.tell_point(first)
             connection.send_control(self.channel, SessionGap(((int(first & MASK), int((start - 1) & MASK)),)))
         self.tell_point(start)
-        self.replay.write_from(connection.out, self.channel, start, connection.max_frame_size)
-        self.host_has_output(connection)
+        self._resent_to = start
+
+    def _send_again(self, *, waits: bool) -> None:
+        """Send what is kept once more, as far as the peer takes it: the rest when it has read that."""
+        connection = self.attached
+        for one in self.replay.sent:
+            if one.id < self._resent_to:
+                continue
+            if waits and connection.is_stalled:
+                return
+            write_command(connection.out, self.channel, one.payload, one.header, one.body, connection.max_frame_size)
+            self._resent_to = one.id + 1
+            self.runtime.work_left -= 1 + (one.size >> COPY_BITS)
+            self.host_has_output(connection)
+            if len(connection.out) > connection.output_high_water:
+                connection.is_stalled = True
+        self._resent_to = NOTHING
+        self.is_synced = True
         self.tell_completed()
+        self.is_choked = False
         self.wake_consumers()
 
     def _expected_first(self, ranges: Ranges) -> i64:
@@ -243,15 +266,23 @@ class Session(SessionView):
     def sent_completed(self, ranges: Ranges) -> None:
         windowed = self.windowed
         if windowed.count > 0:
+            was_full = windowed.count >= self.unsettled_max or windowed.run_count >= self.window_room
             spans = Spans(ranges, self.next_out, windowed.first, windowed.count)
             self.runtime.work_left -= windowed.complete(spans)
+            self.shrink_window()
+            if was_full:
+                self.wake_consumers()
 
     def wake_consumers(self) -> None:
         if self.connection is None:
             return
+        if self._resent_to != NOTHING:
+            self._send_again(waits=True)
+            return
         for subscription in self.subscriptions.values():
             if not subscription.is_active:
                 subscription.credit_available()
+        self.runtime.work_left -= len(self.subscriptions) >> WAKE_UNIT_BITS
 
     def consumer_cancelled(self, consumer: CreditedConsumer, number: i64) -> None:
         """The queue is gone ("queue-deletion"): an exception by the spec, and the end of the session.
@@ -287,19 +318,48 @@ class Session(SessionView):
             queue = consumer.queue
             if self.is_open and not queue.is_deleted and consumer.is_active and (queue.is_dirty or queue.is_gated):
                 self.flushing.append((consumer, number))
-                self.runtime.store.wait(_FlushWait(self), 0)
+                if not self._awaits_flush:
+                    self._awaits_flush = True
+                    self.runtime.store.wait(_FlushWait(self), 0)
                 continue
             consumer.stop()
             self.end_pending(number)
 
+    def flush_again(self) -> None:
+        """What flushes were waiting for is durable."""
+        self._awaits_flush = False
+        connection = self.connection
+        if connection is not None and self.flushing:
+            connection.flushing(self)
+
     # --- memory ---
 
+    def grow_window(self) -> bool:
+        """Make room to keep track of more deliveries that no queue counts. False if there is none."""
+        runtime = self.runtime
+        more = min(self.window_room, self.unsettled_max - self.window_room)
+        size = more * TRACKED_BYTES
+        if more <= 0 or runtime.held_bytes + size > runtime.held_limit_bytes >> 1:
+            return False
+        self.window_room += more
+        runtime.held_bytes += size
+        return True
+
+    def shrink_window(self) -> None:
+        """Give back what is not used of the room."""
+        used: i64 = max(self.windowed.run_count, len(self.browsed))
+        room = self.window_room
+        while room >> 1 >= WINDOW_LEAST and used < room >> 2:
+            room >>= 1
+        self.runtime.held_bytes -= (self.window_room - room) * TRACKED_BYTES
+        self.window_room = room
+
     def attach_memory(self, size: i64) -> None:
-        self._attached_memory += size
+        self.attached_memory += size
         self.attached.held.attach(size)
 
     def detach_memory(self, size: i64) -> None:
-        self._attached_memory -= size
+        self.attached_memory -= size
         connection = self.connection
         if connection is not None:
             connection.held.detach(size)
@@ -340,6 +400,7 @@ class Session(SessionView):
         self.unsettled = {}
         self.browsed = {}
         self.windowed.clear()
+        self.shrink_window()
         self.flushing = []
         self.replay.clear()
         return Ending(self, consumers, entries)
@@ -352,9 +413,7 @@ class _FlushWait(CommitWaiter):
         self._session = session
 
     def committed(self, mark: i64) -> None:
-        connection = self._session.connection
-        if connection is not None:
-            connection.flushing(self._session)
+        self._session.flush_again()
 
 
 def _is_awaited(queue: Queue) -> bool:

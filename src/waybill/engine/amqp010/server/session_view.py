@@ -1,5 +1,7 @@
 """What the parts of a session know of it: subscriptions, deliveries, transactions."""
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from waybill.engine.amqp010.server.command_session import CommandSession
@@ -10,6 +12,9 @@ from waybill.engine.amqp010.sessions import SessionKey
 from waybill.model.branch import Branch
 from waybill.model.entry import Entry
 from waybill.model.transaction import Transaction
+
+WINDOW_LEAST: Final = 16
+"""Deliveries that a session may have on their way in any case."""
 
 
 class SessionView(CommandSession):
@@ -28,6 +33,8 @@ class SessionView(CommandSession):
         self.unsettled: dict[i64, Entry] = {}
         self.browsed: dict[i64, Entry] = {}
         self.windowed = Windowed()
+        # How many of `browsed`, and how many runs of `windowed`, there may be.
+        self.window_room: i64 = WINDOW_LEAST
         self.unsettled_max: i64 = host.limits.unsettled_per_channel_max
         # There are outcomes since the peer asked for a completion.
         self.has_settled = False
@@ -44,8 +51,12 @@ class SessionView(CommandSession):
         assert connection is not None  # noqa: S101 - commands come by a connection
         return connection
 
-    def wake_consumers(self) -> None:
-        """There is credit again for those that had none."""
+    def grow_window(self) -> bool:
+        """More room for `windowed` and `browsed`, if there is any."""
+        raise NotImplementedError
+
+    def shrink_window(self) -> None:
+        """There are fewer of them."""
         raise NotImplementedError
 
     def give_back_memory(self, size: i64) -> None:

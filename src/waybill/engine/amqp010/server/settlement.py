@@ -125,8 +125,12 @@ def _accept(session: SessionView, entries: list[Entry]) -> None:
 def _drop_browsed(session: SessionView, ranges: Ranges) -> None:
     """What was only looked at is looked at no more."""
     if session.browsed:
+        was_full = len(session.browsed) >= session.window_room
         for number in counts_in(session, ranges, session.browsed):
             del session.browsed[number]
+        session.shrink_window()
+        if was_full:
+            session.wake_consumers()
 
 
 def accept(session: SessionView, number: i64, ranges: Ranges) -> None:

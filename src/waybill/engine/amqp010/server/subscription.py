@@ -128,23 +128,33 @@ class Subscription(CreditedConsumer):
         if connection is None or self.is_cancelled or connection.is_stalled or not session.is_synced:
             return False
         if session.replay.is_full:
+            session.choke()
             return False
         if self.message_credit <= 0 or self.octet_credit <= 0:
             return False
-        if self.is_window and session.windowed.count >= session.unsettled_max:
+        if self.is_window and not self._fits_window(session):
             return False
         if self.is_browser:
-            return len(session.browsed) < session.unsettled_max
+            return self.no_ack or len(session.browsed) < session.window_room or session.grow_window()
         return self.no_ack or len(session.unsettled) < session.unsettled_max
+
+    def _fits_window(self, session: SessionView) -> bool:
+        """Whether the session may have one more transfer on its way."""
+        windowed = session.windowed
+        if windowed.count >= session.unsettled_max:
+            return False
+        return windowed.run_count < session.window_room or session.grow_window()
 
     def allowance(self) -> i64:
         session = self.session
         if self.counts_size or session.timeout_s > 0:
             return 1
-        held = session.windowed.count if self.is_window else i64(0)
+        credit = self.message_credit
+        if self.is_window:
+            credit = min(credit, session.unsettled_max - session.windowed.count)
         if not self.no_ack:
-            held = max(held, len(session.unsettled))
-        return min(self.message_credit, session.unsettled_max - held)
+            credit = min(credit, session.unsettled_max - len(session.unsettled))
+        return credit
 
     def has_credit_for(self, entry: Entry) -> bool:
         return self._size_of(entry.message) <= self.octet_credit
@@ -239,6 +249,9 @@ class Subscription(CreditedConsumer):
             session.windowed.add(self, size, number, 1)
         if self.is_browser:
             entry.holder = self
+            if self.no_ack and len(session.browsed) >= session.window_room and not session.grow_window():
+                # Nobody will say that it has looked long enough: the first copy cannot be acquired any more.
+                del session.browsed[next(iter(session.browsed))]
             session.browsed[number] = entry
         elif not self.no_ack:
             entry.holder = self

@@ -35,6 +35,10 @@ class Windowed:
         self._runs: list[_Run] = []
 
     @property
+    def run_count(self) -> i64:
+        return len(self._runs)
+
+    @property
     def first(self) -> i64:
         """The lowest count; 0 if there is none."""
         return self._runs[0].first if self._runs else i64(0)
