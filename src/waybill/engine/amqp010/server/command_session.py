@@ -327,10 +327,12 @@ class CommandSession(KeptSession):
 
     def completed_range(self, low: i64, high: i64) -> None:
         """`take_completed` of one range, which asks for no reply. Raises UnknownIds."""
-        first, last = self.sent_range(low, high)
+        self.sent_range(low, high)
+        ranges = ((int(low), int(high)),)
         if self.timeout_s > 0:
-            self.replay.confirmed(first, last)
-        self.sent_completed(((int(low), int(high)),))
+            self._confirm(ranges)
+        self.sent_completed(ranges)
+        self.unchoke()
 
     def sent_completed(self, ranges: Ranges) -> None:
         """The peer has executed these commands."""
