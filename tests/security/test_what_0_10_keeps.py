@@ -16,6 +16,7 @@ from waybill.wire.amqp010.constants import ERROR_RESOURCE_LIMIT_EXCEEDED, FLOW_W
 from waybill.wire.amqp010.message_header import encode_header
 from waybill.wire.amqp010.operations import (
     DeliveryProperties,
+    ExchangeBind,
     ExecutionSync,
     MessageFlow,
     MessageProperties,
@@ -211,6 +212,20 @@ def test_while_the_node_holds_much_little_is_on_its_way(
         session.complete(*[one.id for one in came])
     assert bodies == 600
     assert held(bench) == 0
+
+
+def test_headers_that_are_matched_are_charged_for_each_message(bench: NodeBench, session: Session) -> None:
+    """That they are the same as those of the message before saved the charge, and not the work."""
+    session.call(QueueDeclare("q"))
+    session.call(ExchangeBind("q", "amq.match", "k", {"x-match": "all", "h1": 1}))
+    properties = MessageProperties(application_headers={f"h{number}": number for number in range(2000)})
+    header = encode_header(DeliveryProperties(routing_key="k"), properties)
+    octets = encode_command(1, MessageTransfer("amq.match", 1, 0), header=header, body=b"") * 50
+    engine = engine_of(session)
+    engine.receive_data(octets, bench.now)
+    assert bench.node.virtual_hosts["/"].queues["q"].message_count < 5
+    session.peer.cut()
+    bench.settle()
 
 
 def test_large_headers_are_not_kept_for_the_next_message(session: Session) -> None:

@@ -26,6 +26,7 @@ KEPT_FLAGS: Final = TIMESTAMP | EXPIRATION | RESUME_ID | RESUME_TTL
 TTL_MAX_MS: Final = 1 << 53
 IMPERSONATOR: Final = "impersonator"
 OUTRUN: Final = 8192
+HEADER_UNIT_BITS: Final = 5
 
 
 class Envelope:
@@ -90,6 +91,7 @@ class Envelope:
         """The queues of one message."""
         if not route.by_headers:
             return route.queues
+        connection.host.runtime.work_left -= len(self.prefix) >> HEADER_UNIT_BITS
         headers = AMQP010.headers(message.content)
         return connection.virtual_host.router.match(route.exchange, [self.routing_key], headers)
 
