@@ -249,10 +249,7 @@ class Subscription(CreditedConsumer):
             session.windowed.add(self, size, number, 1)
         if self.is_browser:
             entry.holder = self
-            if self.no_ack and len(session.browsed) >= session.window_room and not session.grow_window():
-                # Nobody will say that it has looked long enough: the first copy cannot be acquired any more.
-                del session.browsed[next(iter(session.browsed))]
-            session.browsed[number] = entry
+            self._keep_copy(session, number, entry)
         elif not self.no_ack:
             entry.holder = self
             session.unsettled[number] = entry
@@ -260,6 +257,13 @@ class Subscription(CreditedConsumer):
             connection.host.mark_dirty(connection)
         if len(connection.out) > connection.output_high_water:
             connection.is_stalled = True
+
+    def _keep_copy(self, session: SessionView, number: i64, entry: Entry) -> None:
+        browsed = session.browsed
+        if self.no_ack and len(browsed) >= session.window_room and not session.grow_window():
+            # Nobody will say that it has looked long enough: the first copy cannot be acquired any more.
+            del browsed[next(iter(browsed))]
+        browsed[number] = entry
 
     def deliver_all(self, entries: list[Entry]) -> None:
         """`deliver` each of these; those that look like the one before without the calls."""
