@@ -166,13 +166,13 @@ class Branch(Timer):
         with runtime.messages.atomic():
             # A commit that a crash has undone may have been seen.
             runtime.publishes_again = self.is_restored
-            is_complete = self.transaction.commit(runtime)
-            runtime.publishes_again = False
-            if not is_complete:
-                runtime.operator_log.warning(
-                    "messages of a prepared transaction lost",
-                    f"a queue in vhost '{self.virtual_host}' became full between prepare and commit, and refuses them",
-                )
+            # A queue may have become full since the branch was prepared.
+            runtime.has_promise = True
+            try:
+                self.transaction.commit(runtime)
+            finally:
+                runtime.has_promise = False
+                runtime.publishes_again = False
             self.transaction.outcomes = []
             self._host.erase(self)
         self._host.forget(self)

@@ -79,7 +79,7 @@ class MessageQueue(LeveledQueue):
         if self.counts_bodies:
             size = message.format.body_size(message.content)
         is_limited = self.is_limited
-        if is_limited and self.limits.refuses and not self.has_room(1, size):
+        if is_limited and self.limits.refuses and not self.has_room(1, size) and not self.runtime.has_promise:
             if self.limits.dead_letters_refused:
                 self.host.dead_letter(self, message, MAX_LENGTH)
             return REFUSED

@@ -114,6 +114,8 @@ class Runtime:
         self.disk_alarm = ""
         # What is published now may have been delivered before a crash.
         self.publishes_again = False
+        # A queue that refuses what is too much has promised room for what is published now.
+        self.has_promise = False
 
     def pages_out(self) -> bool:
         """Whether what is delivered and not settled is to take little memory: what is ready wants the other half."""

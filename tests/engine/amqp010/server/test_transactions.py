@@ -389,6 +389,21 @@ def test_what_an_unfinished_branch_holds_is_delivered_again_after_a_stop() -> No
     assert session.call(DtxRecover()) == RecoverResult(())
 
 
+def test_what_was_prepared_finds_room(session: Session, worker: Session) -> None:
+    """The queue was filled by others after it had promised room."""
+    limits: dict[str, object] = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    session.call(QueueDeclare("full", durable=True, arguments=limits))
+    worker.call(DtxSelect())
+    worker.call(DtxStart(X))
+    worker.publish(b"promised", key="full", delivery_mode=2)
+    worker.call(DtxEnd(X))
+    assert status(worker, DtxPrepare(X)) == XA_OK
+    session.publish(b"between", key="full")
+    session.sync()
+    assert status(worker, DtxCommit(X)) == XA_OK
+    assert depth(session, "full") == 2
+
+
 def test_what_is_in_doubt_is_told_once_it_is_durable() -> None:
     bench = DiskBench(Cut.WHOLE)
     session = prepared(bench)
