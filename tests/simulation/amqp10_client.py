@@ -434,7 +434,9 @@ class Client(Peer):
         if known is None or transfer.delivery_id is None:
             raise Violation(RESUMED, f"{link.name}: {transfer} is not known here")
         if transfer.settled:
-            if known.state is None or transfer.state != known.state or payload:
+            # One that the broker cannot read now is aborted: it waits in its queue.
+            is_over = known.state is None if transfer.aborted else transfer.state == known.state is not None
+            if not is_over or payload:
                 raise Violation(RESUMED, f"{link.name}: {known} is {transfer.state} by the broker")
             del link.holding.unsettled[known.tag]
             return
