@@ -10,7 +10,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.engine.server_engine import Confirming
-from waybill.model.footprint import CHANNEL_BYTES
+from waybill.model.footprint import SESSION_BYTES
 from waybill.model.runtime import Runtime
 from waybill.model.timers import Timer
 
@@ -28,7 +28,7 @@ class KeptSession(Confirming):
         self.key = key
         self.timeout_s = 0
         # What it takes with all that is attached to it.
-        self.attached_memory: i64 = CHANNEL_BYTES + len(key[2])
+        self.attached_memory: i64 = SESSION_BYTES + len(key[2])
         self.wait = Wait(self)
 
     def expire(self) -> None:

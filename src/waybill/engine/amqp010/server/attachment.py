@@ -9,7 +9,7 @@ from waybill.engine.amqp010.server.session import Session
 from waybill.engine.amqp010.server.session_host import SessionHost
 from waybill.engine.amqp010.server.tasks import Ending
 from waybill.engine.amqp010.sessions import TIMEOUT_MAX_S
-from waybill.model.footprint import CHANNEL_BYTES
+from waybill.model.footprint import SESSION_BYTES
 from waybill.model.runtime import Chore
 from waybill.wire.amqp010.class_execution import ExecutionException
 from waybill.wire.amqp010.class_session import (
@@ -124,7 +124,7 @@ class Attachments:
                 CLOSE_CONNECTION_FORCED,
                 f"user '{connection.user.name}' may attach {connection.user.channel_max} sessions",
             )
-        if not connection.held.can_attach(CHANNEL_BYTES + NAME_OCTETS_MAX):
+        if not connection.held.can_attach(SESSION_BYTES + NAME_OCTETS_MAX):
             raise connection_fault(CLOSE_CONNECTION_FORCED, connection.held.no_room())
 
     def _request_timeout(self, session: Session, control: SessionRequestTimeout) -> None:
