@@ -7,6 +7,7 @@ import pytest
 
 from tests.engine.amqp010.peer import Peer, Session
 from tests.engine.amqp091.peer import Cut, NodeBench
+from tests.security.amqp010.attached import attached, held
 from waybill.engine.amqp010.sessions import KEPT_PER_USER_MAX
 from waybill.model.branches import PER_USER_MAX
 from waybill.wire.amqp010.codec import encode_command, encode_control
@@ -49,32 +50,6 @@ def bench() -> Iterator[NodeBench]:
     bench.node.limits.held_per_connection_max = LIMIT
     yield bench
     bench.close()
-
-
-@pytest.fixture
-def session(bench: NodeBench) -> Session:
-    return attached(bench)
-
-
-@pytest.fixture(autouse=True)
-def bystander(bench: NodeBench) -> Iterator[Session]:
-    """Whatever happens to others, it goes on."""
-    witness = attached(bench, b"bystander")
-    witness.call(QueueDeclare("bystander", exclusive=True))
-    yield witness
-    witness.publish(b"after", key="bystander")
-    witness.subscribe("bystander")
-    assert witness.take().body == b"after"
-
-
-def attached(bench: NodeBench, name: bytes = b"session") -> Session:
-    peer = Peer(bench)
-    peer.open()
-    return peer.session(name)
-
-
-def held(bench: NodeBench) -> int:
-    return int(bench.node.runtime.held_bytes)
 
 
 def test_bodies_in_frames_are_counted_and_given_back(bench: NodeBench, session: Session) -> None:

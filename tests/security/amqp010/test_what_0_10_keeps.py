@@ -1,12 +1,12 @@
 """AMQP 0-10 lets a peer make the broker remember: what was sent, what is on its way, who knows what, who comes back."""
 
-from collections.abc import Iterator
 from time import process_time
 
 import pytest
 
 from tests.engine.amqp010.peer import Peer, Session
-from tests.engine.amqp091.peer import Cut, EngineWire, NodeBench
+from tests.engine.amqp091.peer import EngineWire, NodeBench
+from tests.security.amqp010.attached import attached, held
 from waybill.engine.amqp010 import sessions
 from waybill.engine.amqp010.server import command_session
 from waybill.engine.amqp010.server.connection import Connection
@@ -34,39 +34,6 @@ from waybill.wire.amqp010.operations import (
 )
 
 UNLIMITED = 0xFFFFFFFF
-
-
-@pytest.fixture
-def bench() -> Iterator[NodeBench]:
-    bench = NodeBench(Cut.WHOLE)
-    yield bench
-    bench.close()
-
-
-@pytest.fixture
-def session(bench: NodeBench) -> Session:
-    return attached(bench)
-
-
-@pytest.fixture(autouse=True)
-def bystander(bench: NodeBench) -> Iterator[Session]:
-    """Whatever happens to others, it goes on."""
-    witness = attached(bench, b"bystander")
-    witness.call(QueueDeclare("bystander", exclusive=True))
-    yield witness
-    witness.publish(b"after", key="bystander")
-    witness.subscribe("bystander")
-    assert witness.take().body == b"after"
-
-
-def attached(bench: NodeBench, name: bytes = b"session") -> Session:
-    peer = Peer(bench)
-    peer.open()
-    return peer.session(name)
-
-
-def held(bench: NodeBench) -> int:
-    return int(bench.node.runtime.held_bytes)
 
 
 def write_raw(session: Session, octets: bytes, count: int) -> None:
