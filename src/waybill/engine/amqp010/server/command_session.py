@@ -198,7 +198,7 @@ class CommandSession(KeptSession):
             if accepted.firsts[index] < mark:
                 done.add(accepted.firsts[index], min(accepted.lasts[index], int(mark) - 1))
         if not done.is_empty:
-            accepted.remove(0, mark - 1)
+            accepted.remove_below(mark)
             self._send_accepts(done)
 
     def _send_accepts(self, accepted: IdRanges) -> None:
@@ -219,9 +219,11 @@ class CommandSession(KeptSession):
 
     def take_known(self, ranges: Ranges) -> None:
         """session.known-completed."""
-        self.runtime.work_left -= len(ranges) >> RANGE_UNIT_BITS
-        for low, high in ranges:
-            self._unknown.remove(unwrapped(low, self._completed_to), unwrapped(high, self._completed_to))
+        unknown = self._unknown
+        self.runtime.work_left -= (len(ranges) + len(unknown.firsts)) >> RANGE_UNIT_BITS
+        if unknown.is_empty:
+            return
+        unknown.remove(Spans(ranges, self._completed_to, unknown.firsts[0], 0))
         if len(self._unknown.firsts) > UNKNOWN_RANGES_MAX:
             raise _too_much("gaps in what the peer knows to be completed")
 

@@ -37,22 +37,38 @@ class IdRanges:
             self.firsts.append(int(first))
             lasts.append(int(last))
 
-    def remove(self, first: i64, last: i64) -> None:
-        """Remove all counts from `first` to `last`."""
-        start = bisect_left(self.lasts, int(first))
-        end = bisect_right(self.firsts, int(last))
-        if start >= end:
-            return
+    def remove_below(self, mark: i64) -> None:
+        """Remove all counts below `mark`."""
+        passed = bisect_left(self.lasts, int(mark))
+        del self.firsts[:passed]
+        del self.lasts[:passed]
+        if self.firsts and self.firsts[0] < mark:
+            self.firsts[0] = int(mark)
+
+    def remove(self, spans: "Spans") -> None:
+        """Remove what `spans` name, in one pass over both."""
         firsts: list[int] = []
         lasts: list[int] = []
-        if self.firsts[start] < first:
-            firsts.append(self.firsts[start])
-            lasts.append(int(first) - 1)
-        if self.lasts[end - 1] > last:
-            firsts.append(int(last) + 1)
-            lasts.append(self.lasts[end - 1])
-        self.firsts[start:end] = firsts
-        self.lasts[start:end] = lasts
+        place: i64 = 0
+        count: i64 = len(spans.firsts)
+        for index in range(len(self.firsts)):
+            first = self.firsts[index]
+            last = self.lasts[index]
+            while place < count and spans.lasts[place] < first:
+                place += 1
+            while place < count and spans.firsts[place] <= last:
+                if first < spans.firsts[place]:
+                    firsts.append(first)
+                    lasts.append(spans.firsts[place] - 1)
+                first = spans.lasts[place] + 1
+                if first > last:
+                    break
+                place += 1
+            if first <= last:
+                firsts.append(first)
+                lasts.append(last)
+        self.firsts = firsts
+        self.lasts = lasts
 
     def clear(self) -> None:
         self.firsts = []
