@@ -42,6 +42,7 @@ SESSIONS: Final = 2000
 ALL: Final = 0xFFFFFFFF
 DAY_S: Final = 86_400
 RANGES: Final = 8000
+HOLES: Final = 500
 LONG: Final = "x" * 240
 
 
@@ -126,8 +127,8 @@ def unconfirmed_deliveries(siege: Siege, count: int) -> None:
 
 
 def holes(siege: Siege, count: int) -> None:
-    """Every second completion is said to be known."""
-    scattered = tuple([(2 * number, 2 * number) for number in range(RANGES)])
+    """Every second completion is said to be known, as many as one may."""
+    scattered = tuple([(2 * number, 2 * number) for number in range(HOLES)])
     attacker = siege.connect(login010())
     attacker.send_all(commands(0, ExecutionSync()) for _ in range(count))
     attacker.send_all(controls(0, SessionKnownCompleted(scattered)) for _ in range(3))

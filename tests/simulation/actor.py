@@ -57,6 +57,15 @@ class Habits:
     distributes: bool = False
     tends: tuple[QueueSpec, ...] = ()
 
+    @property
+    def prefetch_octets(self) -> int:
+        """Over 0-9-1: what a consumer may hold of content. Some who hold few messages have such a window."""
+        return 2000 if self.prefetch == 3 else 0
+
+    @property
+    def shared_octets(self) -> int:
+        return 5000 if self.shared_prefetch else 0
+
 
 class Choice:
     """What to choose an action from, by its weight."""

@@ -238,7 +238,7 @@ def _ask(client: Client) -> Conversation:
         answer = yield client.ask(QueueDeclare(queue.name, passive=True), QueueDeclareOk)
         client.ledger.check_count(queue.name, answer.message_count)
     else:
-        yield client.ask(BasicQos(0, client.actor.habits.prefetch), BasicQosOk)
+        yield client.ask(BasicQos(client.actor.habits.prefetch_octets, client.actor.habits.prefetch), BasicQosOk)
 
 
 def cancel(client: Client) -> None:

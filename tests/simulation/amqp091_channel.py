@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from tests.simulation.actor import Habits
 from tests.simulation.evidence import SettleEvidence
 from tests.simulation.ledger import Ledger
 from tests.simulation.message import Copy, Message, Transaction
@@ -31,11 +32,11 @@ class Channel:
     `first_blocked_tag`: the first message that was published since the broker said that it takes none, 0 while it does.
     """
 
-    def __init__(self, number: int, name: str, ledger: Ledger, *, shared_prefetch: int) -> None:
+    def __init__(self, number: int, name: str, ledger: Ledger, habits: Habits) -> None:
         self.number = number
         self.name = name
         self.ledger = ledger
-        self.shared_prefetch = shared_prefetch
+        self.habits = habits
         self.publish_tag = 0
         self.unconfirmed: dict[int, Message] = {}
         self.outstanding: dict[int, Delivered] = {}
@@ -106,8 +107,21 @@ class Channel:
             copy.settle_sent = True
             return
         self.outstanding[tag] = Delivered(copy, subscription)
-        if subscription is not None and 0 < self.shared_prefetch < len(self.outstanding):
-            raise Violation("credit holds", f"{self.name} has {len(self.outstanding)} of {self.shared_prefetch}")
+        if subscription is None:
+            return
+        shared = self.habits.shared_prefetch
+        if 0 < shared < len(self.outstanding):
+            raise Violation("credit holds", f"{self.name} has {len(self.outstanding)} of {shared}")
+        held = [delivered for delivered in self.outstanding.values() if delivered.subscription is not None]
+        self._check_octets(held, self.habits.shared_octets)
+        own = [delivered for delivered in held if delivered.subscription is subscription]
+        self._check_octets(own, self.habits.prefetch_octets)
+
+    def _check_octets(self, held: list[Delivered], limit: int) -> None:
+        """One message may be of any size."""
+        size = sum(len(delivered.copy.message.body) for delivered in held)
+        if len(held) > 1 and 0 < limit < size:
+            raise Violation("credit holds", f"{self.name} has {size} octets of {limit}")
 
     def settleable(self, *, once_only: bool) -> list[int]:
         """The tags that may be settled now, oldest first. `once_only`: without those of streams, which stay."""

@@ -313,7 +313,7 @@ class Client(Peer):
             self.random.randint(1, 5),
             f"{self.name}.{self._channels_opened}",
             self.ledger,
-            shared_prefetch=self.actor.habits.shared_prefetch,
+            self.actor.habits,
         )
 
     def _open_channel(self) -> Conversation:
@@ -347,14 +347,14 @@ class Client(Peer):
         habits = self.actor.habits
         queues = [self.ledger.queues[name] for name in names]
         if habits.shared_prefetch:
-            yield self.ask(BasicQos(0, habits.shared_prefetch, global_=True), BasicQosOk)
+            yield self.ask(BasicQos(habits.shared_octets, habits.shared_prefetch, global_=True), BasicQosOk)
         if habits.private and self.channel.private is None:
             queues.append((yield from self._make_private_queue()))
         if habits.no_ack:
             self.ledger.lossy.update(names)
         for queue in queues:
             prefetch = habits.prefetch or (STREAM_PREFETCH if queue.is_stream else 0)
-            yield self.ask(BasicQos(0, prefetch), BasicQosOk)
+            yield self.ask(BasicQos(habits.prefetch_octets, prefetch), BasicQosOk)
             yield from self._consume(queue, prefetch)
 
     def _consume(self, queue: QueueSpec, prefetch: int) -> Conversation:

@@ -31,6 +31,7 @@ from tests.simulation.violation import Violation
 from waybill.engine.amqp091.server.channel import Channel
 from waybill.engine.amqp091.server.connection import Connection
 from waybill.engine.amqp091.server.consumer import ChannelConsumer
+from waybill.engine.amqp091.server.octet_window import OctetWindow
 from waybill.engine.amqp10.server import attach_target
 from waybill.engine.amqp10.server.outgoing import OutgoingLink
 from waybill.engine.amqp10.server.resumption import Resumption
@@ -152,6 +153,11 @@ def say_rejected(host: VirtualHost, queue: Queue, message: Message, reason: str)
 def has_one_more(consumer: ChannelConsumer) -> bool:
     """Credit is one more than the prefetch count."""
     return not consumer.prefetch or consumer.unsettled_count <= consumer.prefetch
+
+
+def has_room_for_all(window: OctetWindow, size: int) -> bool:
+    del window, size
+    return True
 
 
 def has_own_credit(consumer: ChannelConsumer) -> bool:
@@ -333,6 +339,7 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
     ),
     "credit_exceeded": LogicBug(ChannelConsumer, "has_credit", has_one_more, "credit holds", CALM),
     "channel_credit_exceeded": LogicBug(ChannelConsumer, "has_credit", has_own_credit, "credit holds", CALM),
+    "octets_exceeded": LogicBug(OctetWindow, "has_room", has_room_for_all, "credit holds", CALM),
     "two_active_consumers": LogicBug(
         MessageQueue, "activate", activate_anyone, "one consumer is active", CALM, "single"
     ),

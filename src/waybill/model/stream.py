@@ -194,14 +194,19 @@ class Stream(Queue):
                 if reader.index >= len(reader.records) and not self._read(reader):
                     break
                 record = reader.records[reader.index]
+                wanted = reader.filter
+                entry: Entry | None = None
+                if wanted is None or wanted.matches(record.message):
+                    entry = Entry(self, record.message, record.offset)
+                    if consumer.counts_size and not consumer.has_credit_for(entry):
+                        consumer.is_active = False
+                        break
                 reader.index += 1
                 reader.next_offset = record.offset + 1
-                wanted = reader.filter
-                if wanted is not None and not wanted.matches(record.message):
+                if entry is None:
                     runtime.work_left -= 1
                     continue
                 runtime.work_left -= 1 + record.message.size // BYTES_PER_UNIT
-                entry = Entry(self, record.message, record.offset)
                 self.unsettled_count += 1
                 self.delivered += 1
                 consumer.unsettled_count += 1

@@ -288,12 +288,6 @@ def test_no_ack_consumers_know_no_prefetch(channel: Channel) -> None:
     channel.deliveries(5)
 
 
-@requirement("091-basic.qos.prefetch-size.01")
-def test_a_prefetch_by_octets_is_not_implemented(channel: Channel, bystander: Channel) -> None:
-    channel.send(BasicQos(1000, 0, global_=False))
-    channel.peer.expect_refused(540)
-
-
 def test_a_prefetch_of_one_is_one_at_a_time(channel: Channel) -> None:
     channel.declare("q")
     sent = fill(channel, 5)

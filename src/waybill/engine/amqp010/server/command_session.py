@@ -39,7 +39,7 @@ KNOWN_EVERY: Final = 4096
 """After so many completions the peer is asked to say that it knows of them."""
 KNOWN_RANGES: Final = 16
 RANGE_UNIT_BITS: Final = 4
-UNKNOWN_RANGES_MAX: Final = 8192
+UNKNOWN_RANGES_MAX: Final = 512
 
 
 class CommandSession(KeptSession):

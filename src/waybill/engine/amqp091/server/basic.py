@@ -2,12 +2,15 @@
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from waybill.engine.amqp091.message_format import AMQP091, fitted, with_integer_header
 from waybill.engine.amqp091.server.channel import Channel
 from waybill.engine.amqp091.server.confirms import Confirms
 from waybill.engine.amqp091.server.consumer import DELIVERY_COUNT, ChannelConsumer, short_text
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO, make_reply_queue
 from waybill.engine.amqp091.server.faults import BASIC, channel_fault, connection_fault
+from waybill.engine.amqp091.server.octet_window import OctetWindow, content_size
 from waybill.engine.amqp091.server.topology import named_queue
 from waybill.engine.conversion.convert import (
     Inconvertible,
@@ -59,13 +62,29 @@ ANSWERS_MAX_BYTES: Final = 64 << 20
 
 
 def qos(channel: Channel, method: BasicQos) -> None:
-    if method.prefetch_size != 0:
-        raise connection_fault(NOT_IMPLEMENTED, f"prefetch_size!=0 ({method.prefetch_size})", BASIC, method.METHOD_ID)
     if method.global_:
-        channel.set_prefetch(method.prefetch_count)
+        limit_channel(channel, method.prefetch_count, method.prefetch_size)
     else:
         channel.default_prefetch = method.prefetch_count
+        channel.default_prefetch_octets = method.prefetch_size
     channel.send(BasicQosOk())
+
+
+def limit_channel(channel: Channel, count: i64, octets: i64) -> None:
+    """What all consumers of the channel may hold; 0: no more than any channel may hold at most."""
+    channel.prefetch = count
+    channel.window = None
+    if octets != 0:
+        window = channel.window = OctetWindow(octets)
+        channel.counts_octets = True
+        channel.connection.host.runtime.work_left -= len(channel.unsettled) >> 4
+        for entry in channel.unsettled.values():
+            if entry.holder is not channel.polled:
+                window.add(entry, content_size(entry.message))
+    for consumer in channel.consumers.values():
+        consumer.window_changed()
+    channel.has_limit = count != 0 or octets != 0
+    channel.set_flow(active=channel.is_flowing)
 
 
 def consume(channel: Channel, method: BasicConsume) -> None:
@@ -97,6 +116,7 @@ def consume(channel: Channel, method: BasicConsume) -> None:
         method.exclusive,
         _priority(method.arguments),
         channel.default_prefetch,
+        channel.default_prefetch_octets,
         is_stream,
     )
     queue.subscribe(consumer, method.arguments.get("x-stream-offset"), wanted)

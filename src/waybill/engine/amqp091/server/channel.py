@@ -13,7 +13,7 @@ from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp091.server.assembly import Assembly
 from waybill.engine.amqp091.server.channel_host import ACK_SIZE_AND_METHOD, ChannelHost, ConsumerHost
 from waybill.engine.amqp091.server.confirms import Confirms
-from waybill.engine.amqp091.server.consumer import ChannelConsumer
+from waybill.engine.amqp091.server.consumer import ChannelConsumer, give_room
 from waybill.engine.amqp091.server.delivery_ages import DeliveryAges
 from waybill.engine.amqp091.server.direct_reply import REPLY_TO, with_real_reply_to
 from waybill.engine.amqp091.server.faults import ACK, BASIC, PUBLISH, Fault, channel_fault, connection_fault
@@ -69,6 +69,7 @@ class Channel(ConsumerHost):
         connection.held.attach(CHANNEL_BYTES)
         self.consumers: dict[str, ChannelConsumer] = {}
         self.default_prefetch: i64 = 0
+        self.default_prefetch_octets: i64 = 0
         self._was_full = False
         self.has_streams = False
         self._ages = DeliveryAges()
@@ -283,9 +284,11 @@ class Channel(ConsumerHost):
         holder = entry.holder
         if holder is not None:
             holder.unsettled_count -= len(entries)
-            if not holder.is_active and self.prefetch == 0:
+            if self.counts_octets:
+                give_room(self, holder, entries)
+            if not holder.is_active and not self.has_limit:
                 holder.credit_available()
-        if is_counted and (self.prefetch != 0 or was_full):
+        if is_counted and (self.has_limit or was_full):
             self._wake_consumers()
 
     def acknowledge(self, data: bytes, offset: i64) -> None:
@@ -338,7 +341,7 @@ class Channel(ConsumerHost):
         self.connection.begin(Settlement(self, entries, outcome))
 
     def has_settled(self) -> None:
-        if self.is_open and (self.prefetch != 0 or self._was_full):
+        if self.is_open and (self.has_limit or self._was_full):
             self._wake_consumers()
 
     def _holds_of_stream(self, tag: i64, *, multiple: bool) -> bool:
@@ -371,7 +374,9 @@ class Channel(ConsumerHost):
         if holder is not None:
             entry.holder = None
             holder.unsettled_count -= 1
-            if not holder.is_active and self.prefetch == 0:
+            if self.counts_octets:
+                give_room(self, holder, [entry])
+            if not holder.is_active and not self.has_limit:
                 holder.credit_available()
 
     def _wake_consumers(self) -> None:
@@ -416,7 +421,7 @@ class Channel(ConsumerHost):
         self.unsettled_count -= len(transaction.outcomes)
         for entry, _, _ in transaction.outcomes:
             self.give_credit(entry)
-        if self.prefetch != 0:
+        if self.has_limit:
             self._wake_consumers()
         return accepted
 
@@ -438,11 +443,6 @@ class Channel(ConsumerHost):
             self.unsettled = unsettled
 
     # --- consumers ---
-
-    def set_prefetch(self, count: i64) -> None:
-        """The limit of the whole channel; 0 for what any channel may hold at most."""
-        self.prefetch = count
-        self.set_flow(active=self.is_flowing)
 
     def overdue(self, now: float) -> Fault | None:
         """What closes the channel if it holds a delivery for too long. To be asked now and then."""

@@ -4,6 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from waybill.engine.amqp091.server.octet_window import OctetWindow
 from waybill.engine.host import Host
 from waybill.engine.server_connection import ServerConnection
 from waybill.model.entry import Entry, Holder
@@ -68,7 +69,8 @@ class PolledMessages(Holder):
 class ConsumerHost:
     """A channel, as its consumers and its tasks see it.
 
-    `prefetch`: the limit of the whole channel (qos with global), 0 for none. `is_open` turns False for good.
+    `prefetch`: the limit of the whole channel (qos with global), 0 for none; `window`: that in octets. `has_limit`: one
+    of them is there. `counts_octets`: a consumer has a window, or the channel. `is_open` turns False for good.
     """
 
     def __init__(self, connection: ChannelHost, number: i64) -> None:
@@ -84,6 +86,9 @@ class ConsumerHost:
         # While the channel deletes a queue itself: what is to be told of its consumers after the answer.
         self.late_cancels: list[BasicCancel] | None = None
         self.prefetch: i64 = 0
+        self.window: OctetWindow | None = None
+        self.has_limit = False
+        self.counts_octets = False
         self.delivery_tag: i64 = 0
         self.unsettled: dict[i64, Entry] = {}
         self.unsettled_count: i64 = 0

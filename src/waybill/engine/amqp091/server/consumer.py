@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from waybill.engine.amqp091.message_format import AMQP091, fitted, with_integer_header
 from waybill.engine.amqp091.server.channel_host import ConsumerHost
+from waybill.engine.amqp091.server.octet_window import OctetWindow, content_size
 from waybill.engine.conversion.convert import (
     Inconvertible,
     amqp091_content,
@@ -18,7 +19,7 @@ from waybill.engine.conversion.convert import (
     report_undeliverable,
 )
 from waybill.model.consumer import Consumer
-from waybill.model.entry import Entry
+from waybill.model.entry import Entry, Holder
 from waybill.model.message import NO_TTL, Address, Message
 from waybill.model.queue import Queue
 from waybill.wire.amqp091.content import rewrite_channel
@@ -47,7 +48,10 @@ def short_string(text: str) -> bytes:
 
 
 class ChannelConsumer(Consumer):
-    """`prefetch`: how many messages it may hold unsettled; 0 for any number."""
+    """`prefetch`: how many messages it may hold unsettled, `prefetch_octets`: how much of content; 0 for any number.
+
+    Without acknowledgements it holds nothing.
+    """
 
     def __init__(  # noqa: PLR0913, PLR0917
         self,
@@ -58,6 +62,7 @@ class ChannelConsumer(Consumer):
         exclusive: bool,  # noqa: FBT001
         priority: i64,
         prefetch: i64,
+        prefetch_octets: i64,
         is_stream: bool,  # noqa: FBT001
     ) -> None:
         super().__init__(tag, no_ack, exclusive, priority)
@@ -65,6 +70,11 @@ class ChannelConsumer(Consumer):
         self.connection = channel.connection
         self.queue = queue
         self.prefetch: i64 = prefetch
+        self.window: OctetWindow | None = None
+        if prefetch_octets != 0 and not no_ack:
+            self.window = OctetWindow(prefetch_octets)
+            channel.counts_octets = True
+        self.window_changed()
         self.is_stream = is_stream
         self.is_cancelled = False
         self._address: Address | None = None
@@ -86,6 +96,22 @@ class ChannelConsumer(Consumer):
         elif self._holds_enough():
             return False
         return channel.unsettled_count < channel.unsettled_max
+
+    def window_changed(self) -> None:
+        """There is a window in octets, or none any more: its own, or that of the channel."""
+        self.counts_size = not self.no_ack and (self.window is not None or self.channel.window is not None)
+
+    def has_credit_for(self, entry: Entry) -> bool:
+        size = content_size(entry.message)
+        shared = self.channel.window
+        return (self.window is None or self.window.has_room(size)) and (shared is None or shared.has_room(size))
+
+    def _hold(self, entry: Entry) -> None:
+        size = content_size(entry.message)
+        if self.window is not None:
+            self.window.add(entry, size)
+        if self.channel.window is not None:
+            self.channel.window.add(entry, size)
 
     def _holds_enough(self) -> bool:
         """Whether a consumer that set itself no limit must settle first, because memory is short."""
@@ -133,11 +159,15 @@ class ChannelConsumer(Consumer):
             entry.holder = self
             channel.unsettled[tag] = entry
             channel.unsettled_count += 1
+            if self.counts_size:
+                self._hold(entry)
         if self.is_stream:
             # It never comes back from here: only its offset matters from now on.
             entry.message = STREAMED
 
     def allowance(self) -> i64:
+        if self.counts_size:
+            return 1
         channel = self.channel
         credit: i64 = channel.unsettled_max - channel.unsettled_count
         if self.prefetch != 0 and self.prefetch - self.unsettled_count < credit:
@@ -222,3 +252,12 @@ class ChannelConsumer(Consumer):
     def cancelled(self) -> None:
         self.is_cancelled = True
         self.channel.consumer_cancelled(self.tag)
+
+
+def give_room(channel: ConsumerHost, holder: Holder, entries: list[Entry]) -> None:
+    """What `holder` held is not in the windows of octets any more: in its own, and in that of its channel."""
+    for entry in entries:
+        if isinstance(holder, ChannelConsumer) and holder.window is not None:
+            holder.window.remove(entry)
+        if channel.window is not None:
+            channel.window.remove(entry)
