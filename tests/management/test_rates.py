@@ -131,6 +131,22 @@ def test_a_series_keeps_nothing_for_what_does_not_change() -> None:
     assert Series.unpacked(HOURS, series.packed(), 3) is None
 
 
+async def test_a_thing_had_nothing_before_it_was_there() -> None:
+    """Clients look at the newest sample of a queue that is a moment old, at steps that are longer than that."""
+    series = Series(HOURS)
+    series.add(600_000, (0,))
+    series.add(600_005, (3,))
+    samples = series.samples((0,), 600_009, 60, 30)
+    assert [one["sample"] for one in samples] == [0, 0, 0]
+    assert [one["sample"] for one in series.samples((0,), 600_005, 15, 5)] == [3, 0, 0, 0]
+    async with running() as api:
+        await api.queue("q")
+        await api.management.sampler.look()
+        queue = await api.get("/queues/%2F/q?lengths_age=1800&lengths_incr=30")
+        assert [one["sample"] for one in queue["messages_details"]["samples"]] == [0] * 61
+        assert queue["messages_details"]["avg"] == 0
+
+
 async def test_samples_that_cannot_be_had() -> None:
     async with running() as api:
         for query, status in (

@@ -133,7 +133,7 @@ def test_what_is_not_durable_stays_at_home(node_bench: NodeBench) -> None:
         ("queues", {"name": "q", "vhost": "/", "arguments": {"x": [2**70]}}, "64 bits"),
         ("exchanges", {"name": "x", "vhost": "/", "type": "magic"}, "unknown exchange type"),
         ("bindings", {"vhost": "/", "source": "x", "destination": "q", "destination_type": "queue"}, "no queue"),
-        ("policies", {"vhost": "/", "name": "p", "pattern": "", "definition": {"ha-mode": "all"}}, "ha-mode"),
+        ("policies", {"vhost": "/", "name": "p", "pattern": "", "definition": {"magic": "all"}}, "magic"),
     ],
 )  # fmt: skip
 def test_what_is_refused_keeps_nothing_else_out(

@@ -174,7 +174,13 @@ def test_policies_outlive_the_node(node_bench: NodeBench, administration: Admini
         ("q", {"max-length": "1"}, "all", False),
         ("q", {"max-length": -1}, "all", False),
         ("q", {"overflow": "explode"}, "all", False),
-        ("q", {"ha-mode": "all"}, "all", False),
+        ("q", {"magic": "all"}, "all", False),
+        ("q", {"ha-mode": "some"}, "all", False),
+        ("q", {"ha-mode": "exactly"}, "all", False),
+        ("q", {"ha-mode": "nodes", "ha-params": "one"}, "all", False),
+        ("q", {"ha-params": 2}, "all", False),
+        ("q", {"queue-mode": 1}, "all", False),
+        ("q", {"ha-mode": "all"}, "all", True),
         ("q", {"alternate-exchange": 1}, "all", False),
         ("q", {"max-length": 1}, "everything", False),
         ("q", {"dead-letter-exchange": "x"}, "all", True),
@@ -185,6 +191,26 @@ def test_a_policy_is_checked_when_it_is_set(
 ) -> None:
     with pytest.raises(InvalidArgument):
         administration.set_policy("/", "p", pattern, definition, apply_to=apply_to, is_operator=is_operator)
+
+
+def test_settings_of_a_cluster_are_kept_and_mean_nothing(node_bench: NodeBench, administration: Administration) -> None:
+    """One node has no mirrors to place: as a single RabbitMQ, it takes what clients say of them."""
+    node_bench.channel().declare("q")
+    definition: dict[str, object] = {
+        "ha-mode": "nodes",
+        "ha-params": ["a", "b"],
+        "ha-sync-mode": "automatic",
+        "ha-sync-batch-size": 2,
+        "queue-mode": "lazy",
+        "queue-version": 2,
+        "queue-master-locator": "min-masters",
+        "max-length": 7,
+    }
+    administration.set_policy("/", "p", "q", definition)
+    administration.set_policy("/", "o", "q", {"max-in-memory-length": 5}, is_operator=True)
+    host = node_bench.node.virtual_hosts["/"]
+    assert host.policies.policies["p"].definition == definition
+    assert host.queues["q"].policy.max_length == 7
 
 
 def test_a_policy_that_is_not_there(administration: Administration) -> None:

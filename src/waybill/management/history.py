@@ -77,15 +77,21 @@ class Series:
         return (_sum(self.last, indexes) - _sum(before, indexes)) / SAMPLE_SECONDS
 
     def samples(self, indexes: Indexes, now: int, age: int, step: int) -> list[dict[str, int]]:
-        """Return a sum over the last `age` seconds, the newest first, as RabbitMQ does: timestamps in ms."""
+        """Return a sum over the last `age` seconds, the newest first, as RabbitMQ does: timestamps in ms.
+
+        Before the thing was there it was 0. What was forgotten is left out.
+        """
         level = self._level_of(age)
+        moments = self._rows[level][0]
+        kept_for = self._levels[level].step * self._levels[level].moments
+        is_whole = not moments or moments[0] > moments[-1] - kept_for
         end = now - now % step
         found: list[dict[str, int]] = []
         for moment in range(end, end - age - 1, -step):
             row = self.at(moment, level)
-            if row is None:
+            if row is None and not is_whole:
                 break
-            found.append({"sample": _sum(row, indexes), "timestamp": moment * 1000})
+            found.append({"sample": 0 if row is None else _sum(row, indexes), "timestamp": moment * 1000})
         return found
 
     def _level_of(self, age: int) -> int:
@@ -120,6 +126,10 @@ class Series:
         if series._rows[0][1]:
             series.last = series._rows[0][1][-1]
         return series
+
+
+NEVER: Final = Series(MINUTE)
+"""The history of what has always been 0."""
 
 
 def _sum(row: Row, indexes: Indexes) -> int:

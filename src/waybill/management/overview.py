@@ -71,7 +71,7 @@ class OverviewRoutes:
         row = totals_row(scene)
         item: Item = {
             "cluster_name": scene.cluster_name,
-            "cluster_tags": [],
+            "cluster_tags": {},
             "default_queue_type": "classic",
             "disable_stats": False,
             "enable_queue_totals": False,
@@ -81,7 +81,7 @@ class OverviewRoutes:
             "is_op_policy_updating_enabled": True,
             "management_version": VERSION,
             "node": scene.node_name,
-            "node_tags": [],
+            "node_tags": {},
             "product_name": "Waybill",
             "product_version": __version__,
             "rabbitmq_version": VERSION,

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from waybill.management.errors import bad_request
 from waybill.management.figures import CHANNELS, EXCHANGES, LENGTHS, QUEUE_COUNTERS, QUEUES, TOTALS, VIRTUAL_HOSTS, Kind
-from waybill.management.history import Indexes, Row, Series
+from waybill.management.history import NEVER, Indexes, Row, Series
 
 SAMPLES_MAX: Final = 2000
 AGE_MAX: Final = 366 * 86_400
@@ -53,8 +53,7 @@ def _span(query: Mapping[str, str], name: str) -> Span | None:
 
 def details(series: Series | None, indexes: Indexes, now: int, span: Span | None) -> dict[str, object]:
     """Return the `_details` of a figure."""
-    if series is None:
-        return {"rate": 0.0}
+    series = NEVER if series is None else series
     found: dict[str, object] = {"rate": series.rate(indexes, now)}
     if span is not None:
         samples = series.samples(indexes, now, span.age, span.step)

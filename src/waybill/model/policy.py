@@ -6,6 +6,7 @@ of a queue win over its policy, except that of two limits the smaller counts. An
 
 from typing import Final
 
+from waybill.model.cluster_settings import CLUSTER_SETTINGS, OPERATORS, check_cluster_settings
 from waybill.model.errors import InvalidArgument
 from waybill.model.pattern import Pattern
 from waybill.model.queue_arguments import CLASSIC, FOREIGN_ARGUMENTS, QUORUM, STREAM, QueuePolicy
@@ -22,7 +23,9 @@ APPLY_TO: Final[dict[str, frozenset[str]]] = {
     "streams": frozenset({STREAM}),
 }
 LIMITS: Final = frozenset({"message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit", "max-age"})
-SETTINGS: Final = LIMITS | {"overflow", "dead-letter-exchange", "dead-letter-routing-key"}
+SETTINGS: Final = LIMITS | {
+    *("overflow", "dead-letter-exchange", "dead-letter-routing-key", "stream-max-segment-size-bytes"),
+}
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
 
 
@@ -46,12 +49,13 @@ class Policy:
             raise InvalidArgument(f"policy '{name}': apply-to '{apply_to}' is none of {', '.join(APPLY_TO)}")
         if not definition:
             raise InvalidArgument(f"policy '{name}' sets nothing")
-        known = LIMITS | {"overflow"} if is_operator else SETTINGS | {ALTERNATE_EXCHANGE}
+        known = LIMITS | OPERATORS | {"overflow"} if is_operator else SETTINGS | CLUSTER_SETTINGS | {ALTERNATE_EXCHANGE}
         unknown = sorted(definition.keys() - known)
         if unknown:
             raise InvalidArgument(f"policy '{name}': unknown or not allowed here: {', '.join(unknown)}")
         if not isinstance(definition.get(ALTERNATE_EXCHANGE, ""), str):
             raise InvalidArgument(f"policy '{name}': '{ALTERNATE_EXCHANGE}' must be a string")
+        check_cluster_settings(definition)
         for argument, value in _as_arguments(definition).items():
             _check(argument, value)
         self.name = name
@@ -121,7 +125,8 @@ def _best(policies: dict[str, Policy], kind: str, name: str) -> Policy | None:
 def _as_arguments(definition: dict[str, object], kind: str = "") -> dict[str, object]:
     """The settings as arguments of a queue, without those that this type of queue does not have."""
     foreign = FOREIGN_ARGUMENTS.get(kind, frozenset())
-    arguments = {"x-" + name: value for name, value in definition.items() if name != ALTERNATE_EXCHANGE}
+    others = CLUSTER_SETTINGS | {ALTERNATE_EXCHANGE}
+    arguments = {"x-" + name: value for name, value in definition.items() if name not in others}
     return {name: value for name, value in arguments.items() if name not in foreign}
 
 
