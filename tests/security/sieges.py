@@ -363,6 +363,15 @@ def heads_of_many_queues(siege: Siege, count: int) -> None:
     )
 
 
+def heads_beside_declarations(siege: Siege, count: int) -> None:
+    """Messages that nobody consumes fill the memory, and then declarations do."""
+    attacker = siege.connect(login())
+    for number in range(20):
+        attacker.send(methods(1, QueueDeclare(f"full{number}", no_wait=True)))
+    attacker.send_all(publish(1, f"full{n % 20}", b"x" * 30_000) for n in range(count))
+    siege.connect(login()).send_all(methods(1, QueueDeclare(f"beside{n}", no_wait=True)) for n in range(count * 4))
+
+
 def deduplication(siege: Siege, count: int) -> None:
     arguments: dict[str, object] = {"x-message-deduplication": True}
     siege.connect(login() + methods(1, QueueDeclare("once", no_wait=True, arguments=arguments))).send_all(
@@ -629,6 +638,7 @@ ATTACKS: Final[tuple[tuple[Attack, int, int], ...]] = (
     (delayed_messages, 300, 300_000),
     (tiny_messages, 1_000, 500_000),
     (heads_of_many_queues, 20, 5_000),
+    (heads_beside_declarations, 50, 5_000),
     (deduplication, 300, 200_000),
     (sessions, 300, 100_000),
     (links, 300, 100_000),

@@ -2,11 +2,15 @@
 
 from array import array
 from collections import deque
+from typing import Final
 
 from mypy_extensions import i64
 
 from waybill.model.entry import Entry
 from waybill.model.runtime import Runtime
+
+CHUNK_LENGTH: Final = 512
+CHUNK_BYTES: Final = 1 << 20
 
 
 class Chunk:
@@ -50,6 +54,25 @@ class Chunk:
         del self.sizes[index]
         if self.delivery_counts is not None:
             del self.delivery_counts[index]
+
+
+def chunks_of(entries: list[Entry]) -> list[Chunk]:
+    """Entries in order, as chunks of at most `CHUNK_LENGTH`, and of `CHUNK_BYTES` unless one entry is larger."""
+    chunks: list[Chunk] = []
+    start = 0
+    size: i64 = 0
+    for index in range(len(entries)):
+        entry = entries[index]
+        first = entries[start]
+        is_full = index - start >= CHUNK_LENGTH or size + entry.message.size > CHUNK_BYTES
+        if index > start and (is_full or entry.is_stored != first.is_stored or entry.redelivered != first.redelivered):
+            chunks.append(Chunk(entries[start:index]))
+            start = index
+            size = 0
+        size += entry.message.size
+    if entries:
+        chunks.append(Chunk(entries[start:]))
+    return chunks
 
 
 class Removed:

@@ -75,6 +75,10 @@ class LeveledQueue(Queue):
 
     # --- levels ---
 
+    def priority_levels(self) -> list[PriorityLevel]:
+        """The levels that are in use."""
+        return [level for level in self.levels if level.count > 0]
+
     def level_of(self, message: Message) -> PriorityLevel:
         index = message.format.level(message.priority, i64(len(self.levels)))
         level = self.levels[index]

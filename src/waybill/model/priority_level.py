@@ -17,15 +17,13 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from waybill.model.backlog import Chunk, Removed
+from waybill.model.backlog import CHUNK_BYTES, CHUNK_LENGTH, Chunk, Removed, chunks_of
 from waybill.model.entry import NO_LOCATION, Entry, EntryQueue
 from waybill.model.errors import DamagedMessage, ReadPostponed
 from waybill.model.paging import PagedIn, page_in_all, page_in_first
 from waybill.model.read_retry import ReadRetry
 from waybill.model.runtime import Runtime, Sealed
 
-CHUNK_LENGTH: Final = 512
-CHUNK_BYTES: Final = 1 << 20
 CHUNK_BYTES_UNDER_PRESSURE: Final = 8 << 10
 LEVEL_BYTES: Final = 2000
 HEAD_LIMIT_BYTES: Final = 8 << 20
@@ -426,18 +424,9 @@ class PriorityLevel(Sealed):
 
     def _shrink(self, entries: list[Entry]) -> None:
         runtime = self.runtime
-        start = 0
-        for index in range(1, len(entries) + 1):
-            first = entries[start]
-            if (
-                index == len(entries)
-                or entries[index].is_stored != first.is_stored
-                or entries[index].redelivered != first.redelivered
-            ):
-                if self.backlog is NO_BACKLOG:
-                    self.backlog = deque()
-                self.backlog.append(Chunk(entries[start:index]))
-                start = index
+        if self.backlog is NO_BACKLOG:
+            self.backlog = deque()
+        self.backlog.extend(chunks_of(entries))
         for entry in entries:
             runtime.memory_bytes -= entry.message.size
 

@@ -24,6 +24,7 @@ from waybill.engine.scram import ScramKeys
 from waybill.engine.server_engine import ServerEngine
 from waybill.model.binding import EXCHANGE, QUEUE
 from waybill.model.errors import DefinitionsLost, NotAllowed
+from waybill.model.eviction import Eviction
 from waybill.model.message import MessageFormat
 from waybill.model.operator_log import OperatorLog
 from waybill.model.queue import Queue
@@ -115,6 +116,7 @@ class Node(AdministeredNode):
         self.name = options.name
         self.anonymous_login = options.anonymous_login
         self.virtual_hosts = {}
+        self._eviction = Eviction(self.runtime, self.virtual_hosts)
         self.connections = {}
         accounts = Accounts(self.runtime.store, options.random_bytes, options.operator_log)
         self.administration = Administration(
@@ -420,6 +422,7 @@ class Node(AdministeredNode):
             alarm = self._disk_alarm
         elif runtime.memory_bytes > limit >> 4 and (used > limit or (self.alarm and used > limit * ALARM_MARGIN)):
             alarm = f"low on memory: messages take more than {limit >> 20} MiB"
+            self._eviction.begin()
         else:
             alarm = ""
         if alarm != self.alarm:

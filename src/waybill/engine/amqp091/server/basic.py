@@ -73,8 +73,12 @@ def qos(channel: Channel, method: BasicQos) -> None:
 def limit_channel(channel: Channel, count: i64, octets: i64) -> None:
     """What all consumers of the channel may hold; 0: no more than any channel may hold at most."""
     channel.prefetch = count
-    channel.window = None
-    if octets != 0:
+    if octets == 0:
+        channel.window = None
+    elif channel.window is not None:
+        channel.window.limit = octets
+    else:
+        # What is held and on the disk only counts for nothing.
         window = channel.window = OctetWindow(octets)
         channel.counts_octets = True
         channel.connection.host.runtime.work_left -= len(channel.unsettled) >> 4

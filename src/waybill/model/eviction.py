@@ -1,0 +1,152 @@
+"""Takes what waits at the heads of queues out of memory while an alarm lasts, so that the alarm ends.
+
+A queue keeps its head in memory for whoever consumes it next. Many heads nobody consumes may fill the memory; beside
+declarations and unread output they would keep the publishers of all other queues waiting for ever. A pass has two
+steps: what is not on the disk is put there, and once that is durable, the heads become chunks of the backlog.
+"""
+
+from collections import deque
+from typing import Final
+
+from mypy_extensions import i64
+
+from waybill.model.backlog import chunks_of
+from waybill.model.entry import NO_LOCATION, Entry
+from waybill.model.leveled_queue import LeveledQueue
+from waybill.model.priority_level import NO_BACKLOG, PriorityLevel
+from waybill.model.queue import Queue
+from waybill.model.runtime import BYTES_PER_UNIT, Chore, Runtime
+from waybill.model.store import CommitWaiter
+from waybill.model.virtual_host import VirtualHost
+
+PAUSE_S: Final = 1.0
+"""Between two passes."""
+ENTRIES_PER_UNIT_BITS: Final = 3
+MAX_SEQUENCE: Final = (1 << 62) - 1
+
+
+class Head:
+    """What a level had in memory when it was put on the disk: all up to the sequence `last`."""
+
+    def __init__(self, level: PriorityLevel, last: i64) -> None:
+        self.level = level
+        self.last: i64 = last
+
+
+class Eviction(CommitWaiter):
+    """One pass at a time over all queues of a node."""
+
+    def __init__(self, runtime: Runtime, hosts: dict[str, VirtualHost]) -> None:
+        self.heads: list[Head] = []
+        self._runtime = runtime
+        self._hosts = hosts
+        self._is_running = False
+        self._next_at = 0.0
+
+    def begin(self) -> None:
+        """Begin a pass, unless one is on its way or has just ended."""
+        runtime = self._runtime
+        if self._is_running or runtime.now < self._next_at or not runtime.messages.frees_memory:
+            return
+        self._is_running = True
+        queues = [queue for host in self._hosts.values() for queue in host.queues.values()]
+        runtime.work_left -= len(queues) >> 4
+        runtime.go_on_with(Storing(self, runtime, queues))
+
+    def stored(self) -> None:
+        self._runtime.store.wait(self, 0)
+
+    def committed(self, mark: i64) -> None:
+        self._runtime.go_on_with(Freeing(self, self._runtime))
+
+    def end(self) -> None:
+        self._is_running = False
+        self._next_at = self._runtime.now + PAUSE_S
+
+
+class Storing(Chore):
+    """Puts the heads of queues on the disk."""
+
+    def __init__(self, eviction: Eviction, runtime: Runtime, queues: list[Queue]) -> None:
+        self._eviction = eviction
+        self._runtime = runtime
+        self._queues = queues
+
+    def work(self) -> bool:
+        runtime = self._runtime
+        while self._queues:
+            if runtime.work_left <= 0:
+                return False
+            runtime.work_left -= 1
+            queue = self._queues.pop()
+            # A stream keeps nothing of this kind.
+            if isinstance(queue, LeveledQueue) and not queue.is_deleted:
+                for level in queue.priority_levels():
+                    self._store(level)
+        self._eviction.stored()
+        return True
+
+    def _store(self, level: PriorityLevel) -> None:
+        entries = in_front(level)
+        if not entries:
+            return
+        runtime = self._runtime
+        size: i64 = 0
+        for entry in entries:
+            if entry.location == NO_LOCATION:
+                entry.location = runtime.messages.spill(entry.message)
+                size += entry.message.size
+        runtime.work_left -= (len(entries) >> ENTRIES_PER_UNIT_BITS) + size // BYTES_PER_UNIT
+        # What comes from now on stands behind.
+        level.is_spilling = True
+        self._eviction.heads.append(Head(level, entries[-1].sequence))
+
+
+class Freeing(Chore):
+    """Takes from memory what is on the disk by now."""
+
+    def __init__(self, eviction: Eviction, runtime: Runtime) -> None:
+        self._eviction = eviction
+        self._runtime = runtime
+
+    def work(self) -> bool:
+        heads = self._eviction.heads
+        while heads:
+            if self._runtime.work_left <= 0:
+                return False
+            self._free(heads.pop())
+        self._eviction.end()
+        return True
+
+    def _free(self, head: Head) -> None:
+        level = head.level
+        entries = in_front(level)
+        self._runtime.work_left -= 1 + (len(entries) >> ENTRIES_PER_UNIT_BITS)
+        if not entries or entries[-1].sequence > min(head.last, _behind(level)):
+            return
+        size: i64 = 0
+        for entry in entries:
+            # One that was put back meanwhile may have been delivered from memory only.
+            if entry.location == NO_LOCATION:
+                return
+            size += entry.message.size
+        level.loaded = []
+        level.head = deque()
+        if level.backlog is NO_BACKLOG:
+            level.backlog = deque()
+        level.backlog.extendleft(reversed(chunks_of(entries)))
+        level.head_bytes -= size
+        self._runtime.memory_bytes -= size
+
+
+def in_front(level: PriorityLevel) -> list[Entry]:
+    """What stands in memory before the backlog, but for what was put back."""
+    return [*reversed(level.loaded), *level.head]
+
+
+def _behind(level: PriorityLevel) -> i64:
+    """The highest sequence that may stand before the backlog and the tail."""
+    if level.backlog:
+        return level.backlog[0].sequences[0] - 1
+    entries = level.sealed or level.tail
+    return entries[0].sequence - 1 if entries else MAX_SEQUENCE
