@@ -250,7 +250,11 @@ def _lasting(scene: Scene) -> Item:
     node = scene.node
     runtime = node.runtime
     return {
-        "applications": [{"description": "Waybill", "name": "waybill", "version": __version__}],
+        "applications": [
+            # Clients take the version of the API from that of this one.
+            {"description": "RabbitMQ", "name": "rabbit", "version": VERSION},
+            {"description": "Waybill", "name": "waybill", "version": __version__},
+        ],
         "auth_mechanisms": [
             {"description": f"SASL {name}", "enabled": True, "name": name}
             for name in ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL")

@@ -130,17 +130,22 @@ class ParameterRoutes:
 
     def _found(self, call: Call) -> list[Item]:
         call.principal.require_policymaker()
-        component = call.parameters.get("component", VIRTUAL_HOST_LIMITS)
+        component = call.parameters.get("component")
         found: list[Item] = []
         for host in self._scene.virtual_hosts(call):
             limits = self._scene.administration.limits[host.name]
             value = {"max-connections": limits.max_connections, "max-queues": limits.max_queues}
             value = {name: limit for name, limit in value.items() if limit >= 0}
-            if value and component == VIRTUAL_HOST_LIMITS:
-                found.append({"component": component, "name": "limits", "value": value, "vhost": host.name})
-            if component == OPERATOR_POLICY:
+            if value and component in {None, VIRTUAL_HOST_LIMITS}:
+                found.append({"component": VIRTUAL_HOST_LIMITS, "name": "limits", "value": value, "vhost": host.name})
+            if component in {None, OPERATOR_POLICY}:
                 found += [
-                    {"component": component, "name": policy.name, "value": _definition(policy), "vhost": host.name}
+                    {
+                        "component": OPERATOR_POLICY,
+                        "name": policy.name,
+                        "value": _definition(policy),
+                        "vhost": host.name,
+                    }
                     for policy in host.policies.operator_policies.values()
                 ]
         return found

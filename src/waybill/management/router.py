@@ -74,6 +74,7 @@ def _step(node: _Node, segments: list[str], index: int, values: list[str]) -> Fo
         found = _step(child, segments, index + 1, values)
         if found is not None:
             return found
-    if node.parameter is None or not segment:
+    # An empty one is the default exchange; at the end of a path it is a slash too many.
+    if node.parameter is None or (not segment and index == len(segments) - 1):
         return None
     return _step(node.parameter, segments, index + 1, [*values, unquote(segment, errors="surrogateescape")])

@@ -8,7 +8,7 @@ from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, text_of, 
 from waybill.management.errors import bad_request, not_found
 from waybill.management.figures import EXCHANGES, VIRTUAL_HOSTS
 from waybill.management.listing import Item, Listing, cut_to_columns
-from waybill.management.rates import lengths, message_stats
+from waybill.management.rates import Spans, lengths, message_stats, spans_of
 from waybill.management.router import Route
 from waybill.management.scene import Scene
 from waybill.model.virtual_host import VirtualHost
@@ -42,13 +42,16 @@ class VirtualHostRoutes:
         ]
 
     async def _list(self, call: Call) -> Answer:
-        listing = Listing[VirtualHost](self.item, {"name": lambda host: host.name}, tie=lambda host: host.name)
+        spans = spans_of(call.query)
+        listing = Listing[VirtualHost](
+            lambda host: self.item(host, spans), {"name": lambda host: host.name}, tie=lambda host: host.name
+        )
         return await listing.answer(call, self._scene.virtual_hosts(call))
 
     async def _show(self, call: Call) -> Item:
-        return cut_to_columns(call.query, self.item(self._scene.virtual_host(call)))
+        return cut_to_columns(call.query, self.item(self._scene.virtual_host(call), spans_of(call.query)))
 
-    def item(self, host: VirtualHost) -> Item:
+    def item(self, host: VirtualHost, spans: Spans) -> Item:
         """Return what is told of a virtual host."""
         described = self._scene.administration.parameters.descriptions.get(host.name) or Description()
         is_default = host.name == "/" and not described.text
@@ -65,8 +68,8 @@ class VirtualHostRoutes:
         sampler = self._scene.sampler
         series = sampler.series(VIRTUAL_HOSTS, (host.name,))
         row = series.last if series is not None and series.last else (0,) * len(VIRTUAL_HOSTS.names)
-        item |= lengths(VIRTUAL_HOSTS, row, series, sampler.now, None)
-        stats = message_stats(VIRTUAL_HOSTS, row, series, sampler.now, None)
+        item |= lengths(VIRTUAL_HOSTS, row, series, sampler.now, spans.lengths)
+        stats = message_stats(VIRTUAL_HOSTS, row, series, sampler.now, spans.msg_rates)
         if stats:
             stats["publish"] = sum(int(exchange.published_in) for exchange in host.exchanges.values())
             stats["publish_details"] = {"rate": self._published(host, sampler.now)}

@@ -52,7 +52,7 @@ class Policy:
         known = LIMITS | OPERATORS | {"overflow"} if is_operator else SETTINGS | CLUSTER_SETTINGS | {ALTERNATE_EXCHANGE}
         unknown = sorted(definition.keys() - known)
         if unknown:
-            raise InvalidArgument(f"policy '{name}': unknown or not allowed here: {', '.join(unknown)}")
+            raise InvalidArgument(f"policy '{name}': {', '.join(unknown)} are not recognised policy settings")
         if not isinstance(definition.get(ALTERNATE_EXCHANGE, ""), str):
             raise InvalidArgument(f"policy '{name}': '{ALTERNATE_EXCHANGE}' must be a string")
         check_cluster_settings(definition)
