@@ -1,8 +1,8 @@
-"""Takes what waits at the heads of queues out of memory while an alarm lasts, so that the alarm ends.
+"""Takes what waits at the heads of queues out of memory when that is overfull, before there is an alarm and during it.
 
-A queue keeps its head in memory for whoever consumes it next. Many heads nobody consumes may fill the memory; beside
-declarations and unread output they would keep the publishers of all other queues waiting for ever. A pass has two
-steps: what is not on the disk is put there, and once that is durable, the heads become chunks of the backlog.
+A queue keeps its head in memory for whoever consumes it next. Many heads that nobody consumes may fill the memory;
+beside declarations and unread output they would keep the publishers of all other queues waiting for ever. A pass has
+two steps: what is not on the disk is put there, and once that is durable, the heads become chunks of the backlog.
 """
 
 from collections import deque
@@ -21,6 +21,8 @@ from waybill.model.virtual_host import VirtualHost
 
 PAUSE_S: Final = 1.0
 """Between two passes."""
+STEP_BYTES: Final = 8 << 20
+"""What one step puts on the disk, if a head is not larger: confirms of others wait for it."""
 ENTRIES_PER_UNIT_BITS: Final = 3
 MAX_SEQUENCE: Final = (1 << 62) - 1
 
@@ -34,24 +36,27 @@ class Head:
 
 
 class Eviction(CommitWaiter):
-    """One pass at a time over all queues of a node."""
+    """One pass at a time over the queues of a node, in steps, for as long as it is asked for and memory is short."""
 
     def __init__(self, runtime: Runtime, hosts: dict[str, VirtualHost]) -> None:
+        self.queues: list[Queue] = []
         self.heads: list[Head] = []
         self._runtime = runtime
         self._hosts = hosts
         self._is_running = False
+        self._is_wanted = False
         self._next_at = 0.0
 
     def begin(self) -> None:
-        """Begin a pass, unless one is on its way or has just ended."""
+        """Begin a pass, or go on with the present one. A pass with nothing to do is not repeated at once."""
         runtime = self._runtime
+        self._is_wanted = True
         if self._is_running or runtime.now < self._next_at or not runtime.messages.frees_memory:
             return
         self._is_running = True
-        queues = [queue for host in self._hosts.values() for queue in host.queues.values()]
-        runtime.work_left -= len(queues) >> 4
-        runtime.go_on_with(Storing(self, runtime, queues))
+        self.queues = [queue for host in self._hosts.values() for queue in host.queues.values()]
+        runtime.work_left -= len(self.queues) >> 4
+        runtime.go_on_with(Storing(self, runtime))
 
     def stored(self) -> None:
         self._runtime.store.wait(self, 0)
@@ -59,26 +64,35 @@ class Eviction(CommitWaiter):
     def committed(self, mark: i64) -> None:
         self._runtime.go_on_with(Freeing(self, self._runtime))
 
-    def end(self) -> None:
+    def freed(self) -> None:
+        runtime = self._runtime
+        is_wanted = self._is_wanted or runtime.memory_bytes > runtime.memory_limit_bytes
+        self._is_wanted = False
+        if is_wanted and self.queues:
+            runtime.go_on_with(Storing(self, runtime))
+            return
         self._is_running = False
-        self._next_at = self._runtime.now + PAUSE_S
+        if not self.queues:
+            self._next_at = runtime.now + PAUSE_S
+        self.queues = []
 
 
 class Storing(Chore):
-    """Puts the heads of queues on the disk."""
+    """Puts heads of queues on the disk: as many as it takes at once."""
 
-    def __init__(self, eviction: Eviction, runtime: Runtime, queues: list[Queue]) -> None:
+    def __init__(self, eviction: Eviction, runtime: Runtime) -> None:
         self._eviction = eviction
         self._runtime = runtime
-        self._queues = queues
+        self._size: i64 = 0
 
     def work(self) -> bool:
         runtime = self._runtime
-        while self._queues:
+        queues = self._eviction.queues
+        while queues and self._size < STEP_BYTES:
             if runtime.work_left <= 0:
                 return False
             runtime.work_left -= 1
-            queue = self._queues.pop()
+            queue = queues.pop()
             # A stream keeps nothing of this kind.
             if isinstance(queue, LeveledQueue) and not queue.is_deleted:
                 for level in queue.priority_levels():
@@ -96,6 +110,7 @@ class Storing(Chore):
             if entry.location == NO_LOCATION:
                 entry.location = runtime.messages.spill(entry.message)
                 size += entry.message.size
+        self._size += size
         runtime.work_left -= (len(entries) >> ENTRIES_PER_UNIT_BITS) + size // BYTES_PER_UNIT
         # What comes from now on stands behind.
         level.is_spilling = True
@@ -115,7 +130,7 @@ class Freeing(Chore):
             if self._runtime.work_left <= 0:
                 return False
             self._free(heads.pop())
-        self._eviction.end()
+        self._eviction.freed()
         return True
 
     def _free(self, head: Head) -> None:

@@ -96,9 +96,9 @@ class PriorityLevel(Sealed):
         self.count += 1
         if not self.is_spilling:
             limit: i64 = HEAD_LIMIT_BYTES
-            over = self.runtime.memory_bytes - self.runtime.memory_limit_bytes
-            if over > 0:
-                limit = HEAD_LIMIT_UNDER_PRESSURE_BYTES if over < self.runtime.memory_limit_bytes >> 3 else 0
+            runtime = self.runtime
+            if runtime.memory_bytes > runtime.memory_limit_bytes:
+                limit = 0 if runtime.is_overfull() else HEAD_LIMIT_UNDER_PRESSURE_BYTES
             is_short = self.head_bytes < limit and len(self.head) < HEAD_LIMIT_LENGTH
             if is_short or not self.runtime.messages.frees_memory:
                 self.head_bytes += entry.message.size

@@ -121,6 +121,14 @@ class Runtime:
         """Whether what is delivered and not settled is to take little memory: what is ready wants the other half."""
         return self.memory_bytes > self.memory_limit_bytes >> 1
 
+    def used_bytes(self) -> i64:
+        """All that is counted, but for the output that peers do not read."""
+        return self.memory_bytes + self.footprint_bytes + self.held_bytes
+
+    def is_overfull(self) -> bool:
+        """Whether messages take an eighth more than they may: from there on the heads of queues grow no more."""
+        return self.memory_bytes > self.memory_limit_bytes + (self.memory_limit_bytes >> 3)
+
     def is_hard_pressed(self) -> bool:
         """Whether who publishes much is to slow down: memory is a quarter beyond its limit, or the disk is behind."""
         return self.is_disk_behind or self.memory_bytes > self.memory_limit_bytes + (self.memory_limit_bytes >> 2)

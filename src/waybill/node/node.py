@@ -230,10 +230,10 @@ class Node(AdministeredNode):
         """
         runtime = self.runtime
         runtime.now = now
-        if self.alarm or (
-            runtime.memory_bytes + runtime.footprint_bytes + runtime.held_bytes > self._memory_alarm_bytes
-        ):
+        if self.alarm or runtime.used_bytes() > self._memory_alarm_bytes:
             self._check_alarms()
+        if runtime.is_overfull():
+            self._eviction.begin()
         if runtime.late or runtime.chores:
             runtime.catch_up()
         while runtime.dirty or self.confirming:
