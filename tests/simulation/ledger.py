@@ -11,6 +11,7 @@ from tests.simulation.branches import Branches
 from tests.simulation.message import (
     COMMITTED,
     COMMITTING,
+    NEVER,
     ROLLED_BACK,
     Copy,
     Message,
@@ -241,6 +242,8 @@ class Ledger:
         self.branches.check_held(copy, arrival.sent_after)
         check_age(copy, arrival.sent_after)
         check_gone(copy, arrival.sent_after, redelivered=arrival.redelivered)
+        # It was on its way when its queue was purged, and may be given back.
+        copy.gone_at = NEVER
         self._check_redelivered(copy, redelivered=arrival.redelivered)
         source = copy.source
         if source is not None and not self.is_damaged:
