@@ -4,8 +4,8 @@
 
 A million events of real workers, two hours of them, are folded. Longer histories are copies of these hours. Their gold
 has times of its own, and the index an entry for each job of each copy. Silver and the events of jobs are the same files
-in the places of other hours: a refresh reads none of them, and a report only counts their rows. Bronze of the copies is
-left out, as neither reads it.
+in the places of other hours: neither a refresh nor a report reads them. Rollups of days are made of the copies' hours.
+Bronze of the copies is left out, as nothing reads it.
 """
 
 import os
@@ -33,6 +33,7 @@ from benchmarks.process_tree import PeakMemory, cpu_seconds
 from waybill.pipeline import incremental, tables
 from waybill.pipeline.folding import IN_SNAPSHOTS, STORED_JOBS
 from waybill.pipeline.job_index import JobIndex
+from waybill.pipeline.rollups import DAYS, HOURS_OF_A_DAY, roll_days
 from waybill.pipeline.session import local_session
 from waybill.pipeline.snapshots import Draft, Snapshot, Snapshots
 from waybill.pipeline.tables import Table, Tables
@@ -44,9 +45,10 @@ NEW_EVENTS: Final = 100_000
 MEASURED: Final = 3
 START: Final = datetime(2026, 3, 1, tzinfo=UTC)
 _COPIES_OF_A_RUN: Final = 14
+_COPIED: Final = [table for table in IN_SNAPSHOTS if table not in DAYS]
 
 
-def multiply(directory: Path, copies: int) -> None:
+def multiply(spark: SparkSession, directory: Path, copies: int) -> None:
     """Let the snapshot have as many copies of its hours, one after the other."""
     snapshots = Snapshots(directory)
     base = snapshots.current()
@@ -61,7 +63,7 @@ def multiply(directory: Path, copies: int) -> None:
             index = JobIndex(None)
             index.add(draft, f"copy-{copy:05}", hashes, parts, index.lookup(np.empty(0, np.int64)))
             found.clear()
-    for table in IN_SNAPSHOTS:
+    for table in _COPIED:
         place = draft.scratch / table.name
         for part in base.all_parts(table):
             # The last minutes of the hours lie in the first hour of the copy after them.
@@ -70,6 +72,9 @@ def multiply(directory: Path, copies: int) -> None:
                     os.link(file, place / f"number={part}" / f"base-{number}.parquet")
         numbers = [int(path.name.partition("=")[2]) for path in place.glob("number=*")]
         draft.replace(table, numbers, place)
+    first = min(base.all_parts(tables.JOBS)) // (2 * HOURS_OF_A_DAY)
+    days = range(first, first + (copies * HOURS) // HOURS_OF_A_DAY + 2)
+    roll_days(spark, draft, of_gold=days, of_silver=days)
     snapshots.publish(draft.finish(base.contents, IN_SNAPSHOTS), IN_SNAPSHOTS)
 
 
@@ -78,7 +83,7 @@ def _copy(base: Snapshot, draft: Draft, copy: int) -> tuple[np.ndarray, np.ndarr
     shift = copy * HOURS
     jobs = [pq.read_table(file, columns=["part"], partitioning=None)["part"] for file in _all_files(base, STORED_JOBS)]
     parts = np.concatenate([column.to_numpy() for column in jobs]) + np.int32(2 * shift)
-    for table in IN_SNAPSHOTS:
+    for table in _COPIED:
         for part in base.all_parts(table):
             place = draft.scratch / table.name / f"number={part + 2 * shift}"
             place.mkdir(parents=True, exist_ok=True)
@@ -115,13 +120,13 @@ def refreshes(spark: SparkSession, lives: list[Life], directory: Path, millions:
     return took[1:]
 
 
-def report(directory: Path) -> tuple[float, int]:
-    """Seconds and megabytes of the command."""
+def report(directory: Path) -> tuple[float, float, int]:
+    """Seconds, seconds of CPU, and megabytes of the command."""
     command = [sys.executable, "-m", "waybill", "pipeline", "report", "--data", str(directory)]
     began = time.perf_counter()
     with PeakMemory() as memory:
         subprocess.run([*command, "--html", str(directory / "report.html")], check=True, capture_output=True)
-    return time.perf_counter() - began, memory.bytes >> 20
+    return time.perf_counter() - began, memory.cpu_seconds, memory.bytes >> 20
 
 
 def _all_files(snapshot: Snapshot, table: Table) -> list[Path]:
@@ -149,17 +154,18 @@ def main(*, millions: tuple[int, ...], directory: Path | None) -> None:
         place = root / str(count)
         if not place.is_dir():
             shutil.copytree(first, place, symlinks=True, copy_function=os.link)
-            multiply(place, count)
+            multiply(spark, place, count)
         snapshot = Snapshots(place).current()
         files = [] if snapshot is None else _all_files(snapshot, tables.JOBS)
         jobs = sum(pq.read_metadata(file).num_rows for file in files)
         took = refreshes(spark, lives, place, count)
-        seconds, megabytes = report(place)
+        seconds, report_cpu, megabytes = report(place)
         wall, cpu = (statistics.median(values) for values in zip(*took, strict=True))
         each = ", ".join(f"{one[1]:.1f}" for one in took)
         print(
             f"{count:,} million events, {jobs:,} jobs: a refresh of {NEW_EVENTS:,} events took {wall:.1f} s, "
-            f"{cpu:.1f} s of CPU ({each}); the report {seconds:.1f} s, {megabytes:,} MB",
+            f"{cpu:.1f} s of CPU ({each}); the report {seconds:.1f} s, "
+            f"{report_cpu:.1f} s of CPU, {megabytes:,} MB",
             flush=True,
         )
     spark.stop()

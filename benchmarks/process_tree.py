@@ -1,4 +1,4 @@
-"""Measures the peak memory of all processes that this one has started."""
+"""Measures the peak memory, and the time on the CPU, of all processes that this one has started."""
 
 import os
 import threading
@@ -20,11 +20,13 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 class PeakMemory:
     """Samples new descendants on a thread. `bytes`: the largest sum of their resident sets.
 
-    Shared memory counts once for each process, so the sum is an upper bound.
+    Shared memory counts once for each process, so the sum is an upper bound. `cpu_seconds` is their time on the CPU, as
+    far as it was seen: the last quarter of a second of each may be missing.
     """
 
     def __init__(self) -> None:
         self.bytes = 0
+        self._cpu: dict[int, float] = {}
         self._others = frozenset(_resident_of_descendants(os.getpid()))
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -39,10 +41,16 @@ class PeakMemory:
         self._ended.set()
         self._thread.join()
 
+    @property
+    def cpu_seconds(self) -> float:
+        return sum(self._cpu.values())
+
     def _watch(self) -> None:
         while not self._ended.wait(_INTERVAL_S):
             resident = _resident_of_descendants(os.getpid())
-            self.bytes = max(self.bytes, sum(size for process, size in resident.items() if process not in self._others))
+            new = {process: size for process, size in resident.items() if process not in self._others}
+            self.bytes = max(self.bytes, sum(new.values()))
+            self._cpu |= {process: _seconds(fields) for process, fields in _stats() if process in new}
 
 
 def cpu_seconds() -> float:
@@ -50,9 +58,13 @@ def cpu_seconds() -> float:
     parents, times = {}, {}
     for process, fields in _stats():
         parents[process] = int(fields[_PARENT])
-        times[process] = sum(int(fields[place]) for place in _TIMES) / _TICKS
+        times[process] = _seconds(fields)
     own = os.getpid()
     return sum(time for process, time in times.items() if process == own or _descends(process, own, parents))
+
+
+def _seconds(fields: list[str]) -> float:
+    return sum(int(fields[place]) for place in _TIMES) / _TICKS
 
 
 def _stats() -> Iterator[tuple[int, list[str]]]:

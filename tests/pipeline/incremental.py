@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
@@ -22,6 +22,8 @@ from pyspark.sql.types import BinaryType
 from tests.pipeline.histories import START, Event, event, history, rows_of
 from tests.pipeline.odd_events import encoded, listed
 from waybill.pipeline import incremental, run, tables
+from waybill.pipeline.report.figures import report_of
+from waybill.pipeline.report.inputs import Inputs, RolledInputs, inputs_of
 from waybill.pipeline.retention import all_events
 from waybill.pipeline.schemas import EVENT
 from waybill.pipeline.session import local_session
@@ -109,6 +111,16 @@ def check(spark: SparkSession, store: Tables, wanted: Sequence[Table] = run.REFR
             raise AssertionError(f"{name}: missing {missing[:3]}, too much {much[:3]}")
 
 
+def check_report(spark: SparkSession, store: Tables, now: datetime) -> None:
+    """Raises AssertionError if the rollups come to another report than all minutes, attempts and jobs."""
+    rolled = inputs_of(spark, store)
+    assert isinstance(rolled, RolledInputs)
+    found, expected = (report_of(inputs, now).as_json() for inputs in (rolled, Inputs(spark, store)))
+    for name, value in expected.items():
+        if found[name] != value:
+            raise AssertionError(f"the report of {now}: {name} is {found[name]}, not {value}")
+
+
 @contextmanager
 def dying(chance: random.Random) -> Iterator[None]:
     """The refresh within dies when it changes a table for some time."""
@@ -144,10 +156,13 @@ def run_seed(spark: SparkSession, directory: Path, seed: int, batches: int) -> N
                 incremental.update(spark, store, Objectives(), lambda _: None, rows_at_once=40)
         incremental.update(spark, store, Objectives(), lambda _: None, rows_at_once=40)
         check(spark, store)
+        # The clock of the reader is before, in or after the history.
+        check_report(spark, store, START + timedelta(hours=chance.randint(-70, 60), minutes=chance.randint(0, 59)))
     before = stored(spark, store)
     incremental.rebuild(spark, store, Objectives(), lambda _: None, rows_at_once=100)
     if stored(spark, store) != before:
         raise AssertionError("a rebuild differs")
+    check_report(spark, store, START + timedelta(days=365))
 
 
 @click.command(help=__doc__)

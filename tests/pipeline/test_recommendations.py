@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from waybill.pipeline import tables
+from waybill.pipeline.report.inputs import Inputs
 from waybill.pipeline.report.recommendations import Advice, Evidence, advise, gather, mean_wait
 from waybill.pipeline.schemas import ATTEMPTS, JOBS
 from waybill.pipeline.tables import Tables
@@ -82,7 +83,7 @@ def test_the_evidence_is_what_the_attempts_say(spark: SparkSession, tmp_path: Pa
     store = Tables(tmp_path)
     store.replace(gold.retries(attempts), tables.RETRIES)
     store.replace(gold.activity(spark.createDataFrame([], JOBS), attempts), tables.ACTIVITY)
-    (found,) = gather(spark, store)
+    (found,) = gather(Inputs(spark, store))
     assert found.job_type == "t"
     assert found.tries == {1: (3, 1), 2: (2, 1), 3: (1, 1)}
     assert found.recovery == (3000, 7000)

@@ -77,3 +77,13 @@ def test_a_snapshot_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> No
     (tmp_path / "current" / "snapshot.json").write_text(text)
     assert snapshots.current() is None
     assert snapshots.next_number() == 2
+
+
+def test_a_snapshot_of_the_first_format_has_no_rollups(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path)
+    snapshots.publish(snapshots.draft(None, number=1).finish(Contents(3), TABLES), TABLES)
+    about = tmp_path / "current" / "snapshot.json"
+    about.write_text(about.read_text().replace('"format": 2', '"format": 1'))
+    found = snapshots.current()
+    assert found is not None
+    assert (found.has_rollups, found.contents) == (False, Contents(3))

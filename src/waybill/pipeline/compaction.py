@@ -64,7 +64,7 @@ def compact(
         first = "" if edge is None else str(edge)
         kept = [day for day in days if day.name.removeprefix("date=") >= first or not first]
         if edge is not None and len(kept) < len(days):
-            forget(store, keep_what_is_needed(spark, store, edge, (*tables.GOLD, EVENT_COUNTS)))
+            forget(spark, store, keep_what_is_needed(spark, store, edge, (*tables.GOLD, EVENT_COUNTS)))
         fresh = store.new_version(tables.EVENTS, exists=True)
         settled = _settled_batches(store)
         rewritten = 0

@@ -67,12 +67,14 @@ class Arrivals:
         return cls(ids.drop_null(), has_reports, counts)
 
 
-def count_events(fresh: pa.Table, base: Snapshot | None, draft: Draft, closed: int | None) -> None:
-    """Add the events of a batch to the counts, but for hours before `closed`."""
+def count_events(fresh: pa.Table, base: Snapshot | None, draft: Draft, closed: int | None) -> set[int]:
+    """Add the events of a batch to the counts, but for hours before `closed`. Returns the hours that change."""
     hours = _hours(fresh["bucket"])
+    changed = set()
     for hour in pc.unique(hours).to_pylist():
         if closed is not None and 0 < hour < closed:
             continue
+        changed.add(hour)
         rows = fresh.filter(pc.equal(hours, hour))
         old = [] if base is None else base.files(EVENT_COUNTS, [hour * 2])
         whole = pa.concat_tables([rows, *(pq.read_table(file, schema=_COUNTS, partitioning=None) for file in old)])
@@ -83,6 +85,7 @@ def count_events(fresh: pa.Table, base: Snapshot | None, draft: Draft, closed: i
     if written.is_dir():
         parts = [int(name.removeprefix("number=")) for name in names_in(written)]
         draft.replace(EVENT_COUNTS, parts, written)
+    return changed
 
 
 def told_hours(reports: DataFrame, base: Snapshot | None, draft: Draft) -> set[int]:

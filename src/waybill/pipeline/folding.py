@@ -6,6 +6,7 @@
 3. The parts that the jobs were in, and those that they belong to now, are written again: all other jobs of these parts,
    and these jobs.
 4. The jobs' facts are compared with those of before. Gold of the hours that differ is counted again.
+5. The rollups of these hours and parts, and of their days, are made again.
 
 Nothing here depends on how much lies in other parts. A draft that is not finished changes nothing.
 """
@@ -26,7 +27,9 @@ from pyspark.sql.types import ByteType, StructField, StructType
 from waybill.pipeline import schemas, tables
 from waybill.pipeline.event_counts import EVENT_COUNTS, Arrivals, count_events, told_hours
 from waybill.pipeline.job_index import JobIndex, hashes_of
+from waybill.pipeline.part_files import NUMBER, read_files, write_parts
 from waybill.pipeline.parts import PART, PART_FIELD, hour_of, part_of, parts_of_hours
+from waybill.pipeline.rollups import ROLLUPS, roll
 from waybill.pipeline.snapshots import Draft, Snapshot
 from waybill.pipeline.tables import Table
 from waybill.pipeline.transforms import facts, gold, silver, workers
@@ -47,8 +50,7 @@ STORED_ATTEMPTS: Final = Table(
 STRAY_JOBS: Final = Table("state/stray_jobs", facts.JOB_FACTS)
 STRAY_ATTEMPTS: Final = Table("state/stray_attempts", facts.ATTEMPT_FACTS)
 SILVER: Final = (STORED_ATTEMPTS, STORED_JOBS)
-IN_SNAPSHOTS: Final = (JOB_EVENTS, *SILVER, STRAY_JOBS, STRAY_ATTEMPTS, *tables.GOLD, EVENT_COUNTS)
-_NUMBER: Final = "number"
+IN_SNAPSHOTS: Final = (JOB_EVENTS, *SILVER, STRAY_JOBS, STRAY_ATTEMPTS, *tables.GOLD, EVENT_COUNTS, *ROLLUPS)
 _BUCKET_MS: Final = 60_000
 _BRONZE: Final = StructType(
     [column for column in schemas.BRONZE_EVENTS.fields if column.name not in schemas.BRONZE_PARTITIONS]
@@ -79,15 +81,19 @@ class Folding:
     def fold(self, files: Sequence[Path], name: str, *, counted: Sequence[Path] | None = None) -> None:
         """Fold the events of these files of bronze. `counted`: those that are counted as events (default: all)."""
         arrivals = Arrivals.of(files, frozenset(files if counted is None else counted))
-        count_events(arrivals.counts, self.base, self.draft, self.closed)
+        arrived = count_events(arrivals.counts, self.base, self.draft, self.closed)
         events = self.spark.read.schema(_BRONZE).parquet(*map(str, files))
+        parts: set[int] = set()
         hours = told_hours(workers.reports(events), self.base, self.draft) if arrivals.has_reports else set()
         if len(arrivals.job_ids):
             index = JobIndex(self.base)
             known = index.lookup(np.unique(hashes_of(arrivals.job_ids)))
             fresh = silver.job_events(events)
-            hours |= self._fold_jobs(fresh, fresh.select("job_id").distinct(), index, known, name)
+            touched = self._fold_jobs(fresh, fresh.select("job_id").distinct(), index, known, name)
+            hours |= touched.gold
+            parts = touched.parts
         self.count(_GOLD, hours)
+        roll(self.spark, self.draft, hours=hours | arrived, parts=parts)
 
     def count(self, wanted: Mapping[Table, "Rows"], hours: set[int]) -> None:
         """Compute tables of gold for these hours."""
@@ -99,10 +105,10 @@ class Folding:
         with kept(given.jobs) as jobs, kept(given.attempts) as attempts:
             computed = replace(given, jobs=jobs, attempts=attempts)
             for table, make in wanted.items():
-                rows = make(computed).withColumn(_NUMBER, hour_of("bucket") * 2)
+                rows = make(computed).withColumn(NUMBER, hour_of("bucket") * 2)
                 self.draft.replace(table, parts, self._written(rows, table))
 
-    def _fold_jobs(self, fresh: DataFrame, ids: DataFrame, index: JobIndex, known: np.ndarray, name: str) -> set[int]:
+    def _fold_jobs(self, fresh: DataFrame, ids: DataFrame, index: JobIndex, known: np.ndarray, name: str) -> _Touched:
         candidates = [int(part) for part in np.unique(known["part"])]
         whole = self._of(ids, JOB_EVENTS, candidates).drop(PART).unionByName(fresh)
         with kept(silver.folded(whole)) as slots:
@@ -120,7 +126,7 @@ class Folding:
             )
             for table, rows in ((STRAY_JOBS, facts.job_facts(jobs)), (STRAY_ATTEMPTS, facts.attempt_facts(attempts))):
                 self._write_strays(ids, table, rows, touched.strays.get(table.name, set()))
-        return touched.gold
+        return touched
 
     def _of(self, ids: DataFrame, table: Table, parts: Sequence[int]) -> DataFrame:
         """The rows of these jobs before the batch."""
@@ -131,11 +137,7 @@ class Folding:
         return self._read(table, files)
 
     def _read(self, table: Table, files: Sequence[Path]) -> DataFrame:
-        if not files:
-            # Spark leaves out of its plans what it knows to be empty.
-            nothing = [F.lit(None).cast(column.dataType).alias(column.name) for column in table.schema.fields]
-            return self.spark.range(1).where("false").select(*nothing)
-        return self.spark.read.schema(table.schema).parquet(*map(str, files))
+        return read_files(self.spark, table, files)
 
     def _touched(self, ids: DataFrame, candidates: list[int], jobs: DataFrame, attempts: DataFrame) -> _Touched:
         """The parts that the jobs were in, and the hours whose facts are others than before."""
@@ -180,7 +182,7 @@ class Folding:
         for table, rows in fresh.items():
             others = self._before(table, parts).join(ids, "job_id", "left_anti")
             whole = others.unionByName(rows.select(*table.schema.fieldNames()))
-            self.draft.replace(table, parts, self._written(whole.withColumn(_NUMBER, F.col(PART)), table))
+            self.draft.replace(table, parts, self._written(whole.withColumn(NUMBER, F.col(PART)), table))
 
     def _write_strays(self, ids: DataFrame, table: Table, rows: DataFrame, hours: set[int]) -> None:
         if not hours:
@@ -188,7 +190,7 @@ class Folding:
         parts = parts_of_hours(hours)
         others = self._before(table, parts).join(ids, "job_id", "left_anti")
         strays = _placed(rows).where(~F.col("is_home")).select(*table.schema.fieldNames())
-        whole = others.unionByName(strays).withColumn(_NUMBER, F.col(facts.HOUR) * 2)
+        whole = others.unionByName(strays).withColumn(NUMBER, F.col(facts.HOUR) * 2)
         self.draft.replace(table, parts, self._written(whole, table))
 
     def _facts(self, hours: set[int]) -> "Given":
@@ -211,9 +213,7 @@ class Folding:
     def _written(self, rows: DataFrame, table: Table) -> Path:
         """Where the rows lie, in a directory for each `number`."""
         began = time.monotonic()
-        place = self.draft.scratch / table.name.replace("/", "-")
-        writer = rows.repartition(_NUMBER).write.mode("overwrite").options(**tables.WRITTEN_QUICKLY)
-        writer.partitionBy(_NUMBER).parquet(str(place))
+        place = write_parts(rows, table, self.draft)
         self.seconds[table.name] = time.monotonic() - began
         return place
 

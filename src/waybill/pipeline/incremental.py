@@ -33,6 +33,7 @@ from waybill.pipeline.folding import (
 from waybill.pipeline.job_index import JobIndex
 from waybill.pipeline.parts import HOUR_S, hour_of
 from waybill.pipeline.retention import closed, closed_until
+from waybill.pipeline.rollups import roll
 from waybill.pipeline.snapshots import Contents, Draft, Snapshot, Snapshots, names_in
 from waybill.pipeline.steps import Progress, TableWritten
 from waybill.pipeline.tables import Tables
@@ -43,6 +44,7 @@ ROWS_AT_ONCE: Final = 2_000_000
 """Events of one step, as far as batches allow: its jobs are what memory and the local disk hold at a time."""
 _MICROSECONDS: Final = 1_000_000
 _FEW: Final = 50
+_LIVED: Final = (JOB_EVENTS, *SILVER)
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ def update(
     if base is None or base.contents.batch < 0 or not _is_whole(base):
         rebuild(spark, store, objectives, progress, complete=complete, rows_at_once=rows_at_once)
         return
+    if not base.has_rollups:
+        base = _roll_all(spark, snapshots, base)
     if dict(base.contents.objectives) != _as_text(objectives):
         base = _count_again(spark, snapshots, base, objectives)
     for files in _grouped(_batches(store, base.contents.batch, complete), rows_at_once):
@@ -127,7 +131,7 @@ def rebuild(
     snapshots.publish(base, IN_SNAPSHOTS)
 
 
-def forget(store: Tables, edge_us: int) -> None:
+def forget(spark: SparkSession, store: Tables, edge_us: int) -> None:
     """Drop jobs that ended before the edge, a midnight in microseconds; their gold stays, and is final."""
     snapshots = Snapshots(store.directory, kept=store.versions_kept)
     base = snapshots.current()
@@ -135,10 +139,15 @@ def forget(store: Tables, edge_us: int) -> None:
         return
     hour = edge_us // (HOUR_S * _MICROSECONDS)
     draft = snapshots.draft(base, number=snapshots.next_number())
-    for table in (JOB_EVENTS, *SILVER):
-        draft.drop(table, [part for part in base.all_parts(table) if part < hour * 2 and part % 2 == 0])
+    ended = {table: [part for part in base.all_parts(table) if part < hour * 2 and part % 2 == 0] for table in _LIVED}
+    for table, parts in ended.items():
+        draft.drop(table, parts)
     for table in (STRAY_JOBS, STRAY_ATTEMPTS):
         draft.drop(table, [part for part in base.all_parts(table) if part < hour * 2])
+    if base.has_rollups:
+        roll(spark, draft, parts={part for parts in ended.values() for part in parts})
+    else:
+        _roll(spark, base, draft)
     contents = base.contents
     last = hour if contents.closed is None else max(hour, contents.closed)
     snapshots.publish(draft.finish(Contents(contents.batch, contents.objectives, last), IN_SNAPSHOTS), IN_SNAPSHOTS)
@@ -173,6 +182,7 @@ def _count_again(spark: SparkSession, snapshots: Snapshots, base: Snapshot, obje
     draft = snapshots.draft(base, number=snapshots.next_number())
     hours = {part // 2 for table in (STORED_JOBS, STRAY_JOBS) for part in base.all_parts(table)}
     Folding(spark, base, draft, objectives, base.contents.closed).count({tables.OBJECTIVES: OBJECTIVES}, hours)
+    roll(spark, draft, hours=hours)
     contents = Contents(base.contents.batch, _as_text(objectives), base.contents.closed)
     done = draft.finish(contents, IN_SNAPSHOTS)
     snapshots.publish(done, IN_SNAPSHOTS)
@@ -181,6 +191,7 @@ def _count_again(spark: SparkSession, snapshots: Snapshots, base: Snapshot, obje
 
 def _adopt_closed(spark: SparkSession, store: Tables, draft: Draft, edge_us: int) -> None:
     """Take over the gold of dropped days."""
+    adopted: set[int] = set()
     for table in (*tables.GOLD, EVENT_COUNTS):
         if not store.has(closed(table)):
             continue
@@ -188,8 +199,25 @@ def _adopt_closed(spark: SparkSession, store: Tables, draft: Draft, edge_us: int
         rows = rows.select(*table.schema.fieldNames()).withColumn("number", hour_of("bucket") * 2)
         place = draft.scratch / table.name.replace("/", "-")
         rows.repartition("number").write.partitionBy("number").parquet(str(place))
-        draft.replace(table, [int(path.name.partition("=")[2]) for path in place.glob("number=*")], place)
+        parts = [int(path.name.partition("=")[2]) for path in place.glob("number=*")]
+        draft.replace(table, parts, place)
+        adopted |= {part // 2 for part in parts}
         shutil.rmtree(place)
+    roll(spark, draft, hours=adopted)
+
+
+def _roll_all(spark: SparkSession, snapshots: Snapshots, base: Snapshot) -> Snapshot:
+    """Make the rollups of a snapshot of an earlier version."""
+    draft = snapshots.draft(base, number=snapshots.next_number())
+    _roll(spark, base, draft)
+    done = draft.finish(base.contents, IN_SNAPSHOTS)
+    snapshots.publish(done, IN_SNAPSHOTS)
+    return done
+
+
+def _roll(spark: SparkSession, base: Snapshot, draft: Draft) -> None:
+    hours = {part // 2 for table in (*tables.GOLD, EVENT_COUNTS) for part in base.all_parts(table)}
+    roll(spark, draft, hours=hours, parts={part for table in SILVER for part in base.all_parts(table)})
 
 
 def _is_whole(base: Snapshot) -> bool:

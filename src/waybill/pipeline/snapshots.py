@@ -24,7 +24,9 @@ from waybill.pipeline.tables import Table
 
 VERSIONS_KEPT: Final = 5
 """How many snapshots stay, with the current one."""
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+# Snapshots of the first format have no rollups.
+_FORMATS: Final = (1, _FORMAT)
 _DIGITS: Final = 8
 _ABOUT: Final = "snapshot.json"
 _CURRENT: Final = "current"
@@ -48,6 +50,7 @@ class Snapshot:
     number: int
     contents: Contents
     replaced: tuple[str, ...]
+    has_rollups: bool = True
 
     @property
     def place(self) -> Path:
@@ -272,10 +275,11 @@ class Snapshots:
     def _open(self, number: int) -> Snapshot | None:
         try:
             about = json.loads((self._directory / "snapshots" / _text(number) / _ABOUT).read_text(encoding="utf-8"))
-            if about["format"] != _FORMAT:
+            if about["format"] not in _FORMATS:
                 return None
             contents = Contents(**about["contents"])
-            return Snapshot(self._directory, number, contents, tuple(about["replaced"]))
+            replaced = tuple(about["replaced"])
+            return Snapshot(self._directory, number, contents, replaced, has_rollups=about["format"] == _FORMAT)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

@@ -1,25 +1,24 @@
-"""The figures of a report, collected from silver and gold with a few small queries.
+"""The figures of a report, collected with a few small queries.
 
 Everything after this file works on plain values: neither the terminal nor the page knows Spark.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
-from waybill.pipeline import tables
-from waybill.pipeline.event_counts import EVENT_COUNTS
+from waybill.pipeline.report.inputs import MINUTE_S, Inputs, inputs_of
 from waybill.pipeline.report.recommendations import Recommendation, recommend
 from waybill.pipeline.report.words import clipped
-from waybill.pipeline.retention import all_events
 from waybill.pipeline.tables import TableStore
-from waybill.pipeline.transforms import gold, silver
+from waybill.pipeline.transforms import gold
 from waybill.pipeline.transforms.sums import total
+from waybill.pipeline.transforms.totals import JOB_COUNTS
 
 # A time axis has at most this many buckets, each of one of these lengths.
 _BUCKETS_MAX: Final = 120
@@ -42,7 +41,6 @@ _BUCKET_SECONDS: Final = (
     604_800,
     2_592_000,
 )
-_STORED_BUCKET_S: Final = 60
 # Clocks of machines differ. Events further ahead of this one's are counted, but not drawn.
 _AHEAD: Final = timedelta(hours=1)
 # The rows of a list. In longer ones, the last row sums up the rest.
@@ -205,32 +203,30 @@ class Report:
 
 def collect(spark: SparkSession, store: TableStore, now: datetime | None = None) -> Report:
     """Read the tables of `store`. A pipeline that has not run yet gives a report of zeros. `now`: the reader's time."""
-    jobs = store.read(spark, tables.JOBS)
-    attempts = store.read(spark, tables.ATTEMPTS)
-    activity = store.read(spark, tables.ACTIVITY)
-    failures = store.read(spark, tables.FAILURES)
-    malformed, reasons = _quarantined(store.read(spark, tables.QUARANTINE))
+    return report_of(inputs_of(spark, store), now)
+
+
+def report_of(inputs: Inputs, now: datetime | None = None) -> Report:
+    """The report of these inputs."""
+    malformed, reasons = _quarantined(inputs.quarantine)
     latest = (now or datetime.now(UTC)) + _AHEAD
-    events = _events(spark, store, latest)
-    drawn = activity.where(F.col("bucket") <= F.lit(latest))
-    start, end = _span(events["start"], events["end"], drawn)
+    events = inputs.events(latest)
+    start, end = _span(events["start"], events["end"], inputs.activity.where(F.col("bucket") <= F.lit(latest)))
     seconds = _bucket_seconds(start, end)
-    if seconds < _STORED_BUCKET_S:
-        drawn = gold.activity(jobs, attempts, seconds).where(F.col("bucket") <= F.lit(latest))
-    totals = _totals(jobs, attempts, activity, events=events["events"], malformed=malformed, ahead=events["ahead"])
+    totals = _totals(inputs, events=events["events"], malformed=malformed, ahead=events["ahead"])
     return Report(
         start=start,
         end=end,
         bucket_seconds=seconds,
         totals=totals,
-        job_types=_job_types(jobs, activity, store.read(spark, tables.OBJECTIVES), totals),
-        timeline=_timeline(drawn, seconds),
-        failures=_failures(failures),
-        dead_letters=_dead_letters(store.read(spark, tables.DEAD_LETTERS)),
-        workers=_workers(attempts, store.read(spark, tables.WORKERS)),
-        recommendations=recommend(spark, store),
+        job_types=_job_types(inputs, totals),
+        timeline=_timeline(inputs.timeline(seconds, latest), seconds),
+        failures=_failures(inputs.failures),
+        dead_letters=_dead_letters(inputs.dead_letters),
+        workers=_workers(inputs),
+        recommendations=recommend(inputs),
         malformed_reasons=reasons,
-        errors=_errors(failures),
+        errors=_errors(inputs.failures),
     )
 
 
@@ -242,76 +238,29 @@ def _quarantined(rows: DataFrame) -> tuple[int, dict[str, int]]:
     return (rows.count() if len(top) == _ROWS_MAX else sum(int(row["count"]) for row in top)), reasons
 
 
-def _events(spark: SparkSession, store: TableStore, latest: datetime) -> dict[str, Any]:
-    """How many events there are, how many of them are ahead, and the first and last time of the others."""
-    if store.has(EVENT_COUNTS):
-        return _counted_events(store.read(spark, EVENT_COUNTS), latest)
-    events = all_events(spark, store)
-    ahead = F.col("time") > F.lit(latest)
-    time = F.when(silver.plausible("time") & ~ahead, F.col("time"))
-    row = events.agg(
-        F.count("*").alias("events"),
-        F.count_if(ahead).alias("ahead"),
-        F.min(time).alias("start"),
-        F.max(time).alias("end"),
-    ).first()
-    return {"events": 0, "ahead": 0, "start": None, "end": None} if row is None else row.asDict()
-
-
-def _counted_events(counts: DataFrame, latest: datetime) -> dict[str, Any]:
-    """The same from the counts by minute: a minute is ahead if its first event is."""
-    ahead = F.coalesce(F.col("first_at") > F.lit(latest), F.lit(False))  # noqa: FBT003 - Spark's name
-    row = counts.agg(
-        F.coalesce(F.sum("events"), F.lit(0)).alias("events"),
-        F.coalesce(F.sum(F.when(ahead, F.col("events"))), F.lit(0)).alias("ahead"),
-        F.min(F.when(~ahead, F.col("first_at"))).alias("start"),
-        F.max(F.when(~ahead, F.least("last_at", F.lit(latest)))).alias("end"),
-    ).first()
-    return {"events": 0, "ahead": 0, "start": None, "end": None} if row is None else row.asDict()
-
-
 def _span(start: datetime | None, end: datetime | None, drawn: DataFrame) -> tuple[datetime | None, datetime | None]:
     """The times of the first and last event, or of the first bucket: gold is kept longer than events are."""
     row = drawn.agg(F.min("bucket")).first()
     first = None if row is None else row[0]
     if start is None or end is None or first is None:
         return start, end
-    return (start if first > start - timedelta(seconds=_STORED_BUCKET_S) else first), end
+    return (start if first > start - timedelta(seconds=MINUTE_S) else first), end
 
 
 def _bucket_seconds(start: datetime | None, end: datetime | None) -> int:
     """The shortest bucket with which the whole span fits the axis."""
     if start is None or end is None:
-        return _STORED_BUCKET_S
+        return MINUTE_S
     span = (end - start).total_seconds()
     fitting = next((seconds for seconds in _BUCKET_SECONDS if span / seconds <= _BUCKETS_MAX), None)
     # Of so long a span, the longest bucket as often as it takes.
     return fitting or _BUCKET_SECONDS[-1] * math.ceil(span / (_BUCKETS_MAX * _BUCKET_SECONDS[-1]))
 
 
-def _job_counts() -> list[Column]:
-    """What is counted of jobs, in all and by type."""
-    state = F.col("state")
-    ended = state.isin("completed", "discarded", "cancelled", "expired")
-    conditions = {
-        "pushed": F.col("enqueued_at").isNotNull(),
-        "completed": state == "completed",
-        "recovered": (state == "completed") & (F.col("failures") > 0),
-        "discarded": state == "discarded",
-        "cancelled": state.isin("cancelled", "expired"),
-        "open": ~ended,
-        "repeated": F.col("completions") > 1,
-    }
-    sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("failures", "retries")]
-    return [F.count("*").alias("jobs"), *(F.count_if(test).alias(name) for name, test in conditions.items()), *sums]
-
-
-def _totals(
-    jobs: DataFrame, attempts: DataFrame, activity: DataFrame, *, events: int, malformed: int, ahead: int
-) -> Totals:
-    counted = _only(jobs.agg(*_job_counts()))
-    tried = _only(attempts.agg(F.count("*").alias("attempts"), F.count_if(F.col("starts") > 1).alias("redelivered")))
-    rolled = gold.rolled_up(activity, F.lit(1).alias("all")).first()
+def _totals(inputs: Inputs, *, events: int, malformed: int, ahead: int) -> Totals:
+    counted = _only(inputs.jobs.agg(*_sums(JOB_COUNTS)))
+    tried = _only(inputs.attempts.agg(*_sums(("attempts", "redelivered"))))
+    rolled = gold.rolled_up(inputs.activity, F.lit(1).alias("all")).first()
     return Totals(
         events=events,
         malformed=malformed,
@@ -322,10 +271,15 @@ def _totals(
     )
 
 
-def _job_types(jobs: DataFrame, activity: DataFrame, objectives: DataFrame, totals: Totals) -> list[JobType]:
+def _sums(names: Iterable[str]) -> list[Column]:
+    return [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names]
+
+
+def _job_types(inputs: Inputs, totals: Totals) -> list[JobType]:
     keys = ("job_type", "queue")
-    counted = jobs.groupBy(*keys).agg(*_job_counts()).orderBy(F.desc("jobs"), *keys).limit(_ROWS_MAX + 1).collect()
-    shown, is_cut = _cut(counted)
+    activity, objectives = inputs.activity, inputs.objectives
+    summed = inputs.jobs.groupBy(*keys).agg(*_sums(JOB_COUNTS))
+    shown, is_cut = _cut(summed.orderBy(F.desc("jobs"), *keys).limit(_ROWS_MAX + 1).collect())
     one_of = _among(shown, keys)
     ended, drawn = (objectives.where(one_of), activity.where(one_of)) if is_cut else (objectives, activity)
     attained = ended.groupBy(*keys).agg(F.max("target_ms"), F.sum("ended"), F.sum("in_time")).collect()
@@ -433,24 +387,19 @@ def _dead_letters(dead_letters: DataFrame) -> list[DeadLetters]:
     return rows
 
 
-def _workers(attempts: DataFrame, utilisation: DataFrame) -> list[WorkerShare]:
-    minutes = F.timestamp_diff("minute", F.min("bucket"), F.max("bucket")) + 1
-    room_ms = F.max("places").cast("double") * minutes * F.lit(_STORED_BUCKET_S * 1000)
-    busy = utilisation.groupBy("worker_id").agg(
+def _workers(inputs: Inputs) -> list[WorkerShare]:
+    minutes = F.timestamp_diff("minute", F.min("bucket"), F.max("last")) + 1
+    room_ms = F.max("places").cast("double") * minutes * F.lit(MINUTE_S * 1000)
+    busy = inputs.workers.groupBy("worker_id").agg(
         F.max("places").alias("places"), (F.sum("busy_ms") / room_ms).alias("utilisation")
     )
-    named = attempts.withColumn("worker_id", F.coalesce("worker_id", F.lit(gold.UNKNOWN)))
-    counts = [
-        F.count("*").alias("attempts"),
-        F.count_if(F.col("outcome") == "completed").alias("completed"),
-        F.count_if(F.col("outcome") == "failed").alias("failed"),
-        F.coalesce(total(F.col("run_ms")), F.lit(0)).alias("busy_ms"),
-    ]
-    joined = named.groupBy("worker_id").agg(*counts).join(busy, "worker_id", "left")
+    busy_ms = F.coalesce(total(F.col("busy_ms")), F.lit(0)).alias("busy_ms")
+    counts = [*_sums(("attempts", "completed", "failed")), busy_ms]
+    joined = inputs.attempts.groupBy("worker_id").agg(*counts).join(busy, "worker_id", "left")
     shown, is_cut = _cut(joined.orderBy(F.desc("attempts"), "worker_id").limit(_ROWS_MAX + 1).collect())
     rows = [WorkerShare(**row.asDict()) for row in shown]
     if is_cut:
-        rest = _only(named.where(~_among(shown, ("worker_id",))).agg(*counts))
+        rest = _only(inputs.attempts.where(~_among(shown, ("worker_id",))).agg(*counts))
         rows.append(WorkerShare(OTHERS, **rest, places=None, utilisation=None))
     return rows
 

@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import Column, GroupedData, Row, SparkSession
+from pyspark.sql import Column, GroupedData, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
-from waybill.pipeline import tables
+from waybill.pipeline.report.inputs import Inputs
 from waybill.pipeline.report.words import duration, number, share
-from waybill.pipeline.tables import TableStore
 from waybill.pipeline.transforms import gold
 from waybill.pipeline.transforms.sums import total
 
@@ -71,9 +70,9 @@ class Recommendation:
     concurrency: Advice | None
 
 
-def recommend(spark: SparkSession, store: TableStore, target_wait_ms: int = TARGET_WAIT_MS) -> list[Recommendation]:
+def recommend(inputs: Inputs, target_wait_ms: int = TARGET_WAIT_MS) -> list[Recommendation]:
     """Recommendations for the job types with the most attempts."""
-    found = [advise(evidence, target_wait_ms) for evidence in gather(spark, store)]
+    found = [advise(evidence, target_wait_ms) for evidence in gather(inputs)]
     return [one for one in found if one.max_attempts or one.timeout_s or one.concurrency]
 
 
@@ -87,16 +86,16 @@ def advices(recommendation: Recommendation) -> list[tuple[str, Advice]]:
     return [(name, advice) for name, advice in named if advice is not None]
 
 
-def gather(spark: SparkSession, store: TableStore) -> list[Evidence]:
+def gather(inputs: Inputs) -> list[Evidence]:
     """Collect the evidence from gold, the types with the most attempts first."""
-    activity, retries = store.read(spark, tables.ACTIVITY), store.read(spark, tables.RETRIES)
+    activity, retries, peaks = inputs.activity, inputs.retries, inputs.peaks
     ends = F.sum(F.col("completed") + F.col("failed")).alias("ends")
     top = activity.groupBy("job_type").agg(ends).orderBy(F.desc("ends"), "job_type").limit(_TYPES_MAX + 1).collect()
     if len(top) > _TYPES_MAX:
         chosen = [row["job_type"] for row in top[:_TYPES_MAX]]
-        activity, retries = (rows.where(F.col("job_type").isin(chosen)) for rows in (activity, retries))
-    minutes = activity.groupBy("job_type", "bucket").agg(F.sum("started").alias("started"))
-    busiest = {row["job_type"]: row["busiest"] for row in _rows(minutes.groupBy("job_type"), busiest=F.max("started"))}
+        is_chosen = F.col("job_type").isin(chosen)
+        activity, retries, peaks = (rows.where(is_chosen) for rows in (activity, retries, peaks))
+    busiest = {row["job_type"]: row["busiest"] for row in _rows(peaks.groupBy("job_type"), busiest=F.max("started"))}
     runs = _rows(
         activity.groupBy("job_type"),
         ends=F.sum(F.col("completed") + F.col("failed")),

@@ -16,6 +16,7 @@ UNKNOWN: Final = "unknown"
 # The k of a KLL sketch: ranks are right within 0.4 %, which the 99th percentile needs.
 _SKETCH_SIZE: Final = 800
 _COUNTS: Final = ("enqueued", "started", "completed", "failed", "retried", "discarded")
+_MEASURES: Final = ("queue_wait", "run")
 
 
 def activity(jobs: DataFrame, attempts: DataFrame, bucket_seconds: int = 60) -> DataFrame:
@@ -61,15 +62,30 @@ def activity(jobs: DataFrame, attempts: DataFrame, bucket_seconds: int = 60) -> 
 
 def rolled_up(activity: DataFrame, *keys: Column | str) -> DataFrame:
     """Counts summed and sketches merged over the rows of `activity` with equal `keys`, with percentiles of each."""
-    sketches = ("queue_wait", "run")
-    merged = activity.groupBy(*keys).agg(
+    merged = activity.groupBy(*keys).agg(*summed_activity())
+    return merged.withColumns({f"{name}_ms": percentiles(F.col(f"{name}_sketch")) for name in _MEASURES}).drop(
+        *(f"{name}_sketch" for name in _MEASURES)
+    )
+
+
+def summed_activity() -> list[Column]:
+    """Aggregates: the counts of `schemas.ACTIVITY` summed, and its sketches merged."""
+    return [
         *(F.sum(name).alias(name) for name in _COUNTS),
         total(F.col("busy_ms")).alias("busy_ms"),
-        *(F.kll_merge_agg_bigint(f"{name}_sketch", _SKETCH_SIZE).alias(f"{name}_sketch") for name in sketches),
-    )
-    return merged.withColumns({f"{name}_ms": percentiles(F.col(f"{name}_sketch")) for name in sketches}).drop(
-        *(f"{name}_sketch" for name in sketches)
-    )
+        *(merged_sketch(f"{name}_sketch") for name in _MEASURES),
+    ]
+
+
+def summed_recoveries() -> list[Column]:
+    """Aggregates: the counts of `schemas.RETRIES` summed, and its sketches merged."""
+    counts = [F.sum(name).alias(name) for name in ("ended", "completed")]
+    return [*counts, merged_sketch("recovery_sketch")]
+
+
+def merged_sketch(name: str) -> Column:
+    """An aggregate: the sketches of a group merged to one."""
+    return F.kll_merge_agg_bigint(name, _SKETCH_SIZE).alias(name)
 
 
 def failures(attempts: DataFrame, bucket_seconds: int = 60) -> DataFrame:
@@ -135,7 +151,7 @@ def recoveries(attempts: DataFrame, bucket_seconds: int = 60) -> DataFrame:
 
 def merged_percentiles(sketch: str, ranks: Sequence[float]) -> Column:
     """An aggregate: the percentiles of the merged sketches of a group; null if they are empty."""
-    return percentiles(F.kll_merge_agg_bigint(sketch, _SKETCH_SIZE), ranks)
+    return percentiles(merged_sketch(sketch), ranks)
 
 
 def percentiles(sketch: Column, wanted: Sequence[float] = PERCENTILES) -> Column:
