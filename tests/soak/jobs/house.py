@@ -1,6 +1,7 @@
 """The processes of the run: a broker, workers and a coordinator, each of which can be killed and started again."""
 
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +98,9 @@ class House:
     def close(self) -> None:
         for process in (*self._workers, self._coordinator):
             _kill(process)
+        if isinstance(self._broker, RabbitMQ) and self._directory.exists():
+            # What it says is needed after a failure, and its own directory goes with it.
+            shutil.copytree(self._broker.directory / "log", self._directory / "rabbitmq-log", dirs_exist_ok=True)
         self._broker.close()
         self._log.close()
 
