@@ -124,3 +124,66 @@ async def test_a_refused_declaration_is_logged_and_not_repeated_differently(
     assert [record.levelname for record in caplog.records if "inequivalent arg" in record.message] == ["WARNING"]
     assert dict(connection.declarations.queues())[name].arguments == {}, "a reconnect declares what the broker has"
     await channel.delete_queue(name)
+
+
+async def test_who_is_told_at_once_hears_what_a_future_would_have_had(channel: Channel, name: str) -> None:
+    await channel.declare_queue(name, arguments={"x-max-length": 1, "x-overflow": "reject-publish"}, exclusive=True)
+    told: list[BaseException | None] = []
+    channel.publish_telling(told.append, b"kept", routing_key=name)
+    channel.publish_telling(told.append, b"refused", routing_key=name)
+    channel.publish_telling(told.append, b"lost", routing_key=f"{name}-nowhere", mandatory=True)
+    await until(lambda: len(told) == 3)
+    assert {type(one) for one in told} == {type(None), QueueFull, MessageReturned}
+
+
+async def test_who_is_told_at_once_hears_of_a_lost_connection() -> None:
+    with TestBroker() as broker:
+        async with connect(broker.uri(), reconnect=QUICK) as connection:
+            channel = await connection.channel(confirms=True)
+            await channel.declare_queue("q", durable=True)
+            told: list[BaseException | None] = []
+            with broker.stalled():
+                channel.publish_telling(told.append, b"x", routing_key="q")
+                broker.drop_connections()
+            await until(lambda: len(told) == 1)
+            # While the connection is away, not from within the call.
+            channel.publish_telling(told.append, b"x", routing_key="q")
+            await until(lambda: len(told) == 2)
+            assert type(told[0]) is ConnectionLost
+
+
+async def test_what_fails_in_a_callback_leaves_the_connection_alone(
+    connection: Connection, channel: Channel, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await channel.declare_queue(name, exclusive=True)
+    reads = 0
+
+    def fail() -> None:
+        nonlocal reads
+        reads += 1
+        raise LookupError("my fault")
+
+    connection.after_reading(fail)
+    channel.publish_telling(lambda _: 1 // 0, b"x", routing_key=name)
+    await channel.publish(b"y", routing_key=name)
+    assert (await channel.declare_queue(name, passive=True)).message_count == 2
+    assert reads >= 2
+    assert "my fault" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_what_is_added_after_reading_goes_out_with_the_answers(connection: Connection, name: str) -> None:
+    channel = await connection.channel(confirms=True)
+    await channel.declare_queue(name, exclusive=True)
+    told: list[BaseException | None] = []
+    due = [b"second"]
+
+    def add() -> None:
+        if told and due:
+            channel.publish_telling(told.append, due.pop(), routing_key=name)
+
+    connection.after_reading(add)
+    channel.publish_telling(told.append, b"first", routing_key=name)
+    await until(lambda: len(told) == 2)
+    assert told == [None, None]
+    assert (await channel.declare_queue(name, passive=True)).message_count == 2

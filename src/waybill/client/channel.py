@@ -21,7 +21,7 @@ from waybill.client.errors import (
 )
 from waybill.client.hosts import ChannelHost, ChannelOwner, PublishingHost
 from waybill.client.own_loop import running_loop, wrong_loop
-from waybill.client.publishing import WINDOW, OutgoingMessage, Unpublished, publish_all
+from waybill.client.publishing import WINDOW, Confirmation, OutgoingMessage, Unpublished, publish_all
 from waybill.client.ranges import check_whole
 from waybill.client.requests import ask, ask_many, ignore, request_of
 from waybill.client.topology_methods import Arguments, TopologyMethods
@@ -43,6 +43,9 @@ from waybill.wire.amqp091.methods import (
 from waybill.wire.amqp091.properties import BasicProperties
 
 log: Final = logging.getLogger("waybill.client")
+
+Token = asyncio.Future[None] | Confirmation
+"""What the engine keeps of a publish until its confirm."""
 
 
 CLOSE_TIMEOUT_S: Final = 5.0
@@ -162,6 +165,34 @@ class Channel(TopologyMethods, PublishingHost, ChannelOwner, ChannelEvents):
         if self._unwatched:
             self._watch_confirms(channel)
         return future
+
+    def publish_telling(
+        self,
+        tell: Callable[[BaseException | None], object],
+        body: bytes,
+        *,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: BasicProperties | bytes | None = None,
+        mandatory: bool = False,
+    ) -> None:
+        """Publish as `publish_nowait`, and call `tell` once with None or with the error that its future would have.
+
+        `tell` is called while the answer is read, not in a later turn of the loop as the callbacks of futures are: what
+        it publishes is written at the end of the same read. It should be quick; what it raises is logged.
+        """
+        channel = self._current
+        if channel is None or not channel.usable or not self._confirming:
+            future = self.publish_nowait(
+                body, exchange=exchange, routing_key=routing_key, properties=properties, mandatory=mandatory
+            )
+            future.add_done_callback(lambda done: tell(done.exception()))
+            return
+        self.check_loop()
+        body = body if type(body) is bytes else _bytes_of(body)
+        channel.publisher.publish(body, exchange, routing_key, properties, mandatory, Confirmation(tell))
+        if self._unwatched:
+            self._watch_confirms(channel)
 
     async def publish_many(
         self,
@@ -361,17 +392,17 @@ class Channel(TopologyMethods, PublishingHost, ChannelOwner, ChannelEvents):
     # Events of the engine
 
     def confirmed(self, tokens: list[object]) -> None:
-        for future in cast("list[asyncio.Future[None]]", tokens):
+        for future in cast("list[Token]", tokens):
             if not future.done():
                 future.set_result(None)
 
     def refused(self, tokens: list[object]) -> None:
-        for future in cast("list[asyncio.Future[None]]", tokens):
+        for future in cast("list[Token]", tokens):
             if not future.done():
                 future.set_exception(QueueFull("the broker refused the message"))
 
     def returned(self, token: object | None, message: ReturnedMessage) -> None:
-        if isinstance(token, asyncio.Future) and not token.done():
+        if isinstance(token, asyncio.Future | Confirmation) and not token.done():
             token.set_exception(MessageReturned(message))
         if self._on_return is not None:
             try:
@@ -380,7 +411,7 @@ class Channel(TopologyMethods, PublishingHost, ChannelOwner, ChannelEvents):
                 log.exception("the callback for returned messages failed for %r", message)
 
     def abandoned(self, tokens: list[object], reason: CloseReason) -> None:
-        for future in cast("list[asyncio.Future[None]]", tokens):
+        for future in cast("list[Token]", tokens):
             if not future.done():
                 future.set_exception(publish_error_of(reason))
 
@@ -422,7 +453,7 @@ class Channel(TopologyMethods, PublishingHost, ChannelOwner, ChannelEvents):
         confirms = channel.publisher.confirms
         if confirms is not None and self._connection.flowing:
             text = f"the broker did not confirm within {self._connection.request_timeout_s} s"
-            for future in cast("list[asyncio.Future[None]]", confirms.waiting_below(number)):
+            for future in cast("list[Token]", confirms.waiting_below(number)):
                 if not future.done():
                     future.set_exception(RequestTimeout(text))
         if channel.unconfirmed_count:

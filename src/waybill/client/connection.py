@@ -62,6 +62,7 @@ class Connection(ChannelHost):
         self._clock = Clock()
         self._state = ReconnectState.NEW
         self._socket: SocketConnection | None = None
+        self._after_reading: list[Callable[[], None]] = []
         # Set while the state is OPEN or CLOSED, to wake waiters.
         self._settled = asyncio.Event()
         self._supervisor: asyncio.Task[None] | None = None
@@ -126,6 +127,13 @@ class Connection(ChannelHost):
     def on_reconnect(self, callback: Callable[[], None]) -> None:
         """Call `callback` in the loop each time the connection has reconnected and everything is restored."""
         self._on_reconnect.append(callback)
+
+    def after_reading(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever what was read is handled, before the output is written: for a last addition to it.
+
+        It is called often, and should be quick.
+        """
+        self._after_reading.append(callback)
 
     def on_loss(self, callback: Callable[[Exception], None]) -> None:
         """Call `callback` in the loop with the reason each time the connection is lost."""
@@ -284,7 +292,7 @@ class Connection(ChannelHost):
         return self
 
     async def _dial(self) -> SocketConnection:
-        current = await SocketConnection.dial(self.address, self._clock, self._socket_ended)
+        current = await SocketConnection.dial(self.address, self._clock, self._socket_ended, self._after_reading)
         current.on_blocked = self._blocked_changed
         return current
 

@@ -1,8 +1,9 @@
 """Bulk publishing: many publishes await their confirms at the same time."""
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,36 @@ from waybill.wire.amqp091.properties import BasicProperties
 WINDOW: Final = 1000
 MAX_WINDOW: Final = 1_000_000
 DRAIN_EVERY: Final = 100
+
+log: Final = logging.getLogger("waybill.client")
+
+
+class Confirmation:
+    """Stands for a future where somebody wants to be told at once, and not in the next turn of the loop."""
+
+    __slots__ = ("_is_over", "_tell")
+
+    def __init__(self, tell: Callable[[BaseException | None], object]) -> None:
+        """`tell` is called once, with the error if there is one."""
+        self._tell = tell
+        self._is_over = False
+
+    def done(self) -> bool:
+        """Say whether it is over."""
+        return self._is_over
+
+    def set_result(self, _: None) -> None:
+        """The broker has confirmed."""
+        self.set_exception(None)
+
+    def set_exception(self, error: BaseException | None) -> None:
+        """It was refused, or its outcome is unknown."""
+        self._is_over = True
+        try:
+            self._tell(error)
+        except Exception:
+            # It would end the connection, of which others know nothing.
+            log.exception("who waited for a confirm has failed")
 
 
 @dataclass(frozen=True)

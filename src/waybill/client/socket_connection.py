@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import urandom
 from typing import Final
@@ -19,15 +20,20 @@ from waybill.wire.amqp091.reply_codes import ACCESS_REFUSED
 CLOSE_TIMEOUT_S: Final = 5.0
 NONCE_BYTES: Final = 18
 
+log: Final = logging.getLogger("waybill.client")
+
 
 class SocketConnection(ConnectionEvents):
     """Made by `dial`, after the handshake. Each reconnect makes another one."""
 
     pump: Pump[ClientEngine]
 
-    def __init__(self, address: BrokerAddress, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, address: BrokerAddress, on_end: Callable[[], None], after_reading: Sequence[Callable[[], None]]
+    ) -> None:
         self._address = address
         self._on_end = on_end
+        self._after_reading = after_reading
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self.ended: asyncio.Future[CloseReason] = self._loop.create_future()
@@ -53,15 +59,21 @@ class SocketConnection(ConnectionEvents):
         await self._flowing.wait()
 
     @staticmethod
-    async def dial(address: BrokerAddress, clock: Clock, on_end: Callable[[], None]) -> "SocketConnection":
+    async def dial(
+        address: BrokerAddress,
+        clock: Clock,
+        on_end: Callable[[], None],
+        after_reading: Sequence[Callable[[], None]] = (),
+    ) -> "SocketConnection":
         """Connect and shake hands. Raises ConnectFailed or a ProtocolError; leaves nothing behind if cancelled.
 
-        `on_end` is called at the moment in which the connection ends.
+        `on_end` is called at the moment in which the connection ends. `after_reading` are called when what was read is
+        handled, before the output is written; somebody may add to them at any time.
         """
-        made = SocketConnection(address, on_end)
+        made = SocketConnection(address, on_end, after_reading)
         settings = replace(address.settings, nonce=urandom(NONCE_BYTES).hex())
         made.pump = pump = Pump(
-            lambda _: ClientEngine(settings, made, clock.now()), clock, on_lost=made._transport_lost
+            lambda _: ClientEngine(settings, made, clock.now()), clock, made._received, made._transport_lost
         )
         context = _tls_context(address)
         try:
@@ -136,6 +148,15 @@ class SocketConnection(ConnectionEvents):
         self._loop.call_soon(self.pump.flush)
 
     def output_full(self) -> None:
+        self.pump.flush()
+
+    def _received(self) -> None:
+        for call in self._after_reading:
+            try:
+                call()
+            except Exception:
+                # It would end the connection, of which others know nothing.
+                log.exception("what follows the reading of a connection has failed")
         self.pump.flush()
 
     def _transport_lost(self, _pump: Pump[ClientEngine], _error: Exception | None) -> None:

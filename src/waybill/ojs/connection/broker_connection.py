@@ -49,6 +49,7 @@ class BrokerConnection:
             publishing = await connection.channel(confirms=True)
             broker = cls(stack.pop_all(), connection, publishing, declarer, events, identity)
         connection.on_reconnect(events.resume)
+        connection.after_reading(events.push_out)
         return broker
 
     async def wait_for_connection(self, timeout_seconds: float) -> None:

@@ -205,6 +205,13 @@ class EventWriter:
         if self._flush_handle is None:
             self._schedule()
 
+    def push_out(self) -> None:
+        """Publish what was recorded now, not at the end of this turn of the loop."""
+        handle = self._flush_handle
+        if handle is not None:
+            handle.cancel()
+            self._flush()
+
     def timestamp(self) -> str:
         """Return the present time as events write it; made once a millisecond."""
         now = clock()
@@ -291,7 +298,8 @@ class EventWriter:
             self.follower.announce(batch.first_id, batch.own, user)
         # An event's id may be made of a foreign job's, for which a property has no room.
         message_id = batch.first_id if len(batch.first_id.encode(errors="replace")) <= MAX_SHORT_STRING else None
-        future = self._channel.publish_nowait(
+        self._channel.publish_telling(
+            lambda error: self._confirmed(batch, error),
             batch.body,
             exchange=self._exchange,
             routing_key=batch.type,
@@ -307,12 +315,10 @@ class EventWriter:
             ),
             mandatory=True,
         )
-        future.add_done_callback(lambda done: self._confirmed(batch, done))
 
-    def _confirmed(self, batch: _Batch, future: asyncio.Future[None]) -> None:
+    def _confirmed(self, batch: _Batch, error: BaseException | None) -> None:
         self._in_flight.discard(batch)
-        error = None if future.cancelled() else future.exception()
-        if error is None and not future.cancelled():
+        if error is None:
             self.counters.published["events"] += 1
             self.counters.confirm_latency.add(self._loop.time() - batch.published_at)
             if self.follower is not None and batch.own:

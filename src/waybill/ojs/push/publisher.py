@@ -15,7 +15,7 @@ from waybill.ojs.control.unique_places import UniquePlaces
 from waybill.ojs.errors import InvalidJob, PushFailed, UnknownQueue
 from waybill.ojs.push.blocked_timeout import BlockedTimeout
 from waybill.ojs.push.new_envelope import expiration_ms, needs_more_headers, trace_of
-from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication, forget, not_taken, record
+from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication, not_taken, record
 from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, MAX_ENVELOPE_BYTES, Envelope, seconds_until_scheduled
 from waybill.ojs.spec.headers import PLACE, PushEncoder, push_properties
 from waybill.ojs.topology.queue_guard import LOOK_SECONDS, QueueGuard
@@ -70,6 +70,7 @@ class Publisher:
         started = time.monotonic()
         found = await self._publish(jobs, deadline, lambda one: self.address(one, now))
         self._count(jobs, found, time.monotonic() - started)
+        self.broker.events.push_out()
         await self.recorded()
         if not found:
             return [one.envelope for one in jobs]
@@ -87,13 +88,12 @@ class Publisher:
             return False
         self.address(one, now)
         started = time.monotonic()
-        published = broker.publishing.publish_nowait(
-            one.body, exchange=one.exchange, routing_key=one.key, properties=one.properties, mandatory=True
-        )
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        told: list[BaseException | None] = []
 
-        def confirmed(done: asyncio.Future[None]) -> None:
-            if done.cancelled() or done.exception() is not None:
+        def tell(error: BaseException | None) -> None:
+            told.append(error)
+            if error is not None or over.done():
                 settle(over)
                 return
             broker.events.counters.push_latency.add(time.monotonic() - started)
@@ -101,22 +101,21 @@ class Publisher:
             record(broker, one)
             broker.events.after(lambda: settle(over))
 
-        published.add_done_callback(confirmed)
+        broker.publishing.publish_telling(
+            tell, one.body, exchange=one.exchange, routing_key=one.key, properties=one.properties, mandatory=True
+        )
         try:
             async with self.blocked_timeout.limit():
                 await over
         except TimeoutError:
-            if not published.done():
-                published.remove_done_callback(confirmed)
-                forget([published])
+            if not told:
                 self.broker.events.counters.refused[envelope.queue, "BACKEND_UNAVAILABLE"] += 1
                 raise PushFailed(envelope.id, "BACKEND_UNAVAILABLE", self.blocked_timeout.reason) from None
             self._warn_of_events()
-        return self._is_taken(published, envelope)
+        return self._is_taken(told[0], envelope)
 
-    def _is_taken(self, published: asyncio.Future[None], envelope: Envelope) -> bool:
+    def _is_taken(self, error: BaseException | None, envelope: Envelope) -> bool:
         """Say whether the broker has a job; False if it is to be published again. Raises PushFailed for a refusal."""
-        error = published.exception()
         if error is None:
             return True
         if isinstance(error, MessageReturned):
