@@ -2,20 +2,24 @@
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.pipeline.histories import history
+from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.reference_fold import fold
 from tests.pipeline.streams import Stream
 from tests.pipeline.whole_run import EVENTS as WHOLE
 from tests.pipeline.whole_run import JOBS, WholeRun
-from waybill.pipeline import tables
-from waybill.pipeline.run import PipelineError, Settings, ingest
-from waybill.pipeline.steps import BatchWritten, TableWritten
+from waybill.pipeline import compaction, tables
+from waybill.pipeline import run as run_module
+from waybill.pipeline.run import PipelineError, Settings, ingest, run_continuously
+from waybill.pipeline.steps import BatchWritten, Compacted, TableWritten
 from waybill.pipeline.tables import Tables
 
 EVENTS = history(11, 40)
@@ -100,3 +104,48 @@ def test_what_is_wrong_is_said_with_the_address_and_without_the_password(
     with pytest.raises(PySparkException, match="unknown option 'polltimeout': did you mean 'pollTimeoutMs'"):
         spark.read.format("ojs").option("uri", stream.uri).option("pollTimeout", "1").load().collect()
     shutil.rmtree(tmp_path)
+
+
+class EnoughError(Exception):
+    """The run has done what the test looks at."""
+
+
+def test_a_run_compacts_between_batches_and_loses_none(
+    spark: SparkSession, own_broker: OwnBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doing: list[str] = []
+    rewritten: list[int] = []
+    whole = compaction.compact_held
+
+    def compact_held(*given: Any, **more: Any) -> Compacted:
+        doing.append("compact")
+        done = whole(*given, **more)
+        doing.append("compacted")
+        rewritten.append(done.days_rewritten)
+        return done
+
+    def note(step: object) -> None:
+        doing.append(type(step).__name__)
+        if isinstance(step, Compacted) and doing.count("BatchWritten") > 4:
+            raise EnoughError
+
+    monkeypatch.setattr(run_module, "compact_held", compact_held)
+    # Silver and gold have tests of their own, and take longest.
+    monkeypatch.setattr(run_module, "refresh", lambda *_, **__: None)
+    with Stream(own_broker.uri, "compacted") as stream:
+        stream.publish_events(EVENTS)
+        settings = Settings(
+            stream.uri,
+            tmp_path,
+            stream=stream.name,
+            max_offsets_per_trigger=9,
+            trigger_seconds=0.0,
+            compact_hours=0.0,
+        )
+        with pytest.raises(EnoughError):
+            run_continuously(spark, settings, note)
+        assert all(later != "BatchWritten" for one, later in pairwise(doing) if one == "compact")
+        run(spark, stream, tmp_path)
+    seen = places(spark, tmp_path)
+    assert len(seen) == len(set(seen)) == len(EVENTS)
+    assert any(rewritten)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from waybill.pipeline.steps import Step
     from waybill.pipeline.transforms.objectives import Objectives
 
-_STEPS: Final = {"BatchWritten": "batch", "TableWritten": "table", "Pace": "pace"}
+_STEPS: Final = {"BatchWritten": "batch", "TableWritten": "table", "Pace": "pace", "Compacted": "compacted"}
 _SLO: Final = click.option(
     "--slo",
     "objectives",
@@ -89,6 +89,16 @@ def command() -> None:
     show_default=True,
     help="How many versions of silver and gold stay for readers that have begun.",
 )
+@click.option(
+    "--compact-every",
+    "compact_hours",
+    type=Number(0.01, 8760),
+    metavar="HOURS",
+    help="Merge the event files into few large ones so often, with --continuous. Default: never.",
+)
+@click.option(
+    "--keep-days", type=click.IntRange(0, 36_500), help="With --compact-every: drop events older than this many days."
+)
 @_SLO
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object at the end of --once, else one per step.")
 def run(
@@ -100,10 +110,16 @@ def run(
     trigger: float,
     max_offsets: int,
     keep_versions: int,
+    compact_hours: float | None,
+    keep_days: int | None,
     objectives: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Read events from the broker into bronze, silver and gold tables."""
+    if compact_hours is not None and once:
+        raise click.UsageError("--compact-every is for --continuous: after --once, run `waybill pipeline compact`")
+    if keep_days is not None and compact_hours is None:
+        raise click.UsageError("--keep-days needs --compact-every")
     console = Console(stderr=True)
     with _explained_failures(), _spark(console, data, table_format, short=once) as spark:
         from waybill.pipeline.run import Settings, run_continuously, run_once
@@ -117,6 +133,8 @@ def run(
             max_offsets_per_trigger=max_offsets,
             trigger_seconds=trigger,
             versions_kept=keep_versions,
+            compact_hours=compact_hours,
+            keep_days=keep_days,
         )
         progress = _Steps(console, as_lines=as_json and not once)
         if once:
@@ -314,7 +332,7 @@ class _Steps:
         self._tables: dict[str, float] = {}
 
     def __call__(self, step: Step) -> None:
-        from waybill.pipeline.steps import BatchWritten, Pace, TableWritten
+        from waybill.pipeline.steps import BatchWritten, Compacted, Pace, TableWritten
 
         if self._as_lines:
             click.echo(json.dumps({"step": _STEPS[type(step).__name__], **asdict(step)}))
@@ -331,6 +349,9 @@ class _Steps:
         elif isinstance(step, TableWritten):
             self._tables[step.name] = round(self._tables.get(step.name, 0.0) + step.seconds, 3)
             self._console.print(f"{step.name} in {step.seconds:.1f} s", style="dim", highlight=False)
+        elif isinstance(step, Compacted):
+            files = f"{step.files_before:,} event files are {step.files_after:,} now"
+            self._console.print(f"{files}; {step.days_dropped:,} days dropped", style="dim", highlight=False)
 
     def as_json(self) -> dict[str, object]:
         """The totals of this run: seconds by table, and counts."""

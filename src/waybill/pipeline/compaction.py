@@ -11,7 +11,6 @@ again, and they replace themselves by their number.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
@@ -25,22 +24,13 @@ from waybill.pipeline.event_counts import EVENT_COUNTS
 from waybill.pipeline.incremental import forget
 from waybill.pipeline.retention import keep_what_is_needed
 from waybill.pipeline.snapshots import Snapshots
+from waybill.pipeline.steps import Compacted
 from waybill.pipeline.tables import Tables
 
 _FILE_BYTES: Final = 128 << 20
 _FILES_MIN: Final = 4
 _COMPACTED: Final = 0
 """The batch number of compacted rows: Spark's first, which it never runs again by then."""
-
-
-@dataclass(frozen=True)
-class Compacted:
-    """The result of a compaction."""
-
-    files_before: int
-    files_after: int
-    days_rewritten: int
-    days_dropped: int
 
 
 def compact(
@@ -57,24 +47,36 @@ def compact(
     Jobs that had ended before disappear from silver at the next run. Raises TablesError if the pipeline runs.
     """
     with store.locked():
-        store.prepare()
-        days = sorted(path for path in store.path(tables.EVENTS).iterdir() if path.name.startswith("date="))
-        before = sum(len(_files(day)) for day in days)
-        edge = None if keep_days is None or today is None else today - timedelta(days=keep_days)
-        first = "" if edge is None else str(edge)
-        kept = [day for day in days if day.name.removeprefix("date=") >= first or not first]
-        if edge is not None and len(kept) < len(days):
-            forget(spark, store, keep_what_is_needed(spark, store, edge, (*tables.GOLD, EVENT_COUNTS)))
-        fresh = store.new_version(tables.EVENTS, exists=True)
-        settled = _settled_batches(store)
-        rewritten = 0
-        for index, day in enumerate(kept, start=1):
-            rewritten += _write_day(spark, day, fresh, settled)
-            if on_day is not None:
-                on_day(index, len(kept))
-        store.publish(fresh, tables.EVENTS)
-        after = sum(len(_files(day)) for day in fresh.iterdir())
-        return Compacted(before, after, rewritten, len(days) - len(kept))
+        return compact_held(spark, store, keep_days=keep_days, today=today, on_day=on_day)
+
+
+def compact_held(
+    spark: SparkSession,
+    store: Tables,
+    *,
+    keep_days: int | None = None,
+    today: date | None = None,
+    on_day: Callable[[int, int], None] | None = None,
+) -> Compacted:
+    """The same for whoever holds the lock of `store`, and writes no batch meanwhile."""
+    store.prepare()
+    days = sorted(path for path in store.path(tables.EVENTS).iterdir() if path.name.startswith("date="))
+    before = sum(len(_files(day)) for day in days)
+    edge = None if keep_days is None or today is None else today - timedelta(days=keep_days)
+    first = "" if edge is None else str(edge)
+    kept = [day for day in days if day.name.removeprefix("date=") >= first or not first]
+    if edge is not None and len(kept) < len(days):
+        forget(spark, store, keep_what_is_needed(spark, store, edge, (*tables.GOLD, EVENT_COUNTS)))
+    fresh = store.new_version(tables.EVENTS, exists=True)
+    settled = _settled_batches(store)
+    rewritten = 0
+    for index, day in enumerate(kept, start=1):
+        rewritten += _write_day(spark, day, fresh, settled)
+        if on_day is not None:
+            on_day(index, len(kept))
+    store.publish(fresh, tables.EVENTS)
+    after = sum(len(_files(day)) for day in fresh.iterdir())
+    return Compacted(before, after, rewritten, len(days) - len(kept))
 
 
 def compact_delta(

@@ -7,9 +7,11 @@ it wrote: so a crash anywhere leads to the same files.
 
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from pyspark.errors import StreamingQueryException
@@ -19,19 +21,22 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from waybill.client.ranges import check_number, check_whole
 from waybill.pipeline import tables
+from waybill.pipeline.compaction import compact_delta, compact_held
+from waybill.pipeline.delta_tables import DeltaTables
 from waybill.pipeline.folding import kept
 from waybill.pipeline.incremental import is_small, rebuild, update
 from waybill.pipeline.lag import lag
 from waybill.pipeline.retention import all_events, with_closed
 from waybill.pipeline.snapshots import VERSIONS_KEPT
 from waybill.pipeline.source import EVENT_STREAM
-from waybill.pipeline.steps import BatchWritten, Pace, Progress, Step, TableWritten
+from waybill.pipeline.steps import BatchWritten, Compacted, Pace, Progress, Step, TableWritten
 from waybill.pipeline.table_formats import PARQUET, open_store
 from waybill.pipeline.tables import Table, Tables, TableStore
 from waybill.pipeline.transforms import bronze, gold, silver, workers
 from waybill.pipeline.transforms.objectives import Objectives, attainment
 
 _POLL_S: Final = 0.2
+_HOUR_S: Final = 3600
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,20 @@ class Settings:
     max_offsets_per_trigger: int = 500_000
     trigger_seconds: float = 5.0
     versions_kept: int = VERSIONS_KEPT
+    compact_hours: float | None = None
+    """Hours between compactions of a run that follows the stream. None: it does not compact."""
+    keep_days: int | None = None
+    """Days that such a compaction keeps. None: all."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for a number out of range."""
         check_whole("max_offsets_per_trigger", self.max_offsets_per_trigger, 1, 2**63 - 1)
         check_number("trigger_seconds", self.trigger_seconds, 0, 86_400)
         check_whole("versions_kept", self.versions_kept, 1, 1000)
+        if self.compact_hours is not None:
+            check_number("compact_hours", self.compact_hours, 0, 8760)
+        if self.keep_days is not None:
+            check_whole("keep_days", self.keep_days, 0, 36_500)
 
 
 class PipelineError(RuntimeError):
@@ -77,29 +90,61 @@ def ingest(spark: SparkSession, settings: Settings, progress: Progress) -> None:
 
 
 def run_continuously(spark: SparkSession, settings: Settings, progress: Progress) -> None:
-    """Follow the stream until interrupted. Recompute silver and gold after each trigger with events."""
+    """Follow the stream until interrupted. Refresh silver and gold after each trigger with events, and compact."""
     store = _open(spark, settings)
-    written = refreshed = -1
-
-    def note(step: Step) -> None:
-        nonlocal written
-        if isinstance(step, BatchWritten):
-            written = step.batch_id
-        progress(step)
-
-    def refresh_if_written() -> None:
-        nonlocal refreshed
-        if written != refreshed:
-            refreshed = written
-            refresh(spark, store, progress, settings.objectives, complete=(written,))
-
+    following = _Following(spark, settings, store, progress)
     with store.locked():
         store.prepare()
-        query = _start(spark, settings, store, note, once=False)
+        query = _start(spark, settings, store, following.note, once=False, turn=following.turn)
         try:
-            _await(query, refresh_if_written, progress)
+            _await(query, following.between, progress)
         finally:
             query.stop()
+
+
+@dataclass
+class _Following:
+    """What is done between the batches of a query that follows the stream."""
+
+    spark: SparkSession
+    settings: Settings
+    store: TableStore
+    progress: Progress
+    turn: Lock = field(default_factory=Lock)
+    """Held by whoever writes a batch, or compacts: a compaction would miss files that come meanwhile."""
+    written: int = -1
+    refreshed: int = -1
+    compacted_s: float = field(default_factory=time.monotonic)
+
+    def note(self, step: Step) -> None:
+        if isinstance(step, BatchWritten):
+            self.written = step.batch_id
+        self.progress(step)
+
+    def between(self) -> None:
+        self._refresh()
+        hours = self.settings.compact_hours
+        if hours is None or time.monotonic() - self.compacted_s < hours * _HOUR_S:
+            return
+        with self.turn:
+            # Before days are dropped, gold has all of their events.
+            self._refresh()
+            self.progress(self._compact())
+        self.compacted_s = time.monotonic()
+
+    def _refresh(self) -> None:
+        written = self.written
+        if written != self.refreshed:
+            self.refreshed = written
+            refresh(self.spark, self.store, self.progress, self.settings.objectives, complete=(written,))
+
+    def _compact(self) -> Compacted:
+        keep_days, today = self.settings.keep_days, datetime.now(UTC).date()
+        if isinstance(self.store, Tables):
+            return compact_held(self.spark, self.store, keep_days=keep_days, today=today)
+        if isinstance(self.store, DeltaTables):
+            return compact_delta(self.spark, self.store, keep_days=keep_days, today=today)
+        raise TypeError(f"tables of {type(self.store).__name__} are not compacted")
 
 
 def _open(spark: SparkSession, settings: Settings) -> TableStore:
@@ -216,7 +261,13 @@ def _replace(store: TableStore, rows: DataFrame, table: Table, progress: Progres
 
 
 def _start(
-    spark: SparkSession, settings: Settings, store: TableStore, progress: Progress, *, once: bool
+    spark: SparkSession,
+    settings: Settings,
+    store: TableStore,
+    progress: Progress,
+    *,
+    once: bool,
+    turn: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it has no state
 ) -> StreamingQuery:
     source = (
         spark.readStream.format("ojs")
@@ -229,7 +280,8 @@ def _start(
     )
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        progress(write_bronze(batch, batch_id, store))
+        with turn:
+            progress(write_bronze(batch, batch_id, store))
 
     writer = source.writeStream.foreachBatch(write).option("checkpointLocation", store.checkpoint_location())
     trigger = {"availableNow": True} if once else {"processingTime": f"{settings.trigger_seconds} seconds"}

@@ -30,5 +30,15 @@ class Pace:
     behind: int
 
 
-Step: TypeAlias = BatchWritten | TableWritten | Pace
+@dataclass(frozen=True)
+class Compacted:
+    """Bronze was compacted."""
+
+    files_before: int
+    files_after: int
+    days_rewritten: int
+    days_dropped: int
+
+
+Step: TypeAlias = BatchWritten | TableWritten | Pace | Compacted
 Progress: TypeAlias = Callable[[Step], None]
