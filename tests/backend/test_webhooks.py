@@ -273,3 +273,81 @@ async def _say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 )
 def test_public_addresses_are_those_of_the_internet(address: str, *, is_ours: bool) -> None:
     assert is_public(ipaddress.ip_address(address)) is not is_ours
+
+
+async def publish(client: Client, *events: dict[str, object]) -> None:
+    """Publish events as anybody may who may write to their exchange."""
+    broker = client.backend.broker
+    channel = await broker.connection.channel()
+    for event in events:
+        exchange = broker.declarer.topology.events
+        await channel.publish(msgspec.json.encode(event), exchange=exchange, routing_key="custom")
+
+
+def event_of(number: int, data: object) -> dict[str, object]:
+    event = {"id": f"e{number}", "type": "custom.x", "source": "x", "time": "2026-01-01T00:00:00Z", "subject": "s"}
+    return {**event, "data": data}
+
+
+async def test_events_that_no_record_can_carry_hold_up_no_others(uri: str, endpoint: Endpoint) -> None:
+    deep = msgspec.json.decode(b"[" * 250 + b"]" * 250)
+    async with open_client(uri) as client:
+        await subscribe(client, endpoint.url, "custom.*")
+        await until_gathered(client)
+        await publish(client, *(event_of(number, {"a": deep}) for number in range(webhooks.PREFETCH + 5)))
+        await publish(client, event_of(99, {"a": 1}))
+        async with asyncio.timeout(20):
+            _, body = await endpoint.received.get()
+        assert msgspec.json.decode(body)["data"] == {"a": 1}
+
+
+async def test_what_cannot_be_written_now_is_gathered_later(
+    uri: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client(uri) as client:
+        await subscribe(client, endpoint.url, "custom.*")
+        await until_gathered(client)
+        written = client.backend.extensions.webhooks._open
+        failures = [TimeoutError(), *(TimeoutError() for _ in range(webhooks.PREFETCH)), ArithmeticError()]
+
+        async def often_fails(*what: Any) -> None:
+            if failures:
+                raise failures.pop(0)
+            await written(*what)
+
+        monkeypatch.setattr(client.backend.extensions.webhooks, "_open", often_fails)
+        await publish(client, *(event_of(number, {"a": number}) for number in range(4)))
+        async with asyncio.timeout(20):
+            found = [msgspec.json.decode((await endpoint.received.get())[1])["data"] for _ in range(3)]
+        assert len({one["a"] for one in found}) == 3
+
+
+async def test_a_slow_endpoint_keeps_no_other_waiting(uri: str, endpoint: Endpoint) -> None:
+    never = asyncio.Event()
+
+    async def hold(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await never.wait()
+        writer.close()
+
+    async with await asyncio.start_server(hold, "127.0.0.1", 0) as slow, open_client(uri) as client:
+        await subscribe(client, f"http://127.0.0.1:{slow.sockets[0].getsockname()[1]}/", "custom.*")
+        await until_gathered(client)
+        await publish(client, *(event_of(number, {}) for number in range(webhooks.AT_ONCE + 5)))
+        await until_busy(client, webhooks.AT_ONCE_EACH)
+        await subscribe(client, endpoint.url, "custom.*")
+        await publish(client, event_of(99, {}))
+        async with asyncio.timeout(20):
+            await endpoint.received.get()
+        never.set()
+
+
+async def until_gathered(client: Client) -> None:
+    async with asyncio.timeout(20):
+        while client.backend.extensions.webhooks._consumer is None:
+            await asyncio.sleep(0.01)
+
+
+async def until_busy(client: Client, count: int) -> None:
+    async with asyncio.timeout(20):
+        while len(client.backend.extensions.webhooks._sending) < count:
+            await asyncio.sleep(0.01)

@@ -179,12 +179,12 @@ def read_bound(given: object) -> QueueBound | None:
         raise RequestRefused("unsupported", "backpressure.max_size_bytes is not supported.", details=details)
     if not isinstance(depth, int) or isinstance(depth, bool) or not 0 <= depth < 1 << 53:
         raise invalid("backpressure.max_depth", "must be an integer of at least 0")
-    if strategy not in STRATEGIES:
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
         text = f"backpressure.strategy: must be one of {', '.join(sorted(STRATEGIES))}."
         raise RequestRefused("unsupported", text, details={"field": "backpressure.strategy"})
     if not isinstance(threshold, int | float) or isinstance(threshold, bool) or not 0 <= threshold <= 1:
         raise invalid("backpressure.warning_threshold", "must be a number from 0 to 1")
-    return QueueBound(depth, str(strategy), float(threshold)) if depth else None
+    return QueueBound(depth, strategy, float(threshold)) if depth else None
 
 
 def _jobs_of(request: Request, body: Form) -> list[Form]:

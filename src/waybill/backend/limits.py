@@ -229,7 +229,7 @@ class Limits:
     def pools_of(self, policy: RateLimitPolicy) -> dict[str, PermitPool]:
         """Return the permits of a policy, by what they limit."""
         found: dict[str, PermitPool] = {}
-        if policy.concurrency is not None:
+        if policy.concurrency:
             found["concurrency"] = self._pool((policy.concurrency, None)).of(policy.key)
         if policy.rate is not None:
             found["rate"] = self._pool((policy.rate.limit, policy.rate.period)).of(policy.key)

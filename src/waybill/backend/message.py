@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from waybill.backend.errors import RequestRefused
-from waybill.ojs.spec.nesting import is_nested_deeper
+from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
 
 MEDIA_TYPE: Final = "application/openjobspec+json"
 CLIENT_MEDIA_TYPE: Final = f'{MEDIA_TYPE}; alt="application/json"'
@@ -67,7 +67,7 @@ class Request:
             raise RequestRefused("invalid_payload", f"The body is not JSON: {text}.") from None
         if not isinstance(found, dict):
             raise RequestRefused("invalid_payload", "The body must be a JSON object.")
-        if is_nested_deeper(self.body):
+        if is_nested_deeper(self.body, MAX_CARRIED_NESTING):
             raise RequestRefused("invalid_payload", "The body is nested too deeply.")
         return found
 

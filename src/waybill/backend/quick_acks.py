@@ -17,7 +17,7 @@ from waybill.backend.backend import FOLD_SECONDS, Backend
 from waybill.backend.job_form import form_of
 from waybill.backend.message import ACCEPTED, MEDIA_TYPE, Request, Response, answer
 from waybill.ojs.coordinator.job_store import JobDetail
-from waybill.ojs.spec.nesting import is_nested_deeper
+from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
 from waybill.ojs.spec.states import State
 from waybill.ojs.worker.execution import Execution
 
@@ -65,7 +65,7 @@ class QuickAcks:
             or ack.attempt not in {0, lease.execution.attempt}
             or lease.execution.envelope.workflow_id is not None
             or lease.execution.envelope.unique is not None
-            or is_nested_deeper(request.body)
+            or is_nested_deeper(request.body, MAX_CARRIED_NESTING)
         ):
             return None
         loop = asyncio.get_running_loop()

@@ -16,6 +16,7 @@ import hashlib
 import logging
 import secrets
 import time
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -30,6 +31,7 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.records import Record
 from waybill.ojs.spec.events import ReceivedEvent, read_events
 from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper, shown
 from waybill.ojs.spec.timestamps import format_timestamp
 
 QUEUE: Final = "ojs.webhooks"
@@ -40,6 +42,8 @@ TAKEN_SECONDS: Final = 60.0
 """For how long a server takes a delivery: longer than a request may last."""
 LOOK_SECONDS: Final = 2.0
 AT_ONCE: Final = 20
+AT_ONCE_EACH: Final = 5
+"""To one subscription: an endpoint that is slow is not to keep those of others waiting."""
 MOST_OPEN: Final = 10_000
 PREFETCH: Final = 20
 KEPT: Final = timedelta(days=7)
@@ -116,6 +120,8 @@ class Webhooks:
         self._channel: Channel | None = None
         self._consumer: Consumer | None = None
         self._sending: dict[str, asyncio.Task[None]] = {}
+        self._busy: Counter[str] = Counter()
+        """How many deliveries to each subscription are under way."""
         self._looked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -148,7 +154,11 @@ class Webhooks:
 
     async def _gather(self, consumer: Consumer) -> None:
         async for delivery in consumer:
-            await self._take(delivery)
+            try:
+                await self._take(delivery)
+            except Exception:  # noqa: BLE001 - whatever an event has, those behind it are delivered
+                _log.exception("a message of events is stepped over by webhooks")
+                delivery.ack()
 
     async def _take(self, delivery: Delivery) -> None:
         """Write a record for each delivery of a message's events, and let go of it then."""
@@ -162,13 +172,19 @@ class Webhooks:
             for event, subscription in wanted:
                 await self._open(event, subscription)
         except (ClientError, TimeoutError) as error:
-            _log.warning("webhooks wait: %s", error)
+            _log.warning("webhooks wait: %r", error)
+            # One that stayed here would take the place of others for ever.
+            await asyncio.sleep(LOOK_SECONDS)
+            delivery.nack(requeue=True)
             return
         delivery.ack()
         if wanted:
             self.look()
 
     async def _open(self, event: ReceivedEvent, subscription: Subscription) -> None:
+        if is_nested_deeper(msgspec.json.encode(event.data), MAX_CARRIED_NESTING):
+            _log.error("event %s is nested too deeply for webhooks and is stepped over", shown(event.id))
+            return
         delivery_id = delivery_id_of(event.id, subscription.id)
         if await self._records.get(DONE + delivery_id) is None:
             # Other servers send them, too.
@@ -202,15 +218,22 @@ class Webhooks:
         for record in await self._records.list(OPEN, MOST_OPEN):
             if len(self._sending) >= AT_ONCE:
                 return
-            sent = record.read(Sent)
-            if record.key in self._sending or sent.next_at > now:
+            try:
+                sent = record.read(Sent)
+            except msgspec.ValidationError as error:
+                _log.warning("%s cannot be read by this version and is left out: %s", shown(record.key), error)
+                continue
+            if record.key in self._sending or sent.next_at > now or self._busy[sent.subscription] >= AT_ONCE_EACH:
                 continue
             task = asyncio.get_running_loop().create_task(self._deliver(record, sent))
             self._sending[record.key] = task
-            task.add_done_callback(functools.partial(self._sent, record.key))
+            self._busy[sent.subscription] += 1
+            task.add_done_callback(functools.partial(self._sent, record.key, sent.subscription))
 
-    def _sent(self, key: str, _task: asyncio.Task[None]) -> None:
+    def _sent(self, key: str, subscription: str, _task: asyncio.Task[None]) -> None:
         self._sending.pop(key, None)
+        self._busy[subscription] -= 1
+        self._busy += Counter()
         self.look()
 
     async def _deliver(self, record: Record, sent: Sent) -> None:

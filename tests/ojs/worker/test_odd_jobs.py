@@ -133,6 +133,20 @@ class Unspeakable(Exception):
     __repr__ = __str__
 
 
+class Untouchable(Exception):
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+class Nameless(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError("no name")
+
+
+class OfNoName(Exception, metaclass=Nameless): ...
+
+
 class Unshowable:
     def __repr__(self) -> str:
         raise RuntimeError("no text")
@@ -176,6 +190,8 @@ ENDINGS: dict[str, Callable[[], object]] = {
     "MemoryError": raising(MemoryError()),
     "RecursionError": recursion,
     "an exception without a text": raising(Unspeakable()),
+    "an exception that cannot be looked at": raising(Untouchable()),
+    "an exception whose class has no name": raising(OfNoName()),
     "a text that is no UTF-8": raising(OSError("\udcff\0")),
     "a text of a million characters": raising(OSError("x" * 1_000_000)),
     "details that are no JSON": raising(JobError("x", details={"a": object(), "b": cyclic()})),
@@ -200,6 +216,12 @@ class Records(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.records.append(record)
+
+
+def worker_log() -> logging.Logger:
+    from waybill.ojs.worker import settlement
+
+    return settlement._log
 
 
 @pytest.fixture
@@ -289,6 +311,27 @@ async def test_a_middleware_that_raises_fails_the_job(
             await jobs.push_many([jobs.handlers["odd.ends"].job() for _ in range(3)])
             await jobs.handlers["odd.known"].push()
             await until(lambda: worker.counts["completed"] == 1 and worker.counts["discarded"] == 3)
+
+
+class Refusing(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            raise RecursionError("as a formatter does that shows an exception of many levels")
+
+
+async def test_a_log_that_cannot_show_an_exception_changes_nothing_for_the_job(
+    waybill_uri: str, queue_name: str, own_log: Records
+) -> None:
+    logging.Logger.addHandler(worker_log(), Refusing())
+    async with Jobs(waybill_uri) as jobs:
+        define(jobs, queue_name, "later", raising(ValueError()))
+        async with Worker(jobs, concurrency=1) as worker:
+            await jobs.push_many([jobs.handlers["odd.ends"].job() for _ in range(3)])
+            await jobs.handlers["odd.known"].push()
+            await until(lambda: worker.counts["completed"] == 1 and worker.counts["discarded"] == 3)
+            assert worker.counts["failed"] == 3
+            assert not worker.counters.stepped_over
+    assert len(own_log.records) == 6
 
 
 async def test_odd_progress_and_checkpoints_are_the_handlers_own_fault(waybill_uri: str, queue_name: str) -> None:

@@ -217,6 +217,6 @@ def _flag(body: Form, name: str) -> bool:
 
 def _mode(body: Form) -> str:
     mode = body.get("atomicity", "partial")
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise invalid("atomicity", "must be atomic or partial")
-    return str(mode)
+    return mode

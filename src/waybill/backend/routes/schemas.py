@@ -150,6 +150,6 @@ def _mode_of(body: Form, default: str | None) -> str | None:
     mode = body.get("mode", validation.get("mode") if isinstance(validation, dict) else None)
     if mode is None and default is None:
         return None
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise invalid("mode", f"must be one of {', '.join(sorted(MODES))}")
-    return str(mode)
+    return mode

@@ -23,6 +23,7 @@ from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.spec.envelope import MAX_ID_LENGTH
 from waybill.ojs.spec.events import ReceivedEvent, ViewMarked
 from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.nesting import MAX_NESTING, is_nested_deeper
 from waybill.ojs.spec.record_events import RecordPut, RecordRemoved
 from waybill.ojs.spec.timestamps import format_timestamp
 
@@ -36,6 +37,8 @@ SWEPT_AT_ONCE: Final = 500
 SWEPT_HOURS: Final = 48
 """How far back a server looks, when it starts, for what nobody has removed."""
 MAX_KEY_LENGTH: Final = MAX_ID_LENGTH
+MAX_VALUE_NESTING: Final = MAX_NESTING - 8
+"""The event around it has levels, too."""
 
 _TYPES: Final = frozenset({"record.put", "record.removed"})
 
@@ -160,12 +163,15 @@ class Records:
     ) -> bool:
         """Write a record; True once every view that reads on will have it, False if `expected` was wrong.
 
-        Raises TimeoutError, and ValueError for a key that is too long.
+        Raises TimeoutError, and ValueError for a key that is too long and a value that is nested too deeply.
         """
         if not 0 < len(key) <= MAX_KEY_LENGTH or "\0" in key:
             raise ValueError("a record cannot have this key")
+        encoded = msgspec.json.encode(value)
+        if is_nested_deeper(encoded, MAX_VALUE_NESTING):
+            raise ValueError("a record cannot be nested so deeply: no coordinator would read its event")
         event_id = f"evt_{new_id()}"
-        data = RecordPut(value=msgspec.Raw(msgspec.json.encode(value)), expected=expected, expires_at=expires_at)
+        data = RecordPut(value=msgspec.Raw(encoded), expected=expected, expires_at=expires_at)
         await self._view.folded(event_id, lambda: self._events.record(key, data, event_id=event_id))
         if expected is None:
             return True

@@ -7,22 +7,20 @@ from typing import Final
 
 from waybill.ojs.results.outcome import RESULT_NOT_JSON, RESULT_TOO_LARGE
 from waybill.ojs.spec.events import ErrorSummary
-from waybill.ojs.spec.nesting import MAX_NESTING, is_nested_deeper
+from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
 
 DEFAULT_SIZE_LIMIT: Final = 1024 * 1024
-MAX_RESULT_NESTING: Final = MAX_NESTING // 2
-"""It travels inside of events and of answers, which have a limit as well."""
 
 
 def encode_result(result: object, encode: Callable[[object], bytes], size_limit: int) -> bytes | ErrorSummary:
     """Return a result as JSON, or why it cannot be had: the job is done in any case."""
     try:
         encoded = encode(result)
-    except Exception as error:  # noqa: BLE001 - a result may be of any kind, and of any depth
+    except BaseException as error:  # noqa: BLE001 - a result may be of any kind and depth, its encoder may do anything
         return ErrorSummary(code=RESULT_NOT_JSON, message=f"the result is not JSON: {type(error).__name__}")
-    if is_nested_deeper(encoded, MAX_RESULT_NESTING):
-        return ErrorSummary(code=RESULT_NOT_JSON, message="the result is nested too deeply")
     if len(encoded) > size_limit:
         text = f"the result is too large: {len(encoded)} bytes, {size_limit} are allowed"
         return ErrorSummary(code=RESULT_TOO_LARGE, message=text)
+    if is_nested_deeper(encoded, MAX_CARRIED_NESTING):
+        return ErrorSummary(code=RESULT_NOT_JSON, message="the result is nested too deeply")
     return encoded

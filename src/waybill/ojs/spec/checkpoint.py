@@ -7,12 +7,10 @@ from typing import Final
 
 import msgspec
 
-from waybill.ojs.spec.nesting import MAX_NESTING, is_nested_deeper
+from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
 from waybill.ojs.spec.timestamps import format_timestamp
 
 MAX_CHECKPOINT_BYTES: Final = 1024 * 1024
-MAX_CHECKPOINT_NESTING: Final = MAX_NESTING // 2
-"""It travels inside of jobs and events, which have a limit as well."""
 MAX_SEQUENCE: Final = 2**53 - 1
 
 
@@ -29,8 +27,8 @@ def make_checkpoint(state: object, previous: Checkpoint | None) -> Checkpoint:
     encoded = msgspec.json.encode(state)
     if len(encoded) > MAX_CHECKPOINT_BYTES:
         raise ValueError(f"a checkpoint of {len(encoded)} bytes: {MAX_CHECKPOINT_BYTES} are allowed")
-    if is_nested_deeper(encoded, MAX_CHECKPOINT_NESTING):
-        raise ValueError(f"a checkpoint is nested deeper than {MAX_CHECKPOINT_NESTING} levels")
+    if is_nested_deeper(encoded, MAX_CARRIED_NESTING):
+        raise ValueError(f"a checkpoint is nested deeper than {MAX_CARRIED_NESTING} levels")
     sequence = 1 if previous is None else previous.sequence + 1
     # A copy: what the handler does to its own objects afterwards is not part of it.
     return Checkpoint(msgspec.json.decode(encoded), min(sequence, MAX_SEQUENCE), format_timestamp(datetime.now(UTC)))

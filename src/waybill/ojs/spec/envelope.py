@@ -18,7 +18,7 @@ import msgspec
 
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.identifiers import is_uuid7
-from waybill.ojs.spec.nesting import MAX_NESTING, is_nested_deeper
+from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, MAX_NESTING, is_nested_deeper
 from waybill.ojs.spec.rate_limit import read_rate_limit
 from waybill.ojs.spec.retry import DEFAULT_RETRY, Retry
 from waybill.ojs.spec.timestamps import parse_timestamp, resolve_moment
@@ -231,15 +231,18 @@ def parse_envelope(source: bytes | dict[str, object], now: datetime) -> Envelope
         for field in SYSTEM_MANAGED:
             raw.pop(field, None)
         envelope = msgspec.convert(raw, Envelope)
+        envelope.unknown = {name: value for name, value in raw.items() if name not in _FIELDS}
+        others = (envelope.unknown, envelope.unique, envelope.rate_limit, envelope.parent_results)
+        if any(others) and is_nested_deeper(msgspec.json.encode(others), MAX_CARRIED_NESTING):
+            raise _too_deep(MAX_CARRIED_NESTING)
     except RecursionError as error:
-        raise _too_deep() from error
+        raise _too_deep(MAX_CARRIED_NESTING) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _as_invalid_job(error) from error
     if "specversion" not in raw:
         raise InvalidJob("specversion", "is missing")
     if "args" not in raw:
         raise InvalidJob("args", "is missing", code="INVALID_ARGS")
-    envelope.unknown = {name: value for name, value in raw.items() if name not in _FIELDS}
     if envelope.delay_until is not None:
         envelope.scheduled_at = envelope.scheduled_at or envelope.delay_until
         envelope.delay_until = None
@@ -412,8 +415,8 @@ def _seconds(whole: int | None, milliseconds: int | None, default: int) -> float
     return min(whole, MAX_TIMEOUT_SECONDS) if whole is not None and whole > 0 else default
 
 
-def _too_deep() -> InvalidJob:
-    return InvalidJob("body", f"is nested deeper than {MAX_NESTING} levels")
+def _too_deep(levels: int = MAX_NESTING) -> InvalidJob:
+    return InvalidJob("body", f"is nested deeper than {levels} levels")
 
 
 def _as_invalid_job(error: Exception) -> InvalidJob:

@@ -6,15 +6,24 @@ again. So there is one limit for jobs, events and requests, far below what any o
 
 from __future__ import annotations
 
+import functools
 import re
+from array import array
+from itertools import accumulate
+from operator import add
 from typing import Final
 
 MAX_NESTING: Final = 256
 """Arrays and objects within each other; a push allows 64 within its arguments."""
+MAX_CARRIED_NESTING: Final = MAX_NESTING // 2
+"""Of what travels inside of jobs, events and records, which have a limit as well."""
 
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_AS_ARRAYS: Final = bytes.maketrans(b"{}", b"[]")
+_AS_BITS: Final = bytes.maketrans(b"[{]}", b"1100")
 _NO_BRACKETS: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
+_FEW: Final = 4096
+_WORD: Final = 16
+"""Brackets that are looked at together."""
 
 
 def is_nested_deeper(text: bytes, limit: int = MAX_NESTING) -> bool:
@@ -22,13 +31,32 @@ def is_nested_deeper(text: bytes, limit: int = MAX_NESTING) -> bool:
     # Each takes two octets: a short text needs no look.
     if len(text) <= 2 * limit or text.count(b"[") + text.count(b"{") <= limit:
         return False
-    brackets = _STRING.sub(b"", text).translate(_AS_ARRAYS, _NO_BRACKETS)
-    # Each round takes what is innermost.
-    for _ in range(limit):
-        brackets = brackets.replace(b"[]", b"")
-        if not brackets:
-            return False
-    return True
+    bits = _STRING.sub(b"", text).translate(_AS_BITS, _NO_BRACKETS)
+    # Whoever has many brackets must not have them counted one by one, nor level by level.
+    whole = len(bits) - len(bits) % _WORD if len(bits) > _FEW else 0
+    depth = 0
+    if whole:
+        steps, peaks = _words()
+        words = array("H", int(bits[:whole], 2).to_bytes(whole // 8)).tolist()
+        depths = list(accumulate(map(steps.__getitem__, words), initial=0))
+        if max(map(add, depths, map(peaks.__getitem__, words))) > limit:
+            return True
+        depth = depths[-1]
+    return max(accumulate((1 if bit == 0x31 else -1 for bit in bits[whole:]), initial=depth)) > limit
+
+
+@functools.cache
+def _words() -> tuple[list[int], list[int]]:
+    """Return by how much each word of brackets goes deeper, and how deep it goes on the way."""
+    steps, peaks = [0] * (1 << _WORD), [0] * (1 << _WORD)
+    for word in range(1 << _WORD):
+        depth = peak = 0
+        for octet in array("H", [word]).tobytes():
+            for bit in range(7, -1, -1):
+                depth += 1 if octet >> bit & 1 else -1
+                peak = max(peak, depth)
+        steps[word], peaks[word] = depth, peak
+    return steps, peaks
 
 
 def clean_text(text: str, limit: int) -> str:

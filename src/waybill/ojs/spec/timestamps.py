@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 
 import msgspec
 
@@ -30,9 +30,13 @@ def parse_timestamp(text: str, field: str) -> datetime:
     if _RFC_3339.fullmatch(text) is None:
         raise InvalidJob(field, f"{text!r} is not an RFC 3339 timestamp with a time zone")
     try:
-        return datetime.fromisoformat(text.upper())
-    except ValueError as error:
+        moment = datetime.fromisoformat(text.upper())
+        if moment.year in {MINYEAR, MAXYEAR}:
+            # In UTC it may be in a year that no `datetime` has: whoever reads it may reckon with it.
+            moment.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         raise InvalidJob(field, f"{text!r} is not a valid time: {error}") from error
+    return moment
 
 
 def parse_duration(text: str, field: str) -> timedelta:
@@ -52,12 +56,19 @@ def resolve_moment(value: str | datetime | timedelta, field: str, now: datetime)
     A timedelta, or text like `+PT2S`, counts from `now`. A datetime must know its zone, and text keeps its own offset.
     """
     if isinstance(value, timedelta):
-        return format_timestamp(now + value)
+        return _after(now, value, field)
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise InvalidJob(field, "a datetime without a time zone is ambiguous")
         return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if value.startswith("+"):
-        return format_timestamp(now + parse_duration(value[1:], field))
+        return _after(now, parse_duration(value[1:], field), field)
     parse_timestamp(value, field)
     return value
+
+
+def _after(now: datetime, duration: timedelta, field: str) -> str:
+    try:
+        return format_timestamp(now + duration)
+    except OverflowError as error:
+        raise InvalidJob(field, "is too far away") from error

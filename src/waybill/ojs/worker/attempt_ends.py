@@ -151,8 +151,13 @@ def log_failure(
     job = (shown(envelope.id), shown(envelope.type), execution.attempt, shown(failure.record.type))
     fields = {"category": "error"}
     trace = None if error is None else (type(error), error, error.__traceback__)
-    if delay is None:
-        log.error("job %s (%s) failed in attempt %d, its last: %s", *job, exc_info=trace, extra=fields)
-    else:
-        text = "job %s (%s) failed in attempt %d: %s; the next one begins in %.1f s"
-        log.warning(text, *job, delay, exc_info=trace, extra=fields)
+    for shown_trace in (trace, None):
+        try:
+            if delay is None:
+                log.error("job %s (%s) failed in attempt %d, its last: %s", *job, exc_info=shown_trace, extra=fields)
+            else:
+                text = "job %s (%s) failed in attempt %d: %s; the next one begins in %.1f s"
+                log.warning(text, *job, delay, exc_info=shown_trace, extra=fields)
+        except Exception:  # noqa: BLE001, S112 - whatever a formatter makes of a handler's exception
+            continue
+        return

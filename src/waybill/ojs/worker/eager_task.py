@@ -43,9 +43,9 @@ class Ended:
         if future.cancelled():
             return cls(None, asyncio.CancelledError())
         error = future.exception()
-        if isinstance(error, HandlerExit):
-            error = error.__cause__
-        return cls(None, error) if error is not None else cls(future.result())
+        if error is None:
+            return cls(future.result())
+        return cls(None, tellable(error.__cause__ if type(error) is HandlerExit and error.__cause__ else error))
 
     def future(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[object]:
         """Return a future that has come to the same."""
@@ -61,6 +61,16 @@ class Ended:
 
 class HandlerExit(Exception):
     """Stands for the SystemExit or KeyboardInterrupt of a coroutine: out of a task, they would end the loop."""
+
+
+def tellable(error: BaseException) -> BaseException:
+    """Return an exception that can be looked at: itself, unless its class has code that refuses."""
+    try:
+        isinstance(error, HandlerExit)
+        _ = error.__cause__, error.__traceback__, type(error).__name__
+    except BaseException:  # noqa: BLE001 - that code is a handler's
+        return RuntimeError("the handler raised an exception that cannot be looked at")
+    return error
 
 
 _NOTHING: Final = Ended(None)
@@ -125,7 +135,7 @@ class _Spare:
         except StopIteration as stop:
             return _NOTHING if stop.value is None else Ended(stop.value)
         except BaseException as error:  # noqa: BLE001 - whatever a job raises, it is the job that has failed
-            return Ended(None, error)
+            return Ended(None, tellable(error))
         finally:
             _leave_task(self._loop, self.task)
         self._coroutine = coroutine

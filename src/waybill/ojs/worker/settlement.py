@@ -259,8 +259,8 @@ class Settlement:
         To be called wherever a delivery could be left in the air otherwise. One that is settled stays as it is.
         """
         self._counters.stepped_over["job"] += 1
-        _log.error("a job of %s cannot be settled and goes to the dead letter queue", queue, exc_info=error)
         try:
+            _log.error("a job of %s cannot be settled and goes to the dead letter queue", queue, exc_info=error)
             placeholder, _ = placeholder_of(delivery, queue)
             reason = clean_text(f"it could not be settled: {type(error).__name__}", MAX_REASON)
             data = JobDiscarded(

@@ -1,0 +1,63 @@
+"""Whatever a client sends as a value: it is refused or taken, and what was taken stands in nobody's way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.backend.conftest import Client, client_of
+from waybill.backend.routes.rate_limits import BASE as LIMITS
+
+JOB = {"type": "email.send", "args": [1]}
+
+
+def nested(depth: int) -> Any:
+    return msgspec.json.decode(b"[" * depth + b"]" * depth)
+
+
+@pytest.mark.parametrize("field", ["scheduled_at", "expires_at"])
+@pytest.mark.parametrize(
+    "time", ["+P999999999D", "+-P999999999D", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"]
+)
+async def test_a_time_that_nobody_can_reckon_with_is_refused(client: Client, field: str, time: str) -> None:
+    await client.ask("POST", "/ojs/v1/jobs", {**JOB, "options": {field: time}}, 400)
+
+
+@pytest.mark.parametrize("mode", [[], {}, ["strict"], 1, True])
+async def test_a_mode_that_is_no_text_is_refused(client: Client, mode: object) -> None:
+    schema = {"job_type": "email.send", "version": "1.0", "schema": {}}
+    await client.ask("POST", "/ojs/v1/schemas", {**schema, "mode": mode}, 400)
+    await client.ask("PUT", "/ojs/v1/schemas/email.send/mode", {"mode": mode}, 400)
+    await client.ask("POST", "/ojs/v1/jobs/bulk", {"jobs": [JOB], "atomicity": mode}, 400)
+    backpressure = {"max_depth": 1, "strategy": mode}
+    await client.ask("PUT", "/ojs/v1/admin/queues/email/config", {"backpressure": backpressure}, 422)
+
+
+async def test_an_override_that_lets_nothing_through_can_be_looked_at(client: Client) -> None:
+    body = {"concurrency": 0, "rate": {"limit": 5, "period": "PT1S"}}
+    found = await client.ask("PUT", f"{LIMITS}/api", body)
+    assert found["concurrency"]["limit"] == 0
+    assert [one["key"] for one in (await client.ask("GET", LIMITS))["items"]] == ["api"]
+    await client.ask("PUT", f"{LIMITS}/api", {**body, "expires_at": "9999-12-31T23:59:59-23:59"}, 400)
+
+
+@pytest.mark.parametrize("options", [{}, {"scheduled_at": "+PT1H"}, {"pending": True}], ids=str)
+async def test_a_job_is_nested_no_deeper_than_its_events_can_carry(uri: str, options: dict[str, object]) -> None:
+    """Otherwise no coordinator would take the events in which the job travels."""
+    async with client_of(uri) as client:
+        for depth in (120, 128, 240, 254):
+            body = {**JOB, "more": nested(depth), "options": options}
+            status = 201 if depth == 120 else 400
+            await client.ask("POST", "/ojs/v1/jobs", body, status)
+            await client.ask("POST", "/ojs/v1/jobs/batch", {"jobs": [body]}, status)
+    async with client_of(uri) as client:
+        assert len((await client.ask("GET", "/ojs/v1/jobs?limit=10"))["jobs"]) == 2
+
+
+async def test_what_is_set_is_nested_no_deeper_than_its_record_can_carry(client: Client) -> None:
+    subscription = {"url": "https://example.com/", "events": ["*"]}
+    base = "/ojs/v1/webhooks/subscriptions"
+    await client.ask("POST", base, {**subscription, "metadata": {"a": nested(120)}}, 201)
+    await client.ask("POST", base, {**subscription, "metadata": {"a": nested(250)}}, 400)

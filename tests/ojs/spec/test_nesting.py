@@ -1,0 +1,52 @@
+"""How deep JSON is nested: found the same for every text, and in a time that its shape does not change."""
+
+import random
+import re
+import time
+
+import pytest
+
+from waybill.ojs.spec.nesting import MAX_NESTING, is_nested_deeper
+
+LIMITS = (3, 10, 16, 17, 30, 59)
+
+
+def depth_of(text: bytes) -> int:
+    depth = deepest = 0
+    for octet in re.sub(rb'"[^"\\]*(?:\\.[^"\\]*)*"', b"", text):
+        if octet in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif octet in b"]}":
+            depth -= 1
+    return deepest
+
+
+def made(chance: random.Random, size: int, depth: int) -> str:
+    parts = []
+    while size > 0 and chance.random() < 0.97:
+        inner = chance.randint(1, size) if depth and chance.random() < 0.6 else 1
+        parts.append(made(chance, inner, depth - 1) if inner > 1 else chance.choice(["1", '"[{"', '"\\"]"', "{}"]))
+        size -= inner
+    return f"[{','.join(parts)}]"
+
+
+def test_the_quick_count_is_that_of_a_slow_one() -> None:
+    chance = random.Random(7)
+    texts = [made(chance, chance.choice([10, 300]), chance.randint(1, 60)).encode() for _ in range(200)]
+    # With so many brackets they are counted many at a time.
+    texts += [made(chance, 30_000, 60).encode() + b" " * size for size in range(4)]
+    texts += [(b"[" * depth + b"]" * depth) * 200 for depth in (3, 15, 16, 17, 59, 60)]
+    for text in texts:
+        found = depth_of(text)
+        assert [is_nested_deeper(text, limit) for limit in LIMITS] == [found > limit for limit in LIMITS]
+
+
+@pytest.mark.parametrize("levels", [1, MAX_NESTING // 2, MAX_NESTING])
+def test_many_brackets_take_no_longer_for_their_depth(levels: int) -> None:
+    """Once, each level took a look at all brackets: 16 s for a message of 32 MiB."""
+    is_nested_deeper(b"[]" * 10_000)
+    text = (b"[" * levels + b"]" * levels) * (1_000_000 // levels)
+    began = time.process_time()
+    assert not is_nested_deeper(text)
+    assert time.process_time() - began < 0.5
