@@ -170,6 +170,9 @@ async def test_keys_open_what_their_role_allows(tmp_path: Path) -> None:
         ({"host": "localhost:8080", "origin": "null"}, 403),
         ({"host": "rebound.example:8080", "origin": "http://rebound.example:8080"}, 403),
         ({"host": "rebound.example"}, 403),
+        ({"host": "127.0.0.1.rebound.example", "origin": "http://127.0.0.1.rebound.example"}, 403),
+        ({"host": "127.rebound.example:8080"}, 403),
+        ({"host": "127.0.0.1"}, 200),
     ],
 )
 async def test_without_keys_no_page_of_others_gets_in(headers: dict[str, str], status: int) -> None:

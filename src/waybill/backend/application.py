@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -19,6 +20,7 @@ from waybill.ojs.spec.identifiers import new_id
 MAX_REQUEST_ID: Final = 128
 HOSTS_REMEMBERED: Final = 100
 LOOPBACK: Final = frozenset({"localhost", "[::1]"})
+_LOOPBACK_ADDRESS: Final = re.compile(r"127(\.[0-9]{1,3}){3}")
 
 _log = logging.getLogger("waybill.backend")
 
@@ -130,7 +132,9 @@ def _check_origin(request: Request) -> None:
 def _is_local(host: str, origin: str | None) -> bool:
     host = host.lower()
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-    return (name in LOOPBACK or name.startswith("127.")) and (origin is None or origin.partition("://")[2] == host)
+    # A name may begin with 127 as well, and lead here.
+    is_here = name in LOOPBACK or _LOOPBACK_ADDRESS.fullmatch(name) is not None
+    return is_here and (origin is None or origin.partition("://")[2] == host)
 
 
 def _finish(request: Request, response: Response) -> Response:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from waybill.backend.application import Application
 from waybill.backend.errors import RequestRefused
 from waybill.backend.message import Request, Response, read_query
-from waybill.backend.server.limits import MAX_BODY_BYTES, body_limit
+from waybill.backend.server.limits import MAX_BODY_BYTES, MAX_LENGTH_DIGITS, body_limit
 from waybill.backend.streams import close_stream
 
 DROPPED_BYTES: Final = 64 * MAX_BODY_BYTES
@@ -87,7 +87,8 @@ async def _gone(receive: Receive) -> None:
 
 async def _body(receive: Receive, request: Request, most: int) -> bytes:
     declared = request.headers.get("content-length", "")
-    is_large = declared.isdecimal() and int(declared) > most
+    digits = declared.lstrip("0")
+    is_large = digits.isdecimal() and (len(digits) > MAX_LENGTH_DIGITS or int(digits) > most)
     chunks: list[bytes] = []
     size = 0
     while True:

@@ -89,6 +89,7 @@ def test_a_head_says_what_is_asked() -> None:
         (POST + b"\r\nContent-Length: 1, 1", "invalid_request"),
         (POST + b"\r\nContent-Length: 1\r\nContent-Length: 1", "invalid_request"),
         (POST + b"\r\nContent-Length: " + b"9" * 30, "payload_too_large"),
+        (POST + b"\r\nContent-Length: 1" + b"0" * 18, "payload_too_large"),
         (POST + b"\r\nContent-Length: %d" % (MAX_BODY_BYTES + 1), "payload_too_large"),
         (POST + b"\r\nContent-Length: 1\r\nTransfer-Encoding: chunked", "invalid_request"),
         (POST + b"\r\nTransfer-Encoding: chunked\r\nContent-Length: 1", "invalid_request"),
@@ -194,3 +195,9 @@ def test_no_octets_do_more_than_be_refused(raw: bytes, has_line: bool) -> None:
     with suppress(BadRequest):
         reader.feed(b"GET / HTTP/1.1\r\n" + raw if has_line else raw)
         assert reader.phase in Phase
+
+
+def test_a_length_of_many_digits_is_read() -> None:
+    """Python refuses to make a number of more than 4,300."""
+    found = read(POST + b"\r\nContent-Length: " + b"0" * 5000 + b"3\r\n\r\nabc")
+    assert (found.head.length, found.body) == (3, b"abc")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,9 +11,13 @@ import pytest
 from tests.ojs.control.test_control import state_of
 from tests.ojs.eye import Eye, until
 from waybill.ojs import Coordinator, Jobs, Topology, Worker
+from waybill.ojs.coordinator.event_fold import fold_messages
+from waybill.ojs.coordinator.feature_fold import FeatureFold, FeatureFolds, Rows, StoredRow
+from waybill.ojs.coordinator.features import Features
 from waybill.ojs.coordinator.job_store import JobStore
 from waybill.ojs.coordinator.open_store import open_job_store
-from waybill.ojs.spec.events import read_events
+from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.events import ReceivedEvent, read_events
 
 JOB_ID = "018f0000-0000-7000-8000-00000000000"
 
@@ -115,6 +120,39 @@ def test_every_field_of_every_kind_may_be_anything(database: str) -> None:
         assert store.newest("q", None, 1000)
         store.held()
         store.counts()
+
+
+def test_events_over_which_a_fold_fails_are_stepped_over_at_once(database: str) -> None:
+    """They are not tried again, as what a database refuses is: each would be a silence for everybody."""
+    bodies = []
+    for number in range(100):
+        poison = event("cron.registered", id=f"c{number}", subject="x", data={"job": {"name": 5}})
+        bodies.append(json.dumps([event(id=f"a{number}", subject=f"{JOB_ID}{number}"), poison]).encode())
+    with open_job_store(database) as store:
+        store.features = Features(lambda _: True).folds
+        began = time.monotonic()
+        _, skipped = fold_messages(store, [(offset, body, "guest") for offset, body in enumerate(bodies)])
+        assert skipped == 100
+        # Each took 0.2 s and more.
+        assert time.monotonic() - began < 10
+        assert store.next_offset == 100
+        assert all(store.get(f"{JOB_ID}{number}") is not None for number in range(100))
+
+
+def test_a_store_that_fails_while_a_fold_asks_it_is_not_the_fault_of_the_event() -> None:
+    def away(_: object) -> dict[str, StoredRow]:
+        raise OSError("away")
+
+    class Asks(FeatureFold):
+        def keys(self, event: ReceivedEvent) -> list[str]:
+            return ["a"]
+
+        def fold(self, rows: Rows, event: ReceivedEvent) -> None:
+            rows.get("b", JobInfo)
+
+    rows = Rows(lambda keys: {} if list(keys) == ["a"] else away(keys))
+    with pytest.raises(OSError, match="away"):
+        FeatureFolds([Asks()]).fold_all(rows, read_events(json.dumps(event()).encode())[0])
 
 
 class Picky(JobStore):

@@ -11,7 +11,7 @@ import functools
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from waybill.backend.server.limits import body_limit
+from waybill.backend.server.limits import MAX_LENGTH_DIGITS, body_limit
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 MAX_FIELDS: Final = 100
@@ -138,7 +138,10 @@ def _expects(headers: dict[str, str]) -> bool:
 def _length(headers: dict[str, str], *, is_old: bool, may_be: bool) -> int:
     """Return how many octets the body has, -1 for a chunked one."""
     coding = headers.get("transfer-encoding")
-    length = int(headers.get("content-length", "0"))
+    digits = headers.get("content-length", "0").lstrip("0") or "0"
+    if len(digits) > MAX_LENGTH_DIGITS:
+        raise BadRequest("payload_too_large", "The body is too large.")
+    length = int(digits)
     if not may_be and (length or coding is not None):
         raise BadRequest("invalid_request", "This method has no body.")
     if coding is None:

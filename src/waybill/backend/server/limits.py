@@ -7,6 +7,8 @@ from typing import Final
 
 MAX_BODY_BYTES: Final = 1024 * 1024
 """What the specification gives as the default limit of a job."""
+MAX_LENGTH_DIGITS: Final = 18
+"""Of a length that a header gives: Python takes long for more, and refuses too many."""
 MAX_BATCH_BYTES: Final = 16 * MAX_BODY_BYTES
 BATCH_PATH: Final = "/ojs/v1/jobs/batch"
 MANAGEMENT_PATH: Final = "/api/"

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec.structs import force_setattr
 
+from waybill.ojs.coordinator.feature_fold import EventRefused
 from waybill.ojs.coordinator.job_fold import is_foldable
 from waybill.ojs.coordinator.job_store import JobStore
 from waybill.ojs.coordinator.stream_identity import StreamReplaced
@@ -49,9 +50,16 @@ def fold_messages(store: JobStore, messages: Sequence[Message]) -> tuple[Verdict
                 events, unreadable = _events_of(store, message)
                 piece.append((message[0], events))
                 skipped += unreadable
-            verdicts |= store.apply(piece)
-            for _, events in piece:
-                store.note(events)
+            try:
+                verdicts |= store.apply(piece)
+                for _, events in piece:
+                    store.note(events)
+            except EventRefused:
+                # The store is well, so nothing waits: else many such events would be a long silence.
+                for offset, events in piece:
+                    found, refused = _fold_one(store, offset, events)
+                    verdicts |= found
+                    skipped += refused
             start, size = end, 0
     return verdicts, skipped
 
@@ -71,16 +79,27 @@ def fold_what_can_be(store: JobStore, messages: Sequence[Message]) -> tuple[Verd
             raise
         except Exception:  # noqa: BLE001 - whatever a store can have against a value
             store.probe()
-            found, unreadable = _take_apart(store, message)
+            events, unreadable = _events_of(store, message)
+            found, refused = _take_apart(store, message[0], events)
+            unreadable += refused
         verdicts |= found
         skipped += unreadable
     return verdicts, skipped
 
 
-def _take_apart(store: JobStore, message: Message) -> tuple[Verdicts, int]:
+def _fold_one(store: JobStore, offset: int, events: Sequence[ReceivedEvent]) -> tuple[Verdicts, int]:
+    """Fold one message, without those of its events over which a fold fails; returns how many they are, too."""
+    try:
+        verdicts = store.apply([(offset, events)])
+    except EventRefused:
+        return _take_apart(store, offset, events)
+    store.note(events)
+    return verdicts, 0
+
+
+def _take_apart(store: JobStore, offset: int, events: Sequence[ReceivedEvent]) -> tuple[Verdicts, int]:
     verdicts: Verdicts = {}
-    offset = message[0]
-    events, skipped = _events_of(store, message)
+    skipped = 0
     for event in events:
         for tries_left in reversed(range(EVENT_TRIES)):
             try:
@@ -89,21 +108,25 @@ def _take_apart(store: JobStore, message: Message) -> tuple[Verdicts, int]:
                 break
             except StreamReplaced:
                 raise
+            except EventRefused as refused:
+                skipped += 1
+                _step_over(event, offset, refused.__cause__ or refused, has_trace=False)
+                break
             except Exception as error:  # noqa: BLE001 - see above
                 store.probe()
                 if tries_left:
                     time.sleep(PAUSE_SECONDS)
                     continue
                 skipped += 1
-                _log.error(
-                    "event %s of message %d cannot be folded and is stepped over: %s",
-                    shown(event.id),
-                    offset,
-                    type(error).__name__,
-                    exc_info=error,
-                )
+                _step_over(event, offset, error, has_trace=True)
     store.apply([(offset, [])])
     return verdicts, skipped
+
+
+def _step_over(event: ReceivedEvent, offset: int, error: BaseException, *, has_trace: bool) -> None:
+    text = "event %s of message %d cannot be folded and is stepped over: %s"
+    found = ascii(f"{type(error).__name__}: {error}")[1:300] if not has_trace else type(error).__name__
+    _log.error(text, shown(event.id), offset, found, exc_info=error if has_trace else None)
 
 
 def _events_of(store: JobStore, message: Message) -> tuple[list[ReceivedEvent], int]:

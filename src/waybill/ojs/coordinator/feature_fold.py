@@ -34,6 +34,10 @@ TYPES_REMEMBERED: Final = 200
 R = TypeVar("R", bound=msgspec.Struct)
 
 
+class EventRefused(Exception):
+    """A fold has failed over an event, and not the store: the same event fails whenever it is folded."""
+
+
 class StoredRow(NamedTuple):
     """A row as a store keeps it: its JSON, and its mark."""
 
@@ -51,13 +55,17 @@ class Rows:
         self._decoded: dict[str, msgspec.Struct] = {}
         self._marks: dict[str, str | None] = {}
         self._gone: set[str] = set()
+        self.has_failed = False
+        """Whether the store could not read a row."""
 
     def expect(self, keys: Iterable[str]) -> None:
         """Read rows together that will be asked for."""
         missing = [key for key in dict.fromkeys(keys) if key not in self._stored]
         if missing:
             self._stored |= dict.fromkeys(missing)
+            self.has_failed = True
             self._stored |= self._load(missing)
+            self.has_failed = False
 
     def get(self, key: str, kind: type[R]) -> R | None:
         """Return a row, None if there is none. Changes of it count once it is `put`."""
@@ -132,7 +140,10 @@ class FeatureFolds:
         return found
 
     def fold_all(self, rows: Rows, events: Sequence[ReceivedEvent]) -> list[str]:
-        """Change rows as events say, in order; returns the ids of the events that some feature was about."""
+        """Change rows as events say, in order; returns the ids of the events that some feature was about.
+
+        Raises EventRefused for an event over which a fold fails, and what the store raises.
+        """
         found = [
             (fold, event, keys)
             for event in events
@@ -141,7 +152,12 @@ class FeatureFolds:
         ]
         rows.expect(key for _, _, keys in found for key in keys)
         for fold, event, _ in found:
-            fold.fold(rows, event)
+            try:
+                fold.fold(rows, event)
+            except Exception as error:
+                if rows.has_failed:
+                    raise
+                raise EventRefused(event.id) from error
         return list(dict.fromkeys(event.id for _, event, _ in found))
 
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from waybill.ojs.coordinator.feature_fold import EventRefused
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.checkpoint import read_checkpoint
 from waybill.ojs.spec.control_message import JobInfo
@@ -89,24 +90,36 @@ def fold_all(
 
     `jobs` has those that the events are about by id, and `same` those of `jobs` that reservations compete with by their
     unique key. Returns for each reservation, by the id of its event, the job that is in its way, None if it has its
-    place.
+    place. Raises EventRefused for an event over which it fails.
     """
     verdicts: dict[str, JobInfo | None] = {}
     for event in events:
-        job = jobs.get(event.subject)
-        if event.type == "job.reserved":
-            candidates = same[unique_key_of(event)]
-            obstacle = None if job in candidates else in_the_way(candidates, event)
-            verdicts[event.id] = None if obstacle is None else info_of(obstacle)
-            if obstacle is not None or job in candidates:
-                continue
-        if job is None:
-            job = jobs[event.subject] = new_record(event)
-        if event.type == "job.reserved":
-            reserve(job, event)
-            same[job.unique_key].append(job)
-        fold(job, event)
+        try:
+            _fold_one(event, jobs, same, verdicts)
+        except Exception as error:
+            raise EventRefused(event.id) from error
     return verdicts
+
+
+def _fold_one(
+    event: ReceivedEvent,
+    jobs: dict[str, JobRecord],
+    same: defaultdict[object, list[JobRecord]],
+    verdicts: dict[str, JobInfo | None],
+) -> None:
+    job = jobs.get(event.subject)
+    if event.type == "job.reserved":
+        candidates = same[unique_key_of(event)]
+        obstacle = None if job in candidates else in_the_way(candidates, event)
+        verdicts[event.id] = None if obstacle is None else info_of(obstacle)
+        if obstacle is not None or job in candidates:
+            return
+    if job is None:
+        job = jobs[event.subject] = new_record(event)
+    if event.type == "job.reserved":
+        reserve(job, event)
+        same[job.unique_key].append(job)
+    fold(job, event)
 
 
 def is_foldable(event: ReceivedEvent) -> bool:
