@@ -61,3 +61,15 @@ async def test_what_is_set_is_nested_no_deeper_than_its_record_can_carry(client:
     base = "/ojs/v1/webhooks/subscriptions"
     await client.ask("POST", base, {**subscription, "metadata": {"a": nested(120)}}, 201)
     await client.ask("POST", base, {**subscription, "metadata": {"a": nested(250)}}, 400)
+
+
+async def test_a_body_that_is_no_json_is_refused_at_once(client: Client) -> None:
+    """A string that is not closed was searched anew from each quote in it."""
+    body = b'{"x":' + b"[" * 300 + b'"' + b'\\"' * 500_000
+    for path in ("jobs", "jobs/batch", "workers/ack"):
+        await client.ask("POST", f"/ojs/v1/{path}", body, 400)
+
+
+async def test_a_body_of_too_many_values_is_refused(client: Client) -> None:
+    job = b'{"type": "email.send", "args": [' + b",".join([b"{}"] * 900_000) + b"]}"
+    await client.ask("POST", "/ojs/v1/jobs/batch", b'{"jobs": [' + job + b"]}", 413)

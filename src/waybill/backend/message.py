@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from waybill.backend.errors import RequestRefused
-from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
+from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper, is_too_heavy
 
 MEDIA_TYPE: Final = "application/openjobspec+json"
 CLIENT_MEDIA_TYPE: Final = f'{MEDIA_TYPE}; alt="application/json"'
@@ -60,6 +60,8 @@ class Request:
                 f"The content type {declared[:100]!r} is not supported.",
                 hint=f"Send the header Content-Type: {MEDIA_TYPE} or application/json.",
             )
+        if is_too_heavy(self.body):
+            raise RequestRefused("payload_too_large", "The body has too many values.")
         try:
             found = msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

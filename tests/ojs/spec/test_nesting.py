@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from waybill.ojs.spec.nesting import MAX_NESTING, is_nested_deeper
+from waybill.ojs.spec.nesting import MAX_NESTING, MAX_WEIGHT, is_nested_deeper, is_too_heavy
 
 LIMITS = (3, 10, 16, 17, 30, 59)
 
@@ -50,3 +50,20 @@ def test_many_brackets_take_no_longer_for_their_depth(levels: int) -> None:
     began = time.process_time()
     assert not is_nested_deeper(text)
     assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("end", [b"", b'"', b"\\", b']"'])
+def test_what_is_no_json_takes_no_longer(end: bytes) -> None:
+    """A string that is not closed was searched anew from each quote in it: an hour for a body of 1 MiB."""
+    text = b"[" * 300 + b'"' + b'\\"' * 500_000 + end
+    began = time.process_time()
+    is_nested_deeper(text)
+    is_too_heavy(text * 4)
+    assert time.process_time() - began < 1.0
+
+
+def test_values_are_counted_but_not_what_stands_in_texts() -> None:
+    assert is_too_heavy(b"[" + b",".join([b"[]"] * (MAX_WEIGHT // 5 + 1)) + b"]")
+    assert is_too_heavy(b"[" + b"1," * MAX_WEIGHT + b"1]")
+    assert not is_too_heavy(b"[" + b",".join([b"{}"] * (MAX_WEIGHT // 5 - 4)) + b"]")
+    assert not is_too_heavy(b'["\\"' + b"[,{" * MAX_WEIGHT + b'"]')

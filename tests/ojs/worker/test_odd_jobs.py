@@ -38,6 +38,7 @@ BODIES = {
     "an unknown field nested 1500 deep": job(b'"args": [], "x": ' + nested(1500)),
     "objects nested 1500 deep": job(b'"args": [' + b'{"a": ' * 1500 + b"1" + b"}" * 1500 + b"]"),
     "an integer of 5000 digits": job(b'"args": [' + b"9" * 5000 + b"]"),
+    "a million arrays": job(b'"args": [' + b"[]," * 1_000_000 + b"1]"),
     "a float beyond all floats": job(b'"args": [1e400]'),
     "NaN": job(b'"args": [NaN]'),
     "a lone surrogate": job(b'"args": ["\\ud800"]'),

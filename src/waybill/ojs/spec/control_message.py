@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from waybill.ojs.spec.checkpoint import Checkpoint
+from waybill.ojs.spec.nesting import is_too_heavy
 
 CANCEL: Final = "ojs.control.cancel"
 HEARTBEAT: Final = "ojs.control.heartbeat"
@@ -138,6 +139,8 @@ _replies: Final = msgspec.json.Decoder(ControlReply)
 
 def read_request(body: bytes) -> ControlRequest:
     """Decode a request. Raises ValueError for what is none."""
+    if is_too_heavy(body):
+        raise ValueError("it has too many values")
     try:
         request = _requests.decode(body)
     except RecursionError as error:

@@ -18,7 +18,7 @@ import msgspec
 
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.identifiers import is_uuid7
-from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, MAX_NESTING, is_nested_deeper
+from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, MAX_NESTING, MAX_WEIGHT, is_nested_deeper, is_too_heavy
 from waybill.ojs.spec.rate_limit import read_rate_limit
 from waybill.ojs.spec.retry import DEFAULT_RETRY, Retry
 from waybill.ojs.spec.timestamps import parse_timestamp, resolve_moment
@@ -188,6 +188,9 @@ def read_envelope(body: bytes) -> Envelope:
     """
     if len(body) > MAX_DELIVERED_BYTES:
         text = f"is {len(body)} bytes long, {MAX_DELIVERED_BYTES} are allowed"
+        raise InvalidJob("body", text, code="PAYLOAD_TOO_LARGE")
+    if is_too_heavy(body):
+        text = f"has more than {MAX_WEIGHT} values; an array or an object counts for 4"
         raise InvalidJob("body", text, code="PAYLOAD_TOO_LARGE")
     try:
         envelope = _decoder.decode(body)

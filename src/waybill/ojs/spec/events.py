@@ -26,7 +26,7 @@ from waybill.ojs.spec.cron_events import (
 )
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.identifiers import new_id
-from waybill.ojs.spec.nesting import is_nested_deeper
+from waybill.ojs.spec.nesting import is_nested_deeper, is_too_heavy
 from waybill.ojs.spec.pushing_events import WorkflowAbandoned, WorkflowPushing
 from waybill.ojs.spec.rate_limit_events import RateLimitExceeded, RateLimitReleased
 from waybill.ojs.spec.record_events import RecordPut, RecordRemoved
@@ -466,6 +466,8 @@ def read_events(body: bytes) -> tuple[list[ReceivedEvent], int]:
 
     A message comes from whoever may write to the events exchange: one event that is none hides no others.
     """
+    if is_too_heavy(body):
+        return [], 1
     try:
         events = decode_events(body)
         if not is_nested_deeper(body):

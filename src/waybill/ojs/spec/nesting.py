@@ -18,7 +18,12 @@ MAX_NESTING: Final = 256
 MAX_CARRIED_NESTING: Final = MAX_NESTING // 2
 """Of what travels inside of jobs, events and records, which have a limit as well."""
 
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+MAX_WEIGHT: Final = 4_000_000
+"""Of a message: an array or an object counts for 4, what it holds for 1. An object of Python takes 64 octets and more,
+where it took two of the text."""
+
+# Closed or not, so that no text is searched twice: not every one that is looked at is JSON.
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _AS_BITS: Final = bytes.maketrans(b"[{]}", b"1100")
 _NO_BRACKETS: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
 _FEW: Final = 4096
@@ -27,7 +32,7 @@ _WORD: Final = 16
 
 
 def is_nested_deeper(text: bytes, limit: int = MAX_NESTING) -> bool:
-    """Say whether valid JSON has more than `limit` arrays and objects within each other."""
+    """Say whether JSON has more than `limit` arrays and objects within each other; of no JSON, say anything."""
     # Each takes two octets: a short text needs no look.
     if len(text) <= 2 * limit or text.count(b"[") + text.count(b"{") <= limit:
         return False
@@ -43,6 +48,17 @@ def is_nested_deeper(text: bytes, limit: int = MAX_NESTING) -> bool:
             return True
         depth = depths[-1]
     return max(accumulate((1 if bit == 0x31 else -1 for bit in bits[whole:]), initial=depth)) > limit
+
+
+def is_too_heavy(text: bytes) -> bool:
+    """Say whether JSON, or what may be none, would become too many objects of Python to be decoded."""
+    if 2 * len(text) <= MAX_WEIGHT or _weight_of(text) <= MAX_WEIGHT:
+        return False
+    return _weight_of(_STRING.sub(b"", text)) > MAX_WEIGHT
+
+
+def _weight_of(text: bytes) -> int:
+    return 4 * (text.count(b"[") + text.count(b"{")) + text.count(b",")
 
 
 @functools.cache
