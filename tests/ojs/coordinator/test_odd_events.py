@@ -155,6 +155,20 @@ def test_a_store_that_fails_while_a_fold_asks_it_is_not_the_fault_of_the_event()
         FeatureFolds([Asks()]).fold_all(rows, read_events(json.dumps(event()).encode())[0])
 
 
+@pytest.mark.parametrize("value", [None, 5, 10**300, [1], {"href": "javascript:alert(1)"}, True])
+def test_an_error_has_texts_whatever_its_event_has(value: object) -> None:
+    """Who shows it, a dashboard for example, takes them for texts."""
+    error = {"code": value, "type": value, "message": value}
+    with open_job_store(":memory:") as store:
+        failed = event("job.failed", data={"attempt": 1, "error": error})
+        ended = event("job.discarded", id="evt_2", data={"attempt": 1, "last_error": error})
+        fold_messages(store, [(0, json.dumps([event(), failed, ended]).encode(), None)])
+        found = store.get(JOB_ID)
+        assert found is not None
+        assert found.error is not None
+        assert all(isinstance(found.error[name], str) for name in error)
+
+
 class Picky(JobStore):
     """A store that cannot keep one event, for a reason that nobody has thought of; and that is away for a while."""
 

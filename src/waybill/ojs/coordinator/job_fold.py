@@ -47,6 +47,7 @@ MAX_TIME_LENGTH: Final = 64
 MAX_KEY_LENGTH: Final = 500
 """Characters: PostgreSQL's indices have room for 2,700 bytes."""
 _PHASES_PER_ATTEMPT: Final = 3
+_TEXTS_OF_ERRORS: Final = ("code", "type", "message")
 MAX_TRACE: Final = 10_000
 """Characters of the last error's stack trace. Its end has the frames that raised."""
 
@@ -333,16 +334,21 @@ def _end(job: JobRecord, event: ReceivedEvent) -> None:
 
 def _error(data: dict[str, object]) -> dict[str, object] | None:
     """Return what the end of a job says of its error, and whether the job is kept as a dead letter."""
-    error = _failure(data.get("last_error")) or _object(data.get("result_error"))
+    error = _failure(data.get("last_error")) or _failure(data.get("result_error"))
     if error is not None and data.get("dead_letter") is True:
         error["dead_letter"] = True
     return error
 
 
 def _failure(value: object) -> dict[str, object] | None:
-    """Return an error with a stack trace of bounded length, or without one."""
+    """Return an error with texts where texts belong, and a stack trace of bounded length, or without one."""
     error = _object(value)
-    if error is not None and "stack_trace" in error:
+    if error is None:
+        return None
+    for name in _TEXTS_OF_ERRORS:
+        if not isinstance(error.get(name, ""), str):
+            error[name] = clean_text(str(error[name]), MAX_KEY_LENGTH)
+    if "stack_trace" in error:
         trace = error.pop("stack_trace")
         if isinstance(trace, str) and trace:
             error["stack_trace"] = clean_text(trace[-MAX_TRACE:], MAX_TRACE)
