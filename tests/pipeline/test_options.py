@@ -1,3 +1,5 @@
+from datetime import UTC, datetime
+
 import pytest
 
 from waybill.pipeline.named_options import OptionError, address
@@ -27,6 +29,20 @@ def test_a_number_is_the_offset_of_a_single_stream() -> None:
     assert options.ending == {"s": 7}
 
 
+def test_each_stream_has_a_place_of_its_own() -> None:
+    given = {"uri": URI, "stream": "a,b,c", "startingOffsets": '{"a": -2, "b": -1, "c": 7}'}
+    options = parse_options(given, default_stream=None, streaming=True)
+    assert options.starting == {"a": "earliest", "b": "latest", "c": 7}
+    given = {
+        "uri": URI,
+        "stream": "a,b",
+        "startingOffsets": "earliest",
+        "endingOffsetsByTimestamp": '{"a": 1767225600000, "b": "2026-01-01T01:00:00+01:00"}',
+    }
+    options = parse_options(given, default_stream=None, streaming=False)
+    assert options.ending == dict.fromkeys("ab", datetime(2026, 1, 1, tzinfo=UTC))
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -40,7 +56,12 @@ def test_a_number_is_the_offset_of_a_single_stream() -> None:
         ({"uri": URI, "stream": "s", "endingOffsets": "earliest"}, "must not be earliest"),
         ({"uri": URI, "stream": "s", "startingOffsets": "soon"}, "earliest, latest or JSON"),
         ({"uri": URI, "stream": "s", "startingOffsets": '{"t": 1}'}, "an offset of 0 or more for each of s"),
-        ({"uri": URI, "stream": "s", "startingOffsets": "-2"}, "an offset of 0 or more"),
+        ({"uri": URI, "stream": "s", "startingOffsets": "-3"}, "an offset of 0 or more"),
+        ({"uri": URI, "stream": "s", "startingOffsets": "-1"}, "must not be latest in a batch read"),
+        ({"uri": URI, "stream": "s,t", "endingOffsets": '{"s": 4, "t": -2}'}, "must not be earliest"),
+        ({"uri": URI, "stream": "s,t", "startingOffsetsByTimestamp": '{"s": 4}'}, "a time for each of s, t"),
+        ({"uri": URI, "stream": "s", "startingOffsetsByTimestamp": '{"s": "soon"}'}, "milliseconds of Unix time"),
+        ({"uri": URI, "stream": "s", "startingOffsetsByTimestamp": "{"}, "a time for each of s"),
         ({"uri": URI, "stream": "s", "subscribe": "s"}, "mean the same"),
         ({"uri": URI, "stream": " , "}, "option stream is required"),
     ],

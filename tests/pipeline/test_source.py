@@ -1,5 +1,6 @@
 """The readers of stream queues: where they begin and end, and what they leave out."""
 
+import json
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.streams import Stream
 from waybill.pipeline.lag import lag
 from waybill.pipeline.offsets import OffsetRange
+from waybill.pipeline.options import parse_options
 from waybill.pipeline.source import MESSAGES, RangePartition, StreamBatchReader, StreamTailReader, message_reader
 from waybill.pipeline.stream_marks import without_marks
 
@@ -67,6 +69,27 @@ def test_timestamps_are_those_at_which_the_broker_stored_a_message(stream: Strea
     assert spans(batch_reader(stream, **both)) == [(5, 8)]
     follower = StreamTailReader(stream.options(startingTimestamp=milliseconds(between)), MESSAGES)
     assert follower.initialOffset() == {stream.name: 5}
+
+
+def test_each_stream_begins_and_ends_where_it_is_told_to(own_broker: OwnBroker) -> None:
+    with Stream(own_broker.uri, "place-a") as a, Stream(own_broker.uri, "place-b") as b:
+        before = next_second()
+        a.publish(*numbers(0, 5))
+        b.publish(*numbers(0, 6))
+        between = next_second()
+        b.publish(*numbers(6, 9))
+        both = {"uri": a.uri, "stream": f"{a.name},{b.name}"}
+        places = {"startingOffsets": json.dumps({a.name: -2, b.name: -1})}
+        options = parse_options({**both, **places}, default_stream=None, streaming=True)
+        assert StreamTailReader(options, MESSAGES).initialOffset() == {a.name: 0, b.name: 9}
+        moments = {a.name: before.isoformat(), b.name: round(between.timestamp() * 1000)}
+        places = {
+            "startingOffsetsByTimestamp": json.dumps(moments),
+            "endingOffsets": json.dumps({a.name: 3, b.name: -1}),
+        }
+        reader = message_reader({**both, **places})
+        assert isinstance(reader, StreamBatchReader)
+        assert spans(reader) == [(0, 3), (6, 9)]
 
 
 def test_a_trigger_waits_for_enough_messages_but_not_for_ever(stream: Stream) -> None:

@@ -73,18 +73,7 @@ class NamedOptions:
     def moment(self, name: str) -> datetime | None:
         """A moment, given as milliseconds of Unix time or as ISO 8601 text with its zone; None if it was not given."""
         text = self.text(name)
-        if text is None:
-            return None
-        try:
-            found = datetime.fromtimestamp(int(text) / 1000, UTC) if text.isdigit() else datetime.fromisoformat(text)
-        except (ValueError, OverflowError, OSError):
-            found = None
-        if found is None or found.tzinfo is None:
-            raise OptionError(
-                f"option {name} is milliseconds of Unix time, or a time with its zone "
-                f"such as 2026-01-31T12:00:00Z, not {text!r}"
-            )
-        return found
+        return None if text is None else moment(name, text)
 
     def truth(self, name: str, *, default: bool) -> bool:
         """`true` or `false`."""
@@ -98,6 +87,20 @@ def duration_ms(name: str, text: str) -> int:
     if found is None or found[2] not in _UNITS_MS:
         raise OptionError(f"option {name} must be a time such as 500ms, 30s, 15m or 2h, not {text!r}")
     return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def moment(name: str, text: str) -> datetime:
+    """A moment, given as milliseconds of Unix time or as ISO 8601 text with its zone. Raises OptionError."""
+    try:
+        found = datetime.fromtimestamp(int(text) / 1000, UTC) if text.isdigit() else datetime.fromisoformat(text)
+    except (ValueError, OverflowError, OSError):
+        found = None
+    if found is None or found.tzinfo is None:
+        raise OptionError(
+            f"option {name} is milliseconds of Unix time, or a time with its zone "
+            f"such as 2026-01-31T12:00:00Z, not {text!r}"
+        )
+    return found
 
 
 def truth(name: str, text: str) -> bool:

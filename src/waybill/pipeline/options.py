@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
-from waybill.pipeline.named_options import NamedOptions, OptionError, address
+from waybill.pipeline.named_options import NamedOptions, OptionError, address, moment
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
-# Where to start or end: one word for every stream, an offset for each, or a moment of the broker's clock.
-Position: TypeAlias = Literal["earliest", "latest"] | Mapping[str, int] | datetime
+# Where to start or end in a stream: at a word, at an offset, or at a moment of the broker's clock.
+Place: TypeAlias = Literal["earliest", "latest"] | int | datetime
+# One place for all streams, or one for each.
+Position: TypeAlias = Literal["earliest", "latest"] | datetime | Mapping[str, Place]
 
 _NAMES: Final = (
     "uri",
@@ -20,6 +22,8 @@ _NAMES: Final = (
     "subscribe",
     "startingOffsets",
     "endingOffsets",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
     "startingTimestamp",
     "endingTimestamp",
     "maxOffsetsPerTrigger",
@@ -34,6 +38,8 @@ _NAMES: Final = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
 )
+# The numbers that Spark's Kafka source takes for these words.
+_WORDS: Final[Mapping[int, Place]] = {-2: EARLIEST, -1: LATEST}
 _PREFETCH_MAX: Final = 65_535
 _TIME_MAX_MS: Final = 31_536_000_000
 _MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
@@ -112,11 +118,14 @@ def _streams(options: NamedOptions, default_stream: str | None) -> tuple[str, ..
 def _position(options: NamedOptions, end: str, default: Position, streams: tuple[str, ...]) -> Position:
     """`earliest`, `latest`, a number (for a single stream), or JSON such as {"ojs.events": 1000}.
 
-    A timestamp comes first, as in Spark's Kafka source.
+    A timestamp of all streams comes first, then those of each, as in Spark's Kafka source.
     """
-    moment = options.moment(f"{end}Timestamp")
-    if moment is not None:
-        return moment
+    at = options.moment(f"{end}Timestamp")
+    if at is not None:
+        return at
+    by_stream = options.text(f"{end}OffsetsByTimestamp")
+    if by_stream is not None:
+        return _moments(f"{end}OffsetsByTimestamp", by_stream, streams)
     name = f"{end}Offsets"
     text = options.text(name)
     if text is None:
@@ -131,21 +140,39 @@ def _position(options: NamedOptions, end: str, default: Position, streams: tuple
     except ValueError:
         raise OptionError(f"option {name} is earliest, latest or JSON, not {text!r}") from None
     if _is_offset(value) and len(streams) == 1:
-        return {streams[0]: value}
+        value = {streams[0]: value}
     if not isinstance(value, dict) or set(value) != set(streams) or not all(map(_is_offset, value.values())):
-        raise OptionError(f"option {name} needs an offset of 0 or more for each of {', '.join(streams)}, not {text!r}")
-    return value
+        raise OptionError(
+            f"option {name} needs an offset of 0 or more for each of {', '.join(streams)} "
+            f"(or -2 for earliest, -1 for latest), not {text!r}"
+        )
+    return {stream: _WORDS.get(offset, offset) for stream, offset in value.items()}
+
+
+def _moments(name: str, text: str, streams: tuple[str, ...]) -> dict[str, Place]:
+    """A moment for each stream, as JSON such as {"orders": 1767225600000}."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or set(value) != set(streams):
+        raise OptionError(f"option {name} needs JSON with a time for each of {', '.join(streams)}, not {text!r}")
+    return {stream: moment(name, str(given)) for stream, given in value.items()}
 
 
 def _check_positions(options: NamedOptions, starting: Position, ending: Position, *, streaming: bool) -> None:
-    for name in ("endingOffsets", "endingTimestamp"):
+    for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
         if streaming and name in options:
             raise OptionError(f"option {name} is for batch reads: a streaming query has no end")
-    if not streaming and starting == LATEST:
+    if not streaming and LATEST in _places(starting):
         raise OptionError("option startingOffsets must not be latest in a batch read: there would be nothing to read")
-    if ending == EARLIEST:
+    if EARLIEST in _places(ending):
         raise OptionError("option endingOffsets must not be earliest: there would be nothing to read")
 
 
+def _places(position: Position) -> list[Place]:
+    return list(position.values()) if isinstance(position, Mapping) else [position]
+
+
 def _is_offset(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and value >= min(_WORDS)

@@ -9,7 +9,8 @@ messages were all removed by retention is seen as a loss only when its task read
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -29,7 +30,7 @@ from waybill.pipeline.events import EventColumns, EventColumnsWithHeaders
 from waybill.pipeline.message_columns import Columns, MessageColumns, MessageColumnsWithoutHeaders
 from waybill.pipeline.named_options import truth
 from waybill.pipeline.offsets import OffsetRange, check_not_recreated, distance, limited, ranges_between, split
-from waybill.pipeline.options import EARLIEST, LATEST, Position, SourceOptions, parse_options
+from waybill.pipeline.options import EARLIEST, Position, SourceOptions, parse_options
 from waybill.pipeline.pushed_filters import FilterPushdown, PushedFilters
 from waybill.pipeline.rare_collection import rare_collection
 from waybill.pipeline.stream_log import StreamLog
@@ -39,6 +40,8 @@ EVENT_STREAM: Final = "ojs.events"
 _ROWS_PER_BATCH: Final = 8192
 # For large messages: Arrow's text columns are limited to 2 GB, and memory ends earlier.
 _BYTES_PER_BATCH: Final = 1 << 25
+# The connections that planning opens at a time.
+_ASKED_AT_ONCE: Final = 8
 
 
 # With and without the option includeHeaders.
@@ -102,7 +105,7 @@ class StreamBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         log = StreamLog(self._options)
         ends = _ends(log, self._options)
-        wanted = _resolved(log, self._options.streams, self._options.ending, ends)
+        wanted = _resolved(log, self._options.streams, self._options.ending, ends.__getitem__)
         end = {stream: min(at, ends[stream]) for stream, at in wanted.items()}
         start = _starts(log, self._options)
         spans = [span for span in ranges_between(start, end) if start[span.stream] < span.end]
@@ -203,21 +206,34 @@ def includes_headers(given: Mapping[str, str], *, default: bool) -> bool:
 
 
 def _ends(log: StreamLog, options: SourceOptions) -> dict[str, int]:
-    return {stream: log.end(stream) for stream in options.streams}
+    return _of_each(options.streams, log.end)
 
 
 def _starts(log: StreamLog, options: SourceOptions) -> dict[str, int]:
     """Where to begin in each stream. A given offset is not checked: if it is gone, reading fails."""
-    if options.starting == EARLIEST:
-        return {stream: log.first(stream) for stream in options.streams}
-    return _resolved(log, options.streams, options.starting, _ends(log, options) if options.starting == LATEST else {})
+    return _resolved(log, options.streams, options.starting, log.end)
 
 
-def _resolved(log: StreamLog, streams: Sequence[str], position: Position, ends: Mapping[str, int]) -> dict[str, int]:
-    """The offsets that a position other than `earliest` stands for."""
-    if isinstance(position, datetime):
-        return {stream: log.since(stream, position) for stream in streams}
-    return dict(ends) if isinstance(position, str) else dict(position)
+def _resolved(log: StreamLog, streams: Sequence[str], position: Position, end: Callable[[str], int]) -> dict[str, int]:
+    """The offsets that a position stands for. `end` tells that of a stream."""
+
+    def offset(stream: str) -> int:
+        place = position[stream] if isinstance(position, Mapping) else position
+        if isinstance(place, datetime):
+            return log.since(stream, place)
+        if isinstance(place, int):
+            return place
+        return log.first(stream) if place == EARLIEST else end(stream)
+
+    return _of_each(streams, offset)
+
+
+def _of_each(streams: Sequence[str], find: Callable[[str], int]) -> dict[str, int]:
+    """What `find` says of each stream. Most of it is waiting, so several are asked at a time."""
+    if len(streams) == 1:
+        return {streams[0]: find(streams[0])}
+    with ThreadPoolExecutor(min(len(streams), _ASKED_AT_ONCE)) as pool:
+        return dict(zip(streams, pool.map(find, streams), strict=True))
 
 
 def _tasks(
