@@ -9,6 +9,7 @@ import pytest
 
 from tests.backend.conftest import Client, client_of
 from waybill.backend.routes.rate_limits import BASE as LIMITS
+from waybill.client import BasicProperties
 
 JOB = {"type": "email.send", "args": [1]}
 
@@ -73,3 +74,34 @@ async def test_a_body_that_is_no_json_is_refused_at_once(client: Client) -> None
 async def test_a_body_of_too_many_values_is_refused(client: Client) -> None:
     job = b'{"type": "email.send", "args": [' + b",".join([b"{}"] * 900_000) + b"]}"
     await client.ask("POST", "/ojs/v1/jobs/batch", b'{"jobs": [' + job + b"]}", 413)
+
+
+NO_JOBS = [
+    b"",
+    b"\xff",
+    b"[" * 3000,
+    b'{"args": ' + b"[" * 240 + b"]" * 240 + b"}",
+    b'{"id": null, "type": 5, "args": 7, "error": {"type": [1], "code": {}}, "errors": 5, "discarded_at": 5}',
+    b'{"id": "x", "type": "a.b", "args": [], "error": {"type": "E"}, "specversion": "7", "queue": "other"}',
+]
+
+
+async def test_dead_letters_that_are_no_jobs_hide_no_others(client: Client) -> None:
+    """Anybody who pushes may push what is no job: a worker puts it aside."""
+    broker = client.backend.broker
+    job_id = await client.push(retry={"max_attempts": 1})
+    await client.fetch()
+    await client.nack(job_id)
+    channel = await broker.connection.channel()
+    place = broker.declarer.topology.dead_letter_queue("email")
+    headers: dict[str, object] = {"x-ojs-attempt": "x", "x-death": [{"time": 5, "count": "y", "queue": 7}]}
+    for body in NO_JOBS:
+        await channel.publish(body, routing_key=place, properties=BasicProperties(headers=headers, type="\0"))
+    job_ids = [one["id"] for one in (await client.ask("GET", "/ojs/v1/dead-letter?limit=50"))["jobs"]]
+    assert len(set(job_ids)) == len(NO_JOBS) + 1
+    for filtered in ("type=email.send", "queue=email&error_type=E", "since=2020-01-01T00:00:00Z", "search=x"):
+        await client.ask("GET", f"/ojs/v1/dead-letter?{filtered}")
+    assert (await client.ask("GET", "/ojs/v1/dead-letter/stats"))["total"] == len(NO_JOBS) + 1
+    assert (await client.ask("POST", "/ojs/v1/dead-letter/retry", {"queue": "email"}))["retried"] == 1
+    assert (await client.job(job_id))["state"] == "available"
+    assert (await client.ask("POST", "/ojs/v1/dead-letter/purge", {"queue": "email"}))["purged"] == len(NO_JOBS)

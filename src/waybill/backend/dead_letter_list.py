@@ -42,8 +42,8 @@ class DeadFilter(NamedTuple):
     def matches(self, form: Form) -> bool:
         """Say whether a dead letter is one of these."""
         error = form.get("error")
-        names = {error.get("type"), error.get("code")} if isinstance(error, dict) else set()
-        if self.type not in {"", form.get("type")} or (self.error_type and self.error_type not in names):
+        names = [error.get("type"), error.get("code")] if isinstance(error, dict) else []
+        if (self.type and self.type != form.get("type")) or (self.error_type and self.error_type not in names):
             return False
         if self.search and self.search not in msgspec.json.encode(form.get("args", [])).decode():
             return False
@@ -140,7 +140,8 @@ class DeadLetterList:
         known = {one.info.id: one for one in await self._backend.view.details([one.id for one in dead])}
         forms = []
         for one in dead:
-            form: Form = {"id": one.id, "type": one.type, "queue": queue, **(one.envelope or {})}
+            # What is no job may have anything for its id.
+            form: Form = {**(one.envelope or {}), "id": one.id, "type": one.type}
             found = known.get(one.id)
             if found is not None:
                 told = form_of(found, now)

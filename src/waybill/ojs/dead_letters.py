@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
-from waybill.client import Channel, Delivery
+from waybill.client import BasicProperties, Channel, Delivery
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import InvalidJob
-from waybill.ojs.spec.envelope import Envelope, edit_envelope, parse_envelope, read_envelope
+from waybill.ojs.spec.envelope import MAX_ID_LENGTH, Envelope, edit_envelope, parse_envelope, read_envelope
 from waybill.ojs.spec.events import JobEnqueued, ReceivedEvent, event_source, read_events
 from waybill.ojs.spec.headers import (
     ATTEMPT,
@@ -34,12 +35,14 @@ from waybill.ojs.spec.headers import (
     republish_properties,
 )
 from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.intake import named_in, read_delivered
 
 QUIET_SECONDS: Final = 1.0
 """The event stream has no end: after so long without a message it is taken for read."""
+FIRST_DEATH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 LEEWAY: Final = timedelta(seconds=60)
 """By how much events may be older than the dead letters that they tell of: two clocks are at work."""
 PREFETCH: Final = 1000
@@ -47,6 +50,8 @@ FINGERPRINT_LENGTH: Final = 10
 CONFIRM_SECONDS: Final = 60.0
 
 _VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+|'[^']*'|\"[^\"]*\"", re.IGNORECASE)
+
+_log = logging.getLogger("waybill.ojs")
 
 Progress = Callable[[int], None]
 
@@ -78,8 +83,10 @@ class DeadJob:
         ojs-dead-letter section 4.1 asks for `state`, `discarded_at` and the whole history of errors.
         """
         try:
+            # Whoever shows it relies on the types of its fields.
+            read_envelope(self.body)
             fields = msgspec.json.decode(self.body, type=dict[str, object])
-        except (msgspec.DecodeError, RecursionError):
+        except InvalidJob:
             return None
         history = fields.get("errors")
         errors = list(history) if isinstance(history, list) else []
@@ -168,8 +175,8 @@ class DeadLetters:
         """Put these jobs back into their queue, with no attempt used; returns how many were found.
 
         `rate` is jobs a second; `changes` are fields of the envelope, and a mapping of ids gives each job more of its
-        own. Raises InvalidJob if they make no valid job, before anything happened to it, or PushFailed's causes of
-        `Channel.publish`: the dead letter stays then.
+        own. What makes no valid job stays a dead letter, and the others go on; if there are no others, InvalidJob is
+        raised. So are PushFailed's causes of `Channel.publish`: the dead letter stays then.
         """
         own: Mapping[str, dict[str, object]] = ids if isinstance(ids, Mapping) else {}
 
@@ -202,8 +209,12 @@ class DeadLetters:
         rate: float | None,
         on_progress: Progress | None,
     ) -> int:
-        """Walk through the queue once, settle and acknowledge what is asked for, and give the others back."""
+        """Walk through the queue once, settle and acknowledge what is asked for, and give the others back.
+
+        Raises InvalidJob if that is what all of them raise.
+        """
         wanted = set(ids)
+        refused: InvalidJob | None = None
         done = 0
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -219,7 +230,13 @@ class DeadLetters:
                         held.append(delivery)
                         continue
                     held.append(delivery)
-                    await settle(delivery)  # type: ignore[misc]
+                    try:
+                        await settle(delivery)  # type: ignore[misc]
+                    except InvalidJob as error:
+                        # Anybody may push what is no job: it is not to be in the way of those behind it.
+                        refused = refused or error
+                        _log.warning("dead letter %s stays: %s", shown(job_id), error)
+                        continue
                     held.pop()
                     delivery.ack()
                     wanted.discard(job_id)
@@ -230,11 +247,14 @@ class DeadLetters:
                         await asyncio.sleep(max(0.0, started + done / rate - loop.time()))
             finally:
                 _give_back(held)
+        if refused is not None and not done:
+            raise refused
         return done
 
     async def _republish(self, delivery: Delivery, changes: dict[str, object]) -> None:
         broker = self._open
         now = broker.events.timestamp()
+        read_delivered(delivery)
         body = edit_envelope(delivery.body, {**changes, "queue": self._queue})
         envelope = _checked(body)
         body = edit_envelope(
@@ -280,7 +300,8 @@ class DeadLetters:
         endings: dict[str, ReceivedEvent] = {}
         missing = {job.id for job in jobs}
         async with await self._open.connection.channel(prefetch_count=PREFETCH) as channel:
-            since = datetime.fromisoformat(min(times)) - LEEWAY
+            # A message may come with any time of death.
+            since = max(datetime.fromisoformat(min(times)), FIRST_DEATH) - LEEWAY
             await self._read_endings(channel, since, missing, endings)
         return [_with_ending(job, endings.get(job.id)) for job in jobs]
 
@@ -311,7 +332,10 @@ def _give_back(held: list[Delivery]) -> None:
 
 def _dead_job(delivery: Delivery) -> DeadJob:
     """Describe a dead letter by what is in the message alone."""
-    properties = delivery.properties
+    try:
+        properties = delivery.properties
+    except ValueError:
+        properties = BasicProperties()
     headers = dict(properties.headers or {})
     died_at, reason = _death(headers)
     try:
@@ -319,7 +343,8 @@ def _dead_job(delivery: Delivery) -> DeadJob:
     except InvalidJob as error:
         digest = hashlib.sha256(delivery.body).hexdigest()[:32]
         named_id, named_type = named_in(delivery.body)
-        job_id, job_type = properties.message_id or named_id or digest, properties.type or named_type or ""
+        job_id = clean_text(properties.message_id or named_id or digest, MAX_ID_LENGTH)
+        job_type = clean_text(properties.type or named_type or "", MAX_ID_LENGTH)
         return DeadJob(job_id, job_type, 0, died_at, reason, "InvalidJob", str(error), delivery.body, headers, died_at)
     attempt = headers.get(ATTEMPT)
     return DeadJob(
