@@ -11,6 +11,7 @@ from pyspark.sql.types import BinaryType
 from tests.pipeline.histories import START, Event, event, history, rows, stamp
 from waybill.pipeline import run, tables
 from waybill.pipeline.compaction import compact
+from waybill.pipeline.retention import keep_what_is_needed
 from waybill.pipeline.schemas import EVENT
 from waybill.pipeline.tables import Tables, TablesError
 
@@ -117,6 +118,29 @@ def test_gold_of_dropped_days_stays_and_jobs_across_the_edge_are_whole(spark: Sp
     for name, rows_after in gold_of(spark, store).items():
         assert gold[name] <= rows_after
         assert all("2026, 3, 2, 2, 0" in row for row in rows_after - gold[name])
+
+
+def test_the_places_of_a_worker_are_carried_with_its_job_across_the_edge(spark: SparkSession, tmp_path: Path) -> None:
+    store = Tables(tmp_path)
+    store.prepare()
+    midnight = START + timedelta(seconds=30)
+    reports = [
+        event("worker.started", START, worker, 1, worker_id=worker, concurrency=4) for worker in ("w8", "w9", "idle")
+    ]
+    across = [
+        event("job.started", START, "long", 1, worker_id="w9", attempt=1),
+        # It does not tell its worker.
+        event("job.completed", midnight, "long", 2, attempt=1),
+    ]
+    later = event("job.started", midnight, "later", 1, worker_id="w8", attempt=1)
+    write(spark, store, 0, [*reports, *across, later])
+    keep_what_is_needed(spark, store, midnight.date())
+    carried = store.read(spark, tables.CARRIED).select("type", "worker_id").collect()
+    assert sorted(map(tuple, carried)) == [
+        ("job.started", "w9"),
+        ("worker.started", "w8"),
+        ("worker.started", "w9"),
+    ]
 
 
 def test_it_does_not_run_beside_a_writer(spark: SparkSession, store: Tables) -> None:

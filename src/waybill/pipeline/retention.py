@@ -99,7 +99,10 @@ def _carried(spark: SparkSession, store: TableStore, first: date) -> DataFrame:
         .agg(F.max("date").alias("last"), F.max(F.col("type").isin(*_ENDING)).alias("ended"))
     )
     reaching = fates.where((F.col("last") >= F.lit(first)) | ~F.col("ended")).select("subject")
-    at_work = events.where(~is_old & F.col("worker_id").isNotNull()).select("worker_id").distinct()
+    jobs = old.where(is_of_job).join(reaching, "subject", "left_semi")
+    # Only the start of an attempt names its worker, and that may be before the edge.
+    working = events.where(~is_old).select("worker_id").union(jobs.select("worker_id"))
+    at_work = working.where(F.col("worker_id").isNotNull()).distinct()
     columns = tables.CARRIED.schema.fieldNames()
     places = (
         old.where("type = 'worker.started'")
@@ -108,5 +111,4 @@ def _carried(spark: SparkSession, store: TableStore, first: date) -> DataFrame:
         .agg(F.max_by(F.struct(*columns), F.struct("time", "event_id")).alias("row"))
         .select("row.*")
     )
-    jobs = old.where(is_of_job).join(reaching, "subject", "left_semi")
     return jobs.select(*columns).unionByName(places.select(*columns))
