@@ -156,7 +156,7 @@ class Bench:
 
     def _fold(self, store: Tables, stream: str) -> None:
         rows = store.read(self._spark, tables.EVENTS).count()
-        seconds = _warm_seconds(lambda: refresh_silver(self._spark, store, lambda _: None))
+        seconds = _warm_seconds(lambda: refresh_silver(self._spark, store))
         self._add(Rate("fold to silver", 100_000, rows / seconds, self._plain("silver", stream, PLAIN_EVENTS)))
 
     def _jobs(self, count: int) -> None:

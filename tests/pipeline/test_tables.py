@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipeline.histories import history, rows
+from tests.pipeline.histories import START, event, history, rows
 from waybill.pipeline import run, tables
 from waybill.pipeline.schemas import EVENT
 from waybill.pipeline.tables import Tables, TablesError
@@ -63,3 +63,28 @@ def test_what_an_interrupted_write_left_is_cleared_away(tmp_path: Path) -> None:
     store.prepare()
     assert not staging.exists()
     shutil.rmtree(tmp_path)
+
+
+def test_tables_of_a_small_history_change_together(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Tables(tmp_path)
+    store.prepare()
+    store.versions_kept = 2
+    store.checkpoint.mkdir()
+    seen: list[list[int]] = []
+
+    def counts() -> list[int]:
+        return [store.read(spark, table).count() for table in (tables.ATTEMPTS, tables.JOBS)]
+
+    for batch, job in enumerate(("a", "b")):
+        events = [event("job.started", START, job, 1, attempt=1), event("job.completed", START, job, 2, attempt=1)]
+        run.write_bronze(spark.createDataFrame(rows([events]), EVENT), batch, store)
+        run.refresh(spark, store, lambda _: seen.append(counts()))
+    # While the tables were written, readers saw those of before.
+    assert seen == [*([[0, 0]] * 8), *([[1, 1]] * 8)]
+    assert counts() == [2, 2]
+    reader = store.read(spark, tables.JOBS)
+    run.refresh(spark, store, lambda _: None)
+    assert reader.count() == 2
+    assert len(list((tmp_path / "snapshots").iterdir())) == 2

@@ -27,7 +27,7 @@ from waybill.pipeline.folding import kept
 from waybill.pipeline.incremental import is_small, rebuild, update
 from waybill.pipeline.lag import lag
 from waybill.pipeline.retention import all_events, with_closed
-from waybill.pipeline.snapshots import VERSIONS_KEPT
+from waybill.pipeline.snapshots import VERSIONS_KEPT, Snapshots
 from waybill.pipeline.source import EVENT_STREAM
 from waybill.pipeline.steps import BatchWritten, Compacted, Pace, Progress, Step, TableWritten
 from waybill.pipeline.table_formats import PARQUET, open_store
@@ -170,6 +170,8 @@ class _Refresh:
     spark: SparkSession
     store: TableStore
     objectives: Objectives
+    place: Path | None = None
+    """Where silver was written that is not published yet. None: where the store has it."""
 
     @property
     def events(self) -> DataFrame:
@@ -177,11 +179,16 @@ class _Refresh:
 
     @property
     def attempts(self) -> DataFrame:
-        return self.store.read(self.spark, tables.ATTEMPTS)
+        return self._silver(tables.ATTEMPTS)
 
     @property
     def jobs(self) -> DataFrame:
-        return self.store.read(self.spark, tables.JOBS)
+        return self._silver(tables.JOBS)
+
+    def _silver(self, table: Table) -> DataFrame:
+        if self.place is None:
+            return self.store.read(self.spark, table)
+        return self.spark.read.schema(table.schema).parquet(str(self.place / table.name))
 
 
 _SILVER: Final[dict[Table, Callable[[DataFrame], DataFrame]]] = {
@@ -224,17 +231,40 @@ def backfill(spark: SparkSession, store: TableStore, progress: Progress, objecti
 
 
 def _compute_all(spark: SparkSession, store: TableStore, progress: Progress, objectives: Objectives) -> None:
-    given = _Refresh(spark, store, objectives)
-    refresh_silver(spark, store, progress)
-    for table, rows in _GOLD.items():
-        _replace(store, with_closed(spark, store, rows(given), table), table, progress)
+    """Compute silver and gold from all events. In a directory, all tables change in the same moment."""
+    if not isinstance(store, Tables):
+        _write_all(_Refresh(spark, store, objectives), store.replace, progress)
+        return
+    snapshots = Snapshots(store.directory, kept=store.versions_kept)
+    snapshot = snapshots.whole()
+
+    def write(rows: DataFrame, table: Table) -> None:
+        rows.write.mode("error").parquet(str(snapshot.place / table.name))
+
+    _write_all(_Refresh(spark, store, objectives, snapshot.place), write, progress)
+    snapshots.publish(snapshot, REFRESHED)
 
 
-def refresh_silver(spark: SparkSession, store: TableStore, progress: Progress) -> None:
+def _write_all(given: _Refresh, write: Callable[[DataFrame, Table], None], progress: Progress) -> None:
+    def timed(rows: DataFrame, table: Table) -> None:
+        began = time.monotonic()
+        write(rows, table)
+        progress(TableWritten(table.name, time.monotonic() - began))
+
+    _write_silver(given, timed)
+    for table, make in _GOLD.items():
+        timed(with_closed(given.spark, given.store, make(given), table), table)
+
+
+def refresh_silver(spark: SparkSession, store: TableStore) -> None:
     """Compute silver from bronze: both tables are derived from the slots."""
-    with kept(silver.slots(all_events(spark, store))) as slots:
+    _write_silver(_Refresh(spark, store, Objectives()), store.replace)
+
+
+def _write_silver(given: _Refresh, write: Callable[[DataFrame, Table], None]) -> None:
+    with kept(silver.slots(given.events)) as slots:
         for table, rows in _SILVER.items():
-            _replace(store, rows(slots), table, progress)
+            write(rows(slots), table)
 
 
 def write_bronze(source: DataFrame, batch_id: int, store: TableStore) -> BatchWritten:
@@ -252,12 +282,6 @@ def write_bronze(source: DataFrame, batch_id: int, store: TableStore) -> BatchWr
     if malformed:
         store.write_batch(bronze.quarantined(source, batch_id), tables.QUARANTINE, batch_id)
     return BatchWritten(batch_id, int(counts.get["all"]) - malformed, malformed)
-
-
-def _replace(store: TableStore, rows: DataFrame, table: Table, progress: Progress) -> None:
-    began = time.monotonic()
-    store.replace(rows, table)
-    progress(TableWritten(table.name, time.monotonic() - began))
 
 
 def _start(

@@ -6,6 +6,8 @@
     DIR/current                                                 a link to the snapshot to read
     DIR/silver/jobs, DIR/gold/activity, ...                     links into `current`
 
+The tables of a small history are computed at once: its snapshot has them whole, without months and parts.
+
 A new snapshot is made beside the others. Moving `current` publishes all its tables in one step. What a crash leaves has
 a higher number than `current`, and is removed before the next one is made. The last few snapshots stay for readers.
 """
@@ -25,6 +27,8 @@ from waybill.pipeline.tables import Table
 VERSIONS_KEPT: Final = 5
 """How many snapshots stay, with the current one."""
 _FORMAT: Final = 2
+# A snapshot of whole tables, which nothing is folded into: see `Snapshots.whole`.
+_WHOLE: Final = 0
 # Snapshots of the first format have no rollups.
 _FORMATS: Final = (1, _FORMAT)
 _DIGITS: Final = 8
@@ -231,6 +235,16 @@ class Snapshots:
                 self._lead(table)
         numbers = sorted(int(name) for name in names_in(self._directory / "snapshots"))
         self.prune(below=numbers[-self._kept] if len(numbers) > self._kept else 0)
+
+    def whole(self) -> Snapshot:
+        """A snapshot for tables that are written whole, at `place / table.name`. `current` does not return it.
+
+        Call `publish` when all of them are written.
+        """
+        snapshot = Snapshot(self._directory, self.next_number(), Contents(), (), has_rollups=False)
+        snapshot.place.mkdir(parents=True)
+        (snapshot.place / _ABOUT).write_text(json.dumps({"format": _WHOLE}), encoding="utf-8")
+        return snapshot
 
     def prune(self, *, below: int, above: int = -1) -> None:
         """Remove the snapshots between these numbers, with what their successors replaced."""
