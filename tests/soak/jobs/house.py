@@ -39,6 +39,8 @@ class House:
         self.environment: dict[str, str] = {}
         """What the processes find in their environment besides."""
         self.store = directory / "store.sqlite"
+        self.settle_seconds = 5.0 if broker_name == "rabbitmq" else 0.0
+        """Before the first kill: RabbitMQ loses quorum queues that were declared in the second before it is killed."""
         self._directory = directory
         self._chance = chance
         self._broker: Broker = (

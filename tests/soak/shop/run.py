@@ -42,6 +42,7 @@ def run_shop(
     while not has_begun(house.ledger):
         house.restart_the_dead()
         time.sleep(0.2)
+    time.sleep(house.settle_seconds)
     for _ in range(kills):
         time.sleep(chance.uniform(*pause))
         what = house.kill_something()

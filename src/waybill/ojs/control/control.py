@@ -67,10 +67,12 @@ class Control:
     def __init__(self, broker: BrokerConnection) -> None:
         """The reply queue is declared with the first question."""
         self._broker = broker
-        self._waiting: dict[str, asyncio.Future[bytes]] = {}
+        self._waiting: dict[str, asyncio.Future[bytes | None]] = {}
+        """Who waits for an answer; None tells that it is lost."""
         self._reply_queue = ""
         self._channel: Channel | None = None
         self._opening = asyncio.Lock()
+        broker.connection.on_loss(self._lost)
 
     async def cancel(self, job_id: str, queue: str | None) -> None:
         """Return when the broker has the request. Raises ControlFailed."""
@@ -127,25 +129,28 @@ class Control:
     async def ask(self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float) -> bytes:
         """Send a request of any kind, and return the body of the answer. Raises ControlFailed.
 
-        It goes to the coordinators of `queue`, or to the one that answers what names no queue.
+        It goes to the coordinators of `queue`, or to the one that answers what names no queue. With its connection the
+        answer is lost: that is told at once, so that who may can ask again.
         """
         correlation_id = new_id()
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = answer
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._listen()
-                reply_to = self._broker.connection.current_queue_name(self._reply_queue)
+                reply_to = await self._listen()
                 # A question that nobody answers in time is of no use to anybody; one that is taken at the last moment
                 # would be answered too late.
                 expiration_ms = max(1, int(timeout_seconds * 1000 * TAKEN_SHARE))
                 await self._send(queue, kind, request, (reply_to, correlation_id), expiration_ms)
-                return await answer
+                body = await answer
         except TimeoutError:
             whom = "" if queue is None else f" for queue {queue}"
             raise ControlFailed(f"no coordinator answers{whom}") from None
         finally:
             del self._waiting[correlation_id]
+        if body is None:
+            raise ControlFailed("the connection was lost before there was an answer")
+        return body
 
     async def send(self, kind: str, request: msgspec.Struct, reply_to: str, expiration_ms: int) -> None:
         """Send a request whose answers come to a queue of the caller's. Raises ControlFailed."""
@@ -187,14 +192,26 @@ class Control:
                 return
             raise ControlFailed(f"{name} did not take the request: {error}") from error
 
-    async def _listen(self) -> None:
+    async def _listen(self) -> str:
+        """Return the name of the queue for answers, which is another one after each reconnect."""
+        connection = self._broker.connection
         async with self._opening:
             if self._channel is None:
-                channel = await self._broker.connection.channel()
+                channel = await connection.channel()
                 declared = await channel.declare_queue(exclusive=True, auto_delete=True)
                 self._reply_queue = declared.name
                 await channel.consume(declared.name, self._answered, no_ack=True)
                 self._channel = channel
+        try:
+            await connection.wait_ready()
+        except ClientError as error:
+            raise ControlFailed(f"nobody can be asked: {error}") from error
+        return connection.current_queue_name(self._reply_queue)
+
+    def _lost(self, _error: Exception) -> None:
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_result(None)
 
     def _answered(self, delivery: Delivery) -> None:
         try:
