@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from waybill.backend.server import requests
 from waybill.backend.server.head import MAX_FIELDS, BadRequest
 from waybill.backend.server.limits import MAX_BODY_BYTES
 from waybill.backend.server.requests import MAX_TARGET_BYTES, REMEMBERED_BYTES, Phase, Received, RequestReader
@@ -187,6 +188,51 @@ def test_a_head_that_is_known_is_the_same() -> None:
     first, second = read_all([long + long])
     assert first == second
     assert first.head is not second.head
+
+
+PIECES = (
+    *(b"GET / HTTP/1.1\r\n", b"POST /a?b HTTP/1.1\r\n", b"BREW / HTTP/1.1\r\n", b"GET / HTTP/1.0\r\n", b"\r\n"),
+    *(b"Host: a\r\n", b"Content-Length: 3\r\n", b"Content-Length: 0\r\n", b"Content-Length: +3\r\n", b"\r\n\r\n"),
+    *(b"Connection: close\r\n", b"Connection: keep-alive\r\n", b"Connection: upgrade\r\nUpgrade: h2c\r\n"),
+    *(b"Expect: 100-continue\r\n", b"Transfer-Encoding: chunked\r\n", b"abc", b"3\r\nabc\r\n0\r\n\r\n", b"a: b\n"),
+)
+
+
+def outcome(parts: Iterable[bytes]) -> tuple[list[Received], str, Phase, bool, bool, bool]:
+    reader = RequestReader(lambda _size: None)
+    code = ""
+    try:
+        for part in parts:
+            reader.feed(part)
+    except BadRequest as error:
+        code = error.code
+    return list(reader.ready), code, reader.phase, reader.is_last, reader.is_asked, reader.has_more
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=7).map(b"".join), min_size=1, max_size=3))
+@settings(max_examples=300)
+def test_a_request_that_is_not_parsed_again_is_the_same(parts: list[bytes]) -> None:
+    requests._known.clear()
+    cold = outcome(parts)
+    assert outcome(parts) == cold
+    # Others know a head by now that came behind something else.
+    warm = outcome([b"".join(parts)])
+    requests._known.clear()
+    assert outcome([b"".join(parts)]) == warm
+
+
+def test_only_whole_and_usual_requests_are_known() -> None:
+    requests._known.clear()
+    body = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
+    for raw in (body[:-1], body + GET, GET[:-2] + b"Connection: close\r\n\r\n", CHUNKED + b"0\r\n\r\n"):
+        read_all([raw])
+        assert not requests._known
+    for _ in range(2):
+        (found,) = read_all([body])
+        assert (found.body, list(requests._known)) == (b"abc", [body[:-3]])
+    for number in range(requests.KNOWN_WHOLE + 10):
+        read_all([b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number])
+    assert len(requests._known) <= requests.KNOWN_WHOLE
 
 
 @given(st.binary(max_size=300), st.booleans())

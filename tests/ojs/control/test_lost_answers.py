@@ -21,15 +21,15 @@ def broker() -> Iterator[TestBroker]:
 
 
 async def test_who_asks_while_the_connection_is_away_is_answered_when_it_is_back(broker: TestBroker) -> None:
-    async with Jobs(broker.uri(), reconnect=QUICK) as jobs, Jobs(broker.uri(), reconnect=QUICK) as others:
-        async with Coordinator(others, queues=["q"]):
-            assert await jobs.info(JOB, "q") is None
-            connection = (await jobs.broker_connection()).connection
-            with broker.unreachable():
-                await until(lambda: not connection.is_open)
-                asking = asyncio.create_task(jobs.info(JOB, "q", timeout=8))
-                await asyncio.sleep(0.1)
-            assert await asking is None
+    others = Jobs(broker.uri(), reconnect=QUICK)
+    async with Jobs(broker.uri(), reconnect=QUICK) as jobs, others, Coordinator(others, queues=["q"]):
+        assert await jobs.info(JOB, "q") is None
+        connection = (await jobs.broker_connection()).connection
+        with broker.unreachable():
+            await until(lambda: not connection.is_open)
+            asking = asyncio.create_task(jobs.info(JOB, "q", timeout=8))
+            await asyncio.sleep(0.1)
+        assert await asking is None
 
 
 async def test_who_waits_for_an_answer_that_is_lost_is_told_at_once(broker: TestBroker) -> None:
