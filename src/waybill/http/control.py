@@ -94,7 +94,9 @@ class HttpControl(Control):
             raise
         return stats.get("paused") is True or stats.get("status") == "paused"
 
-    async def ask(self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float) -> bytes:
+    async def ask(
+        self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float, *, again: bool = False
+    ) -> bytes:
         """Ask what a server answers, too: about cron jobs. Raises ControlFailed for what is asked over AMQP only."""
         if isinstance(request, CronRequest):
             return msgspec.json.encode(await ask_of_crons(self.answer_of, request))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -119,19 +120,33 @@ class Control:
         await self._send(queue, RELEASE, ControlRequest(job_id), expiration_ms=max(1, int(life_seconds * 1000)))
 
     async def _ask(self, queue: str | None, kind: str, request: ControlRequest, timeout_seconds: float) -> ControlReply:
-        body = await self.ask(queue, kind, request, timeout_seconds)
+        body = await self.ask(queue, kind, request, timeout_seconds, again=True)
         try:
             return read_reply(body)
         except Exception as error:
             name = type(error).__name__
             raise ControlFailed(f"the answer of the coordinator makes no sense: {name}") from error
 
-    async def ask(self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float) -> bytes:
+    async def ask(
+        self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float, *, again: bool = False
+    ) -> bytes:
         """Send a request of any kind, and return the body of the answer. Raises ControlFailed.
 
         It goes to the coordinators of `queue`, or to the one that answers what names no queue. With its connection the
-        answer is lost: that is told at once, so that who may can ask again.
+        answer is lost. Then it is asked `again`, which must do no harm, or that is told at once.
         """
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            body = await self._ask_once(queue, kind, request, max(deadline - time.monotonic(), 0.001))
+            if body is not None:
+                return body
+            if not again:
+                raise ControlFailed("the connection was lost before there was an answer")
+
+    async def _ask_once(
+        self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float
+    ) -> bytes | None:
+        """Send a request, and return the body of the answer, None if that is lost. Raises ControlFailed."""
         correlation_id = new_id()
         answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = answer
@@ -142,15 +157,12 @@ class Control:
                 # would be answered too late.
                 expiration_ms = max(1, int(timeout_seconds * 1000 * TAKEN_SHARE))
                 await self._send(queue, kind, request, (reply_to, correlation_id), expiration_ms)
-                body = await answer
+                return await answer
         except TimeoutError:
             whom = "" if queue is None else f" for queue {queue}"
             raise ControlFailed(f"no coordinator answers{whom}") from None
         finally:
             del self._waiting[correlation_id]
-        if body is None:
-            raise ControlFailed("the connection was lost before there was an answer")
-        return body
 
     async def send(self, kind: str, request: msgspec.Struct, reply_to: str, expiration_ms: int) -> None:
         """Send a request whose answers come to a queue of the caller's. Raises ControlFailed."""
