@@ -24,6 +24,15 @@ from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.events import ReceivedEvent
 
+
+def _nested(depth: int) -> object:
+    """An array in an array, and so on."""
+    found: object = 1
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
 CHANGING = ("id", "job_id", "scheduled_at", "created_at", "enqueued_at", "started_at", "completed_at", "job", "jobs")
 PUSHES: list[dict[str, object]] = [
     {"type": "a.b", "args": []},
@@ -44,6 +53,13 @@ PUSHES: list[dict[str, object]] = [
     {"type": "a.b", "args": [], "meta": []},
     {"type": "a.b", "args": [], "meta": {"x": "y" * 70_000}},
 ]
+
+DEEP: list[dict[str, object]] = []
+"""What is nested, some of it too deeply."""
+for depth in (60, 70, 300):
+    DEEP.append({"type": "a.b", "args": [_nested(depth)]})
+    DEEP.append({"type": "a.b", "args": [], "meta": {"x": _nested(depth)}})
+    DEEP.append({"type": "a.b", "args": [], "options": {"retry": _nested(depth)}})
 
 
 def _same(form: Any) -> Any:
@@ -66,12 +82,13 @@ async def _outcome(client: Client, body: dict[str, object], path: str = "/ojs/v1
 async def test_both_ways_to_push_do_the_same(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for queue in ("default", "q", "z"):
         await client.push(queue)
-    quick = [await _outcome(client, body) for body in PUSHES if "unique" not in str(body)]
-    batch: dict[str, object] = {"jobs": PUSHES[:6]}
-    quick.append(await _outcome(client, batch, "/ojs/v1/jobs/batch"))
+    quick = [await _outcome(client, body) for body in PUSHES + DEEP if "unique" not in str(body)]
+    batches: list[dict[str, object]] = [{"jobs": PUSHES[:6]}]
+    batches.extend({"jobs": [PUSHES[0], one]} for one in DEEP)
+    quick += [await _outcome(client, batch, "/ojs/v1/jobs/batch") for batch in batches]
     monkeypatch.setattr(PushGroups, "_is_usual", lambda *_: False)
-    slow = [await _outcome(client, body) for body in PUSHES if "unique" not in str(body)]
-    slow.append(await _outcome(client, batch, "/ojs/v1/jobs/batch"))
+    slow = [await _outcome(client, body) for body in PUSHES + DEEP if "unique" not in str(body)]
+    slow += [await _outcome(client, batch, "/ojs/v1/jobs/batch") for batch in batches]
     for first, second in zip(quick, slow, strict=True):
         assert first == second
 

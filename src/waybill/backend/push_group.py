@@ -33,6 +33,7 @@ PAUSE_SECONDS: Final = 0.001
 IMPATIENCE: Final = 50
 MAX_JOBS: Final = 5000
 MAX_BATCH: Final = 1000
+MAX_OPTIONS_NESTING: Final = MAX_CARRIED_NESTING // 2
 
 _log = logging.getLogger("waybill.backend")
 _decode_job = msgspec.json.Decoder(PushedJob).decode
@@ -74,7 +75,7 @@ class PushGroups:
             job = _decode_job(request.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        return self._add([job], is_batch=False)
+        return None if is_nested_deeper(request.body, MAX_CARRIED_NESTING) else self._add([job], is_batch=False)
 
     def push_many(self, request: Request) -> asyncio.Future[Response] | None:
         """Enqueue the jobs of a batch, if they are of the usual kind."""
@@ -84,7 +85,11 @@ class PushGroups:
             jobs = _decode_jobs(request.body).jobs
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        return self._add(jobs, is_batch=True) if 0 < len(jobs) <= MAX_BATCH else None
+        # The checks of arguments and metadata say how deep those are nested; what may be too deep goes the slow way.
+        options = (bytes(job.options) for job in jobs if job.options)
+        if not 0 < len(jobs) <= MAX_BATCH or any(is_nested_deeper(one, MAX_OPTIONS_NESTING) for one in options):
+            return None
+        return self._add(jobs, is_batch=True)
 
     def _is_usual(self, request: Request) -> bool:
         headers, jobs = request.headers, self._backend.jobs
@@ -93,7 +98,6 @@ class PushGroups:
             and "idempotency-key" not in headers
             and not jobs.enqueue_middleware
             and not is_too_heavy(request.body)
-            and not is_nested_deeper(request.body, MAX_CARRIED_NESTING)
         )
 
     def _add(self, jobs: list[PushedJob], *, is_batch: bool) -> asyncio.Future[Response] | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from waybill.client import connect
 from waybill.ojs import DeadLetterJob, Jobs, Retry, Unique, Worker, current_job
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.observe.event_writer import FEW_EVENTS, MANY_EVENTS, MAX_EVENTS_PER_MESSAGE, EventWriter
+from waybill.ojs.observe.own_events import EventFollower, OwnEvent
 from waybill.ojs.spec.events import JobCompleted, ReceivedEvent, decode_events
 from waybill.ojs.topology.topology import Topology
 
@@ -235,6 +237,37 @@ async def test_large_messages_overlap_and_small_ones_wait(broker_uri: str, queue
         record(MANY_EVENTS)
         assert events.gathering is not small, "with so many it does not wait"
         assert await events.drain(20)
+    finally:
+        await broker.close()
+
+
+class Follower(EventFollower):
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.announced: dict[str, list[str]] = {}
+        self.confirmed_ids: list[str] = []
+
+    def announce(self, message_id: str, events: Sequence[OwnEvent], user: str | None) -> None:
+        self.announced[message_id] = [one.event.subject for one in events]
+
+    def confirmed(self, message_id: str) -> None:
+        self.confirmed_ids.append(message_id)
+
+
+async def test_who_follows_in_the_same_process_is_told_of_many_events_too(broker_uri: str, queue_name: str) -> None:
+    broker = await BrokerConnection.open(broker_uri, Topology(), "/test", None)
+    try:
+        await broker.declarer.ensure_shared()
+        events: EventWriter = broker.events
+        events.follower = follower = Follower()
+        subjects = [f"{queue_name}-{number}" for number in range(MAX_EVENTS_PER_MESSAGE + 1)]
+        for subject in subjects:
+            events.record_described(subject, "2026-01-01T00:00:00Z", "a.b", queue_name, 0, b"{}")
+        assert await events.drain(20)
+        assert [one for told in follower.announced.values() for one in told] == subjects
+        assert [len(told) > 1 for told in follower.announced.values()] == [True, True]
+        assert sorted(follower.confirmed_ids) == sorted(follower.announced)
     finally:
         await broker.close()
 

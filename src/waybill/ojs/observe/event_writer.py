@@ -272,11 +272,17 @@ class EventWriter:
         count = _fitting(batch.events)
         if count < len(batch.events):
             rest = self._gathering
+            rest.events = batch.events[count:]
+            rest.actions, batch.actions = batch.actions, []
+            if len(batch.own) == len(batch.events):
+                rest.own, batch.own = batch.own[count:], batch.own[:count]
+                batch.events = batch.events[:count]
+                rest.first_id = rest.own[0].event.id
+                rest.type = rest.own[0].event.type if len(rest.own) == 1 else BATCH_TYPE
+                return
             # Those of both messages take the way of all others.
             batch.own = []
-            rest.events = batch.events[count:]
             batch.events = batch.events[:count]
-            rest.actions, batch.actions = batch.actions, []
             found, _ = read_events(f"[{rest.events[0]}]".encode())
             if found:
                 rest.first_id, rest.type = found[0].id, found[0].type if len(found) == 1 else BATCH_TYPE
