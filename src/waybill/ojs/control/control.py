@@ -73,7 +73,6 @@ class Control:
         self._reply_queue = ""
         self._channel: Channel | None = None
         self._opening = asyncio.Lock()
-        broker.connection.on_loss(self._lost)
 
     async def cancel(self, job_id: str, queue: str | None) -> None:
         """Return when the broker has the request. Raises ControlFailed."""
@@ -214,6 +213,7 @@ class Control:
                 self._reply_queue = declared.name
                 await channel.consume(declared.name, self._answered, no_ack=True)
                 self._channel = channel
+                connection.on_loss(self._lost)
         try:
             await connection.wait_ready()
         except ClientError as error:

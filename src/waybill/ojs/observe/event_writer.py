@@ -206,9 +206,9 @@ class EventWriter:
             self._schedule()
 
     def push_out(self) -> None:
-        """Publish what was recorded now, not at the end of this turn of the loop."""
+        """Publish what was recorded now, not at the end of this turn of the loop; many wait for more to come."""
         handle = self._flush_handle
-        if handle is not None:
+        if handle is not None and len(self._gathering.events) <= FEW_EVENTS:
             handle.cancel()
             self._flush()
 
