@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from tests.backend.conftest import Client, client_of
 from waybill.backend.routes.rate_limits import BASE as LIMITS
 from waybill.client import BasicProperties
 
+ID = "018f0000-0000-7000-8000-000000000000"
 JOB = {"type": "email.send", "args": [1]}
 
 
@@ -105,3 +107,35 @@ async def test_dead_letters_that_are_no_jobs_hide_no_others(client: Client) -> N
     assert (await client.ask("POST", "/ojs/v1/dead-letter/retry", {"queue": "email"}))["retried"] == 1
     assert (await client.job(job_id))["state"] == "available"
     assert (await client.ask("POST", "/ojs/v1/dead-letter/purge", {"queue": "email"}))["purged"] == len(NO_JOBS)
+
+
+ENVELOPES: list[object] = [
+    {"id": None}, {"id": ["x"]}, {"id": "another"}, {"id": ID, "type": 5}, {"id": ID, "type": "a.b", "args": 5},
+    {"id": ID, "type": "a.b", "args": [], "tags": 5}, {"id": ID, "type": "a.b", "retry": {"max_attempts": -1}},
+    {"id": ID, "type": "a.b", "errors": [5]}, {"id": ID, "type": "a.b", "meta": []},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("envelope", ENVELOPES, ids=str)
+async def test_an_event_of_an_odd_job_hides_no_others(client: Client, envelope: object) -> None:
+    """Whoever may write events may say anything of a job, and is believed as far as it makes sense."""
+    broker = client.backend.broker
+    channel = await broker.connection.channel()
+    event = {"source": "x", "time": "2026-01-01T00:00:00Z", "subject": ID}
+    data = {"job_type": "a.b", "queue": "email", "job": envelope}
+    events = [
+        {**event, "id": "e1", "type": "job.enqueued", "data": data},
+        {**event, "id": "e2", "type": "job.started", "data": {**data, "worker_id": "w", "attempt": True}},
+    ]
+    await channel.publish(msgspec.json.encode(events), exchange=broker.declarer.topology.events, routing_key="x")
+    known = await client.push()
+    async with asyncio.timeout(20):
+        while (await client.send("GET", f"/ojs/v1/jobs/{ID}")).status != 200:
+            await asyncio.sleep(0.01)
+    found = await client.job(ID)
+    assert (found["id"], found["type"], found["args"], found["attempt"]) == (ID, "a.b", [], 0)
+    listed = (await client.ask("GET", "/ojs/v1/jobs"))["jobs"]
+    assert {one["id"] for one in listed} == {ID, known}
+    await client.ask("GET", "/ojs/v1/queues/email/stats")
+    await client.ask("GET", "/ojs/v1/queues/email/priority-stats")
+    await client.ask("POST", "/ojs/v1/jobs/bulk/cancel", {"filter": {"queue": "email"}, "dry_run": True})

@@ -374,7 +374,7 @@ def _bound(event: ReceivedEvent) -> int:
 
 def _number(value: object) -> int:
     """Return a number that a column of 32 bits takes."""
-    return min(max(value, 0), MAX_NUMBER) if isinstance(value, int) else 0
+    return min(max(value, 0), MAX_NUMBER) if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _text(value: object) -> str | None:

@@ -18,6 +18,7 @@ from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.coordinator.stream_identity import StreamMark
 from waybill.ojs.observe.own_events import OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.events import KeptMessage, ReceivedEvent
 from waybill.ojs.spec.states import State
 
@@ -301,7 +302,15 @@ def _text_of(job: JobRecord) -> str:
 
 def detail_of(job: JobRecord) -> JobDetail:
     """Return what others may know of a job, with what was pushed."""
-    return JobDetail(info_of(job), job.envelope, job.errors)
+    return JobDetail(info_of(job), job.envelope if _is_envelope(job) else None, job.errors)
+
+
+def _is_envelope(job: JobRecord) -> bool:
+    """Say whether what an event has for a job's envelope is one, and this job's: who shows it relies on that."""
+    try:
+        return msgspec.convert(job.envelope, Envelope).id == job.id
+    except Exception:  # noqa: BLE001 - anybody who may write events has written it
+        return False
 
 
 def _decoded(found: Iterable[tuple[str, StoredRow]], kind: type[R]) -> list[tuple[str, R]]:
