@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Final
 
 import click
-from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
+from waybill.cli.console import Console
 from waybill.cli.failure import ask
 from waybill.cli.ranges import Number
 from waybill.cli.target import Target, broker_options, json_option

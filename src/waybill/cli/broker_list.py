@@ -159,8 +159,9 @@ def _show(look: Callable[[], list[Item]], columns: Columns, interval: float, *, 
             time.sleep(interval)
             click.echo(json.dumps(look()))
         return
-    from rich.console import Console
     from rich.live import Live
+
+    from waybill.cli.console import Console
 
     console = Console()
     if not watch:

@@ -7,9 +7,9 @@ import sys
 from typing import Literal
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from waybill.cli.console import Console
 from waybill.cli.target import json_option, target_of
 from waybill.ojs.connection import contexts
 from waybill.ojs.connection.contexts import Context, Contexts, NamesProfile

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Column, Table
 
+from waybill.cli.console import Console, plain
 from waybill.cli.failure import Failed, ask
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.ojs import CronNotFound, Jobs
@@ -57,7 +57,7 @@ def show(name: str, target: Target, *, as_json: bool) -> None:
     for field in ("firings", "next_runs"):
         fields.pop(field, None)
     for field, value in fields.items():
-        click.echo(f"{field:<14} {value if isinstance(value, str) else json.dumps(value)}")
+        click.echo(plain(f"{field:<14} {value if isinstance(value, str) else json.dumps(value)}"))
     table = Table("due", "kind", "state", "job", "missed before", box=None)
     for firing in found.firings:
         state = firing.state if firing.reason is None else f"{firing.state}: {firing.reason}"

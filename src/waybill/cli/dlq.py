@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import click
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
+from waybill.cli.console import Console
 from waybill.cli.failure import Failed, ask
 from waybill.cli.ranges import RATE
 from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option

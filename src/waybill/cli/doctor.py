@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 
 import click
-from rich.console import Console
 from rich.markup import escape
 
+from waybill.cli.console import Console
 from waybill.cli.failure import ask, explained
 from waybill.cli.ranges import SECONDS
 from waybill.cli.target import Target, broker_options, json_option

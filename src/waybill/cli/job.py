@@ -8,10 +8,10 @@ from typing import BinaryIO, Final
 
 import click
 import msgspec
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
+from waybill.cli.console import Console, plain
 from waybill.cli.failure import ask
 from waybill.cli.garbage import collect_rarely
 from waybill.cli.ranges import Number
@@ -151,7 +151,7 @@ def info(job_id: str, queue: str | None, target: Target, *, as_json: bool) -> No
         click.echo(msgspec.json.encode(found))
     else:
         for name, value in msgspec.to_builtins(found).items():
-            click.echo(f"{name:<14} {value if isinstance(value, str | int) else json.dumps(value)}")
+            click.echo(plain(f"{name:<14} {value if isinstance(value, str | int) else json.dumps(value)}"))
 
 
 @command.command(name="list")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console
 from rich.progress import Progress
 
+from waybill.cli.console import Console
 from waybill.cli.ranges import RATE, Number
 
 if TYPE_CHECKING:

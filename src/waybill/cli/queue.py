@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from waybill.cli.console import Console
 from waybill.cli.failure import Failed, ask
 from waybill.cli.ranges import Number
 from waybill.cli.target import Target, broker_options, json_option

@@ -117,8 +117,9 @@ def _lock(directory: Path, *, changes: bool) -> DirectoryLock | None:
 
 
 def _examine(directory: Path, work: Callable[[DiskFilesystem], CheckReport], *, changes: bool) -> CheckReport:
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from waybill.cli.console import Console
 
     lock = _lock(directory, changes=changes)
     columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())

@@ -9,11 +9,12 @@ from typing import Final
 
 import click
 import msgspec
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from waybill.cli.console import Console
 from waybill.cli.failure import Failed, ask
 from waybill.cli.ranges import SECONDS, Number
 from waybill.cli.target import Target, broker_options, json_option

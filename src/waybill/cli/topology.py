@@ -7,10 +7,10 @@ import json
 from dataclasses import asdict, replace
 
 import click
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from waybill.cli.console import Console
 from waybill.cli.failure import Failed, ask
 from waybill.cli.queue import declare_all
 from waybill.cli.ranges import RATE

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Column, Table
 from rich.tree import Tree
 
+from waybill.cli.console import Console, plain
 from waybill.cli.failure import ask
 from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
 from waybill.ojs import StepInfo, WorkflowHandle, WorkflowInfo, WorkflowNotCompleted
@@ -92,7 +92,7 @@ def _print(info: WorkflowInfo, *, as_json: bool) -> None:
         _add(tree, step)
     Console(highlight=False, soft_wrap=True).print(tree, markup=False)
     for error in info.errors[:10]:
-        click.echo(f"{error.step or 'workflow'}: {error.message} ({error.code})", err=True)
+        click.echo(plain(f"{error.step or 'workflow'}: {error.message} ({error.code})"), err=True)
 
 
 def _add(tree: Tree, step: StepInfo) -> None:

@@ -14,6 +14,10 @@ class JobsError(Exception):
     """The base of every error that this package raises."""
 
 
+class DatabaseUnusable(JobsError):
+    """The state of jobs cannot be kept in the database that was named: it is damaged, not there, or another's."""
+
+
 class InvalidJob(JobsError, ValueError):
     """An envelope, a retry policy or an option breaks the specification.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from waybill.ojs.coordinator.job_store import JobStore
+from waybill.ojs.errors import DatabaseUnusable
 
 IN_MEMORY: Final = ":memory:"
 
@@ -12,7 +13,7 @@ IN_MEMORY: Final = ":memory:"
 def open_job_store(database: str) -> JobStore:
     """Open ":memory:", a SQLite file, or a URL of SQLAlchemy such as `postgresql://user@host/name`.
 
-    Raises ImportError, naming the extra, if a database needs SQLAlchemy and it is not installed; else SQLAlchemyError.
+    Raises ImportError, naming the extra, if a database needs SQLAlchemy and it is not installed, and DatabaseUnusable.
     """
     # Each is loaded if it is used: SQLAlchemy takes more memory than the rest of a worker's packages together.
     if database == IN_MEMORY:
@@ -21,4 +22,13 @@ def open_job_store(database: str) -> JobStore:
         return MemoryJobStore()
     from waybill.ojs.coordinator.sql_job_store import SqlJobStore  # noqa: PLC0415 - see above
 
-    return SqlJobStore(database)
+    try:
+        return SqlJobStore(database)
+    except Exception as error:
+        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
+
+        if not isinstance(error, SQLAlchemyError):
+            raise
+        cause = str(error.__cause__ or error).strip().splitlines()[0]
+        text = f"the database of jobs cannot be used: {cause}. It can be made anew from the stream of events"
+        raise DatabaseUnusable(f"{text}: name another one, or move a damaged file away") from error
