@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.pipeline.few_rows import FOR_FEW_ROWS, as_users_have_it
 from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.streams import Stream
 from tests.pipeline.whole_run import WholeRun, run_whole
@@ -25,7 +26,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     except JavaNotFoundError as problem:
         pytest.skip(str(problem))
     log = tmp_path_factory.mktemp("spark") / "spark.log"
-    session = local_session("waybill-tests", cores=2, log_file=Path(log), short=True)
+    session = local_session("waybill-tests", cores=2, log_file=Path(log), short=True, more=FOR_FEW_ROWS)
     yield session
     session.stop()
 
@@ -39,7 +40,8 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnBroker]:
 @pytest.fixture(scope="session")
 def whole_run(spark: SparkSession, own_broker: OwnBroker, tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
     """All tables and the report of one history."""
-    return run_whole(spark, own_broker.uri, tmp_path_factory.mktemp("whole"))
+    with as_users_have_it(spark):
+        return run_whole(spark, own_broker.uri, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="session", params=["waybill", "rabbitmq"])

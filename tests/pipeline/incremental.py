@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Final
 
 import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 from pyspark.sql.types import BinaryType
 
+from tests.pipeline.few_rows import FOR_FEW_ROWS
 from tests.pipeline.histories import START, Event, event, history, rows_of
 from tests.pipeline.odd_events import encoded, listed
 from waybill.pipeline import incremental, run, tables
@@ -37,24 +37,17 @@ from waybill.pipeline.transforms import gold, silver, workers
 from waybill.pipeline.transforms.objectives import Objectives, attainment
 
 Contents = dict[str, list[str]]
-FOR_FEW_ROWS: Final = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-}
-"""To compile so many plans for so few rows takes longer than anything else; to plan them anew in between comes next."""
 
 
 class KilledError(Exception):
     """The refresh ended here."""
 
 
-def told(seed: int, jobs: int = 25, odd: int = 25) -> list[tuple[object, ...]]:
+def told(seed: int, jobs: int = 25, odd: int = 25, long: int = 8) -> list[tuple[object, ...]]:
     """The rows of the event source for lives over hours and days, told twice and late, and for odd events."""
     chance = random.Random(seed)
     events: list[Event] = history(seed, jobs)
-    for number in range(8):
+    for number in range(long):
         events += long_life(chance, f"long-{number}", number)
     events += chance.sample(events, len(events) // 5)
     late = set(chance.sample(range(len(events)), len(events) // 4))
@@ -235,9 +228,7 @@ def run_seed(spark: SparkSession, directory: Path, seed: int, batches: int) -> N
 @click.option("--batches", default=4, show_default=True)
 def main(*, seeds: int, first: int, batches: int) -> None:
     with tempfile.TemporaryDirectory() as name:
-        spark = local_session("waybill-incremental", log_file=Path(name) / "spark.log", short=True)
-        for key, value in FOR_FEW_ROWS.items():
-            spark.conf.set(key, value)
+        spark = local_session("waybill-incremental", log_file=Path(name) / "spark.log", short=True, more=FOR_FEW_ROWS)
         for seed in range(first, first + seeds):
             try:
                 run_seed(spark, Path(name) / str(seed), seed, batches)
