@@ -130,6 +130,36 @@ def _event(kind: str, time: int, **data: object) -> OwnEvent:
     return OwnEvent(event, "", b'{"args":[1]}' if kind == "enqueued" else None)
 
 
+def _pushed(job_id: str, time: str = "2026-01-01T00:00:01Z", queue: str = "q", **data: object) -> OwnEvent:
+    data = {"job_type": "a.b", "queue": queue, "priority": 3} | data
+    event = ReceivedEvent(f"evt_{job_id}", "job.enqueued", "s", time, job_id, data)
+    return OwnEvent(event, "", b'{"id":"<id>","args":["<time>","<job>"]}')
+
+
+def test_new_jobs_are_kept_as_a_fold_would_keep_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = "01a2b3c4-d5e6-7abc-8def-012301000007"
+    adopted = [
+        ([_pushed("1"), _pushed("2", queue="r"), _pushed("3")], "guest"),
+        ([_pushed("4"), _pushed("4")], "guest"),
+        ([_pushed("1"), _pushed("5")], "other"),
+        ([_pushed("6", time="é"), _pushed("7", time='"'), _pushed("<id>", time="<time>")], None),
+        ([_pushed("8", unique_key="k"), _pushed("9", scheduled_at="2027-01-01T00:00:00Z")], '"<job>"'),
+        ([_pushed('"'), _pushed("\\"), _pushed("é"), _pushed(member)], "<time>"),
+        ([_event("completed", 2, attempt=1), _pushed("id")], "guest"),
+    ]
+    quick, slow = MemoryJobStore(), MemoryJobStore()
+    for events, user in adopted:
+        quick.adopt(events, user)
+    monkeypatch.setattr(MemoryJobStore, "_adopt_new", lambda *_: False)
+    for events, user in adopted:
+        slow.adopt(events, user)
+    for job_id in ("id", member, *(one.event.subject for events, _ in adopted for one in events)):
+        assert quick._jobs.get(job_id) == slow._jobs.get(job_id), job_id
+        assert quick.detail(job_id) == slow.detail(job_id)
+    assert quick.counts() == slow.counts()
+    assert quick.count_changes(None).counts == slow.count_changes(None).counts
+
+
 def test_own_events_are_folded_as_those_of_the_stream_are() -> None:
     events = [
         _event("enqueued", 1, priority=2),

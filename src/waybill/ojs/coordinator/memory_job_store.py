@@ -12,6 +12,7 @@ unique stays, as it may be in the way of another.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import nlargest
@@ -25,6 +26,7 @@ from waybill.ojs.coordinator.failure_group import KEPT_HOURS, FailureGroup, Hour
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, Pair
 from waybill.ojs.coordinator.job_fold import (
+    MAX_TIME_LENGTH,
     JobRecord,
     KeptRecord,
     fold,
@@ -39,6 +41,7 @@ from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter,
 from waybill.ojs.coordinator.job_texts import JobTexts
 from waybill.ojs.coordinator.memory_rows import MemoryRows
 from waybill.ojs.coordinator.queue_times import QueueTimes, Times, times_of
+from waybill.ojs.observe.event_forms import is_plain
 from waybill.ojs.observe.own_events import OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
@@ -53,6 +56,10 @@ LOOKED_AT: Final = 2000
 FIRST_IDS: Final = (500, 20_000)
 """How many of the greatest ids are looked for at first, and then."""
 
+_USUAL: Final = frozenset({"job_type", "queue", "priority"})
+_SUBJECT: Final = "<id>"
+_TIME: Final = "<time>"
+_JOB: Final = b'"<job>"'
 _ACTIVE: Final = State.ACTIVE.value
 _AVAILABLE: Final = State.AVAILABLE.value
 _encode = msgspec.json.Encoder().encode
@@ -150,6 +157,8 @@ class MemoryJobStore(JobStore):
 
     def adopt(self, events: Sequence[OwnEvent], user: str | None) -> None:
         """Fold events of this process before the stream brings them."""
+        if all(map(_is_new_job, events)) and self._adopt_new(events, user):
+            return
         jobs = self._load_kept(one.event.subject for one in events)
         places = {job_id: _Place.of(job) for job_id, job in jobs.items()}
         for event, _, envelope in events:
@@ -162,6 +171,25 @@ class MemoryJobStore(JobStore):
             if envelope is not None:
                 job.envelope = msgspec.Raw(envelope)  # type: ignore[assignment]
         self._keep(jobs, places)
+
+    def _adopt_new(self, events: Sequence[OwnEvent], user: str | None) -> bool:
+        """Keep jobs that were just pushed, as their texts; False if one of them is not new."""
+        ids = {one.event.subject for one in events}
+        if len(ids) < len(events) or len(self.missing(list(ids))) < len(events):
+            return False
+        self._count_mark = CountMark(self._count_mark.epoch, self._count_mark.number + 1)
+        counted: Counter[str] = Counter()
+        for event, _, envelope in events:
+            queue = str(event.data["queue"])
+            before_id, before_time, before_job, rest = _new_text(event.type, str(event.data["job_type"]), queue, user)
+            text = b"".join(
+                (before_id, event.subject.encode(), before_time, event.time.encode(), before_job, envelope or b"", rest)
+            )
+            self._jobs.put(event.subject, text, alike=True)
+            counted[queue] += 1
+        for queue, count in counted.items():
+            self._count(_Place(queue, _AVAILABLE, None, is_held=False, is_over=False), count)
+        return True
 
     def newest(
         self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
@@ -359,6 +387,33 @@ class MemoryJobStore(JobStore):
             del self._counts[key]
         self._count_numbers.pop(key, None)
         self._count_numbers[key] = self._count_mark.number
+
+
+def _is_new_job(one: OwnEvent) -> bool:
+    """Say whether an event tells of a job that was pushed, and of nothing unusual."""
+    event = one.event
+    return (
+        event.type == "job.enqueued"
+        and one.job is not None
+        and event.data.keys() == _USUAL
+        and is_plain(event.subject)
+        and is_plain(event.time)
+        and len(event.time) <= MAX_TIME_LENGTH
+    )
+
+
+@functools.lru_cache(500)
+def _new_text(kind: str, job_type: str, queue: str, user: str | None) -> tuple[bytes, bytes, bytes, bytes]:
+    """Return the text of such a job, cut at its id, the time and the envelope: as a fold writes it."""
+    data: dict[str, object] = {"job_type": job_type, "queue": queue, "priority": 0}
+    event = ReceivedEvent("", kind, "", _TIME, _SUBJECT, data, user=user)
+    job = new_record(event)
+    fold(job, event)
+    job.envelope = msgspec.Raw(_JOB)  # type: ignore[assignment]
+    before_id, _, rest = _encode(job).partition(_SUBJECT.encode())
+    before_time, _, rest = rest.partition(_TIME.encode())
+    before_job, _, rest = rest.rpartition(_JOB)
+    return before_id, before_time, before_job, rest
 
 
 def _may_match(text: bytes, wanted: JobFilter) -> bool:
