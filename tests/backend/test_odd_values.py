@@ -139,3 +139,14 @@ async def test_an_event_of_an_odd_job_hides_no_others(client: Client, envelope: 
     await client.ask("GET", "/ojs/v1/queues/email/stats")
     await client.ask("GET", "/ojs/v1/queues/email/priority-stats")
     await client.ask("POST", "/ojs/v1/jobs/bulk/cancel", {"filter": {"queue": "email"}, "dry_run": True})
+
+
+async def test_a_job_that_is_pushed_twice_at_once_is_enqueued_once(client: Client) -> None:
+    """A client that gets no answer pushes again under the same id, and the first push may still be under way."""
+    body = {**JOB, "id": ID, "options": {"queue": "email"}}
+    responses = await asyncio.gather(*(client.send("POST", "/ojs/v1/jobs", body) for _ in range(5)))
+    assert sorted(one.status for one in responses) == [201, 409, 409, 409, 409]
+    batch = {"jobs": [{**body, "id": ID.replace("018f", "018e")}]}
+    responses = await asyncio.gather(*(client.send("POST", "/ojs/v1/jobs/batch", batch) for _ in range(5)))
+    assert sorted(one.status for one in responses) == [201, 409, 409, 409, 409]
+    assert len(await client.fetch(count=10)) == 2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Final
 
@@ -42,6 +43,8 @@ class JobRoutes:
         self._backend = backend
         self._staging = Staging(backend)
         self._groups = PushGroups(backend)
+        self._under_way: dict[str, asyncio.Future[None]] = {}
+        """By the id that a client has chosen, what is done when its push has ended."""
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -65,7 +68,10 @@ class JobRoutes:
         job = envelope_of(body)
         job_id = str(job["id"])
         self._backend.jobs.check(job)
-        await self._refuse_known([job_id] if body.get("id") is not None else [])
+        async with self._alone([job_id] if body.get("id") is not None else []):
+            return await self._push_new(body, job, job_id)
+
+    async def _push_new(self, body: Form, job: Form, job_id: str) -> Response:
         await self._backend.know_queue(_queue_of(job))
         if is_pending(body):
             return answer(_twice(await self._staging.stage(job)), 201, [("Location", f"/ojs/v1/jobs/{job_id}")])
@@ -98,7 +104,10 @@ class JobRoutes:
             if isinstance(given, list) and any(isinstance(one, Mapping) and one.get("id") is not None for one in given)
             else []
         )
-        await self._refuse_known([one for one in own if isinstance(one, str)])
+        async with self._alone([one for one in own if isinstance(one, str)]):
+            return await self._push_all_new(request, jobs, given)
+
+    async def _push_all_new(self, request: Request, jobs: list[Form], given: object) -> Response:
         for queue in {_queue_of(job) for job in jobs}:
             await self._backend.know_queue(queue)
         waits = [is_pending(one) for one in given] if isinstance(given, list) else []
@@ -145,6 +154,24 @@ class JobRoutes:
         detail = await self._backend.detail(envelope.id)
         form: Form = {"id": envelope.id} if detail is None else form_of(detail, datetime.now(UTC))
         return form | {"duplicate": True, "deduplicated": True}
+
+    @asynccontextmanager
+    async def _alone(self, job_ids: list[str]) -> AsyncIterator[None]:
+        """Let the block push jobs with ids of a client's own, one push of an id at a time. Raises RequestRefused.
+
+        A client that gets no answer pushes again, perhaps before the first push has ended.
+        """
+        while waits := [self._under_way[one] for one in job_ids if one in self._under_way]:
+            await asyncio.wait(waits)
+        ended = asyncio.get_running_loop().create_future()
+        self._under_way |= dict.fromkeys(job_ids, ended)
+        try:
+            await self._refuse_known(job_ids)
+            yield
+        finally:
+            for one in job_ids:
+                self._under_way.pop(one, None)
+            ended.set_result(None)
 
     async def _refuse_known(self, job_ids: list[str]) -> None:
         """Refuse ids of clients' own that are taken: what is told twice is enqueued once."""
