@@ -58,6 +58,7 @@ def in_order(queue: int, numbers: list[int]) -> list[bytes]:
     return [body(number) for number in numbers]
 
 
+@pytest.mark.plain_source
 def test_an_alarm_without_eviction_would_last(bench: DiskBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Eviction, "begin", lambda _: None)
     channel = bench.channel()
