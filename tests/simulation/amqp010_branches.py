@@ -52,6 +52,7 @@ def end_branch(session: Session) -> Conversation:
     if branch is None:
         return
     session.may_publish = session.may_settle = False
+    branch.is_ended = True
     status = XA_OK
     if random.random() < 0.2:
         result = yield session.ask(DtxEnd(xid_of(branch), suspend=True))

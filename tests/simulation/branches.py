@@ -37,6 +37,7 @@ class Branch(Transaction):
     """`owner`: the actor whose it is. `prepared_at`: when it was known to be prepared, in the life `prepared_in`.
 
     `is_one_phase`: it is committed without having been prepared. `may_expire`: it has little time until it is prepared.
+    `is_ended`: its work was ended, so it no longer ends with its session.
     """
 
     owner: str = ""
@@ -45,14 +46,20 @@ class Branch(Transaction):
     prepared_in: int = -1
     is_one_phase: bool = False
     may_expire: bool = False
+    is_ended: bool = False
 
 
 @dataclass
 class Branches:
-    """All branches of a run, by xid."""
+    """All branches of a run, by xid.
+
+    `has_left_some`: a session was lost between the end of a branch and its preparation. Such a branch holds what it has
+    settled until its time is over.
+    """
 
     ledger: "Ledger"
     by_xid: dict[bytes, Branch] = field(default_factory=dict)
+    has_left_some: bool = False
 
     def begin(self, owner: str) -> Branch:
         branch = Branch(owner=owner, xid=b"%s.%d" % (owner.encode(), len(self.by_xid)))
@@ -134,6 +141,7 @@ class Branches:
             if not self.ledger.is_damaged:
                 self.ledger.committed(branch, now)
         elif branch.state != COMMITTING:
+            self.has_left_some = self.has_left_some or branch.is_ended
             self.rolled_back(branch)
 
     def check_held(self, copy: Copy, sent_after: float) -> None:

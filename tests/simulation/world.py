@@ -24,6 +24,7 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.profile import DRAINER, NO_ALARM_BYTES, Troubles, in_amqp010, random_profile, with_read_errors
 from tests.simulation.server import SimulatedServer
 from tests.simulation.violation import Violation
+from waybill.model.branches import DEFAULT_TIMEOUT_S
 from waybill.testing.simulated_disk import Crash
 from waybill.testing.simulated_network import Conditions, SimulatedConnection, SimulatedPump, random_conditions
 from waybill.testing.virtual_clock import VirtualClock
@@ -112,6 +113,8 @@ class World:
         self._run_until(lambda: all(actor.is_at_rest for actor in self.actors))
         self._check_calm()
         self._stop_actors()
+        if self.ledger.branches.has_left_some:
+            self._run_for(DEFAULT_TIMEOUT_S)
         self._drain()
         self._restart_and_check()
         ledger = self.ledger
