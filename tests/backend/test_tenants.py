@@ -71,7 +71,8 @@ async def test_so_many_jobs_of_a_tenant_run_at_most(uri: str) -> None:
         ({"limits": {"max_enqueue_rate": {"limit": 1}}}, 400),
         ({"limits": {"max_enqueue_rate": {"limit": 1, "period": "PT0S"}}}, 400),
         ({"limits": {"depth": 1}}, 422),
-        ({"fairness_weight": 3}, 422),
+        ({"fairness_weight": 0}, 400),
+        ({"priority_boost": 3}, 422),
     ],
 )
 async def test_bad_limits_are_refused(client: Client, body: object, status: int) -> None:

@@ -17,6 +17,7 @@ from waybill.backend.leases import Leases
 from waybill.backend.limits import Limits
 from waybill.backend.presence import Presence
 from waybill.backend.progress import ProgressWriter
+from waybill.backend.scheduling.scheduler import Scheduler
 from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
 from waybill.backend.tenants import Tenants
@@ -98,6 +99,8 @@ class Extensions:
         self.webhooks = Webhooks(self.settings, broker, allows_private=allows_private)
         self.progress = ProgressWriter(broker.events, view, leases, backend_id)
         self.workers = HttpWorkers()
+        clock = asyncio.get_running_loop().time
+        self.scheduler = Scheduler(self.settings, leases, self.workers, tenants, self.job_counts, clock)
         self.history = History()
         view.on_feature.append(self.settings.on_folded)
         self.seen_count: Callable[[], int] = lambda: 0

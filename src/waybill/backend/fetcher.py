@@ -10,6 +10,7 @@ from typing import Final
 
 from waybill.backend.leases import Lease, Leases
 from waybill.backend.limits import AGAIN_SECONDS, Limits
+from waybill.backend.scheduling.scheduler import Visit
 from waybill.backend.source import Source
 from waybill.client import ClientError, Delivery, Inspector
 from waybill.ojs.connection.broker_connection import BrokerConnection
@@ -85,37 +86,42 @@ class Fetcher:
 
     async def fetch(
         self,
-        queues: Sequence[str],
-        count: int,
+        visit: Visit,
         worker_id: str,
         visibility_seconds: float | None,
         wait_seconds: float,
         fits: Fits | None = None,
     ) -> list[Lease]:
-        """Return up to `count` jobs, from the first queue that has some on; wait for the first of them if need be.
+        """Return the jobs that a visit finds in its queues; wait for the first of them if need be.
 
         With `fits`, those that it says yes to; others are kept for the next fetch.
         """
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + wait_seconds
         while not self._is_closing:
-            sources = [
-                source
-                for queue in queues
+            sources = {
+                queue: source
+                for queue in visit.queues
                 if (source := await self._source(queue, creates=wait_seconds > 0)) is not None
-            ]
+            }
             leases: list[Lease] = []
+            look = await visit.begin()
             try:
-                for source in sources:
-                    await self._lease(source, count, worker_id, visibility_seconds, leases, fits)
-                    if len(leases) >= count:
+                for queue, most in look.steps:
+                    if queue in sources:
+                        count = min(look.most, len(leases) + most)
+                        await self._lease(sources[queue], count, worker_id, visibility_seconds, leases, fits)
+                    if len(leases) >= look.most:
                         break
             except asyncio.CancelledError:
                 self.give_back(leases)
                 raise
+            finally:
+                visit.end(look, leases)
             if leases or loop.time() >= ends_at:
                 return leases
-            await self._wait(sources, ends_at)
+            # A pool at its limit may take what comes only when one of its jobs has ended.
+            await self._wait([*sources.values()] if look.most else [], ends_at)
         return []
 
     async def _lease(
@@ -192,7 +198,7 @@ class Fetcher:
         try:
             for source in sources:
                 source.wait(waiter)
-            longest = AGAIN_SECONDS if self._limits.keeps_any() else float("inf")
+            longest = AGAIN_SECONDS if self._limits.keeps_any() or not sources else float("inf")
             await asyncio.wait([waiter], timeout=min(longest, max(0.0, ends_at - loop.time())))
         finally:
             self._waiting.discard(waiter)

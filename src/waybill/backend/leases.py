@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from waybill.client import Delivery
@@ -142,6 +142,10 @@ class Leases:
     def of_worker(self, worker_id: str) -> list[Lease]:
         """Return the leases of a worker."""
         return [lease for lease in self._leases.values() if lease.worker_id == worker_id]
+
+    def count_of(self, worker_ids: Collection[str]) -> int:
+        """Return how many jobs some workers have together."""
+        return sum(lease.worker_id in worker_ids for lease in self._leases.values())
 
     def expire(self, lease: Lease) -> None:
         """End a lease as if nothing had been heard of its worker."""

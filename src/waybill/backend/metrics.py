@@ -141,6 +141,20 @@ def gauges(
     yield from family("ojs_backpressure_pressure", "gauge", "Share of a queue's bound that is used.", pressures)
 
 
+def scheduling(
+    totals: Mapping[tuple[str, str], int], ratios: Mapping[str, float], utilization: Mapping[str, float]
+) -> Iterator[str]:
+    """Return what fetches have dispatched, as text (ojs-fair-scheduling section 11.2)."""
+    dispatched = {_labels(queue=queue, pool=pool): count for (queue, pool), count in totals.items()}
+    yield from family("ojs_scheduling_dispatch_total", "counter", "Jobs that were fetched.", dispatched)
+    shares = {_labels(queue=queue): share for queue, share in ratios.items()}
+    yield from family(
+        "ojs_scheduling_dispatch_ratio", "gauge", "Share of a queue in the last minute's fetches.", shares
+    )
+    used = {_labels(pool=pool): share for pool, share in utilization.items()}
+    yield from family("ojs_scheduling_pool_utilization", "gauge", "Running jobs of a pool, by its concurrency.", used)
+
+
 def family(name: str, kind: str, text: str, values: Mapping[Labels, float]) -> Iterator[str]:
     """Return the lines of a metric."""
     yield f"# HELP {name} {text}"

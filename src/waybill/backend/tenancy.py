@@ -128,6 +128,9 @@ class Tenancy:
         queues = body.get("queues", ["default"])
         if isinstance(queues, list):
             body["queues"] = [request.queue_prefix + one if isinstance(one, str) else one for one in queues]
+        if isinstance(body.get("weights"), dict):
+            body["weights"] = {request.queue_prefix + queue: weight for queue, weight in body["weights"].items()}
+        _check_no_pool(body)
         _own_worker(body, request)
         _write(request, body)
 
@@ -151,6 +154,7 @@ class Tenancy:
                 body[name] = [one for one in ids if one in own]
         if isinstance(body.get("job_id"), str):
             await self._check(request, body["job_id"])
+        _check_no_pool(body)
         _own_worker(body, request)
         _write(request, body)
 
@@ -298,6 +302,12 @@ def _check_queue(queue: object, request: Request) -> None:
     """Refuse what would leave the queues of its tenant, in whatever way it says so."""
     if not isinstance(queue, str) or not queue.startswith(request.queue_prefix):
         raise RequestRefused("permission_denied", "This queue is not the tenant's.")
+
+
+def _check_no_pool(body: Json) -> None:
+    """Refuse to join a pool: it may have queues of other tenants."""
+    if body.get("pool") is not None:
+        raise RequestRefused("permission_denied", "The workers of a tenant join no pool.")
 
 
 def _own_worker(body: Json, request: Request) -> None:

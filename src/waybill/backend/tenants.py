@@ -47,6 +47,8 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     max_scheduled: int | None = None
     max_enqueue_rate: EnqueueRate | None = None
     reason: str = ""
+    fairness_weight: float = 1
+    """The weight of its queues in a weighted fetch."""
 
 
 class Tenants:
@@ -83,6 +85,12 @@ class Tenants:
             self._pushed.setdefault(tenant, deque()).append((self._clock(), count))
         self._coming.update(found)
         return found
+
+    def weight_of(self, queue: str) -> float:
+        """Return the weight of a queue's tenant, 1 for none (ojs-multi-tenancy section 7.2)."""
+        tenant, dot, _ = queue.partition(".")
+        config = self.shelf.get(tenant) if dot else None
+        return 1 if config is None else config.fairness_weight
 
     def left(self, admitted: Mapping[str, int]) -> None:
         """Take note that jobs are known now, or were not pushed."""

@@ -40,6 +40,7 @@ class HttpWorkers:
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, float, list[str], dict[str, object]]] = {}
+        self._pools: dict[str, str] = {}
 
     def note(self, worker_id: str, queues: list[str] | None, told: dict[str, object] | None = None) -> None:
         """Take note that a worker has asked for jobs, or has sent a heartbeat."""
@@ -58,9 +59,23 @@ class HttpWorkers:
         found = self._seen.get(worker_id)
         return None if found is None else found[3].get("handlers")
 
+    def join(self, worker_id: str, pool: str) -> None:
+        """Make a worker one of a pool, and of no other (ojs-fair-scheduling section 6.2)."""
+        if worker_id in self._seen:
+            self._pools[worker_id] = pool
+
+    def pool_of(self, worker_id: str) -> str:
+        """Return the pool that a worker has joined, "" if none."""
+        return self._pools.get(worker_id, "")
+
+    def members(self, pool: str) -> set[str]:
+        """Return the ids of the workers of a pool."""
+        return {worker_id for worker_id, name in self._pools.items() if name == pool}
+
     def drop(self, worker_id: str) -> None:
         """Forget a worker."""
         self._seen.pop(worker_id, None)
+        self._pools.pop(worker_id, None)
 
     def all(self) -> list[Worker]:
         """Return those heard of within the last hour."""
@@ -84,7 +99,7 @@ class HttpWorkers:
     def _forget(self, now: float) -> None:
         old = [name for name, entry in self._seen.items() if entry[1] < now - FORGOTTEN_SECONDS]
         for name in [*old, *list(self._seen)[: max(0, len(self._seen) - len(old) - MOST + 1)]]:
-            self._seen.pop(name, None)
+            self.drop(name)
 
 
 class AmqpWorkers:

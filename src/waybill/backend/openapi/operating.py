@@ -10,6 +10,7 @@ from waybill.backend.openapi.operation import Operation, Parameter
 _LIMIT: Final = Parameter("limit", "How many at most.", int)
 _PAGE: Final = (Parameter("page", "Which page, from 1.", int), Parameter("per_page", "How many at most.", int))
 _TENANTS: Final = "/ojs/v1/admin/tenants"
+_POOLS: Final = "/ojs/v1/admin/pools"
 _CODEC_ERRORS: Final = ("unsupported", "validation_error", "permission_denied")
 _SET_ERRORS: Final = ("unsupported", "conflict")
 
@@ -27,6 +28,13 @@ OPERATING: Final[dict[tuple[str, str], Operation]] = {
     ("GET", f"{_TENANTS}/{{id}}/jobs"): Operation(
         "List the jobs of a tenant", "tenants", parameters=(Parameter("state", "States, with commas."), _LIMIT)
     ),
+    ("GET", _POOLS): Operation("List the pools of workers", "scheduling", parameters=_PAGE),
+    ("GET", f"{_POOLS}/{{name}}"): Operation("Look at a pool of workers", "scheduling"),
+    ("PUT", f"{_POOLS}/{{name}}"): Operation(
+        "Define a pool of workers", "scheduling", {200: dict}, requests.NewPool, errors=_SET_ERRORS
+    ),
+    ("DELETE", f"{_POOLS}/{{name}}"): Operation("Remove a pool of workers", "scheduling"),
+    ("GET", "/ojs/v1/admin/scheduling/stats"): Operation("What was fetched in the last minute, by queue", "scheduling"),
     **{
         ("POST", f"{base}/{name}"): Operation(text, "codec", {200: dict}, requests.Payloads, errors=_CODEC_ERRORS)
         for base in ("/codec", "/ojs/v1/codec")

@@ -61,7 +61,12 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("GET", "/ojs/v1/jobs/{id}"): Operation("Look at a job", "jobs", {200: answers.JobAnswer}),
     ("DELETE", "/ojs/v1/jobs/{id}"): Operation("Cancel a job", "jobs", {200: answers.JobAnswer}, errors=_CONFLICT),
     ("POST", "/ojs/v1/workers/fetch"): Operation(
-        "Fetch jobs: a lease of each", "workers", {200: answers.Fetched}, requests.Fetch, is_body_required=False
+        "Fetch jobs: a lease of each",
+        "workers",
+        {200: answers.Fetched},
+        requests.Fetch,
+        errors=("not_found", "permission_denied"),
+        is_body_required=False,
     ),
     ("POST", "/ojs/v1/workers/ack"): Operation(
         "Say that a job is done", "workers", {200: answers.Ended}, requests.Ack, errors=_CONFLICT

@@ -18,6 +18,8 @@ Priority = Annotated[int, Meta(ge=-100, le=100)]
 Milliseconds = Annotated[int, Meta(ge=1)]
 Time = Annotated[str, Meta(description="RFC 3339, or a duration from now on such as +PT30S.")]
 Duration = Annotated[str, Meta(description="ISO 8601, such as PT1M30S.")]
+Weight = Annotated[float, Meta(gt=0, le=1000)]
+Strategy = Literal["strict", "round-robin", "weighted", "least-loaded"]
 
 
 class RetryPolicy(msgspec.Struct):
@@ -93,6 +95,26 @@ class NewTenant(msgspec.Struct):
     """What is set for a tenant."""
 
     limits: TenantLimits | UnsetType = UNSET
+    fairness_weight: Weight | UnsetType = UNSET
+
+
+class StarvationPrevention(msgspec.Struct):
+    """What each queue of a pool gets at least."""
+
+    enabled: bool | UnsetType = UNSET
+    rotation_interval: Duration | UnsetType = UNSET
+    min_dispatch_ratio: Annotated[float, Meta(gt=0, le=1)] | UnsetType = UNSET
+
+
+class NewPool(msgspec.Struct):
+    """A pool of workers: its queues, and how they share its fetches."""
+
+    queues: Annotated[list[Queue], Meta(min_length=1, max_length=100)]
+    concurrency: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType | None = UNSET
+    strategy: Strategy | UnsetType = UNSET
+    weights: dict[str, Weight] | UnsetType | None = UNSET
+    isolated: bool | UnsetType = UNSET
+    starvation_prevention: StarvationPrevention | UnsetType | None = UNSET
 
 
 class Maintenance(msgspec.Struct):
@@ -142,7 +164,10 @@ class Handled(msgspec.Struct):
 class Fetch(msgspec.Struct):
     """Which jobs a worker wants."""
 
-    queues: Annotated[list[Queue], Meta(min_length=1, max_length=100)]
+    queues: Annotated[list[Queue], Meta(min_length=1, max_length=100)] | UnsetType = UNSET
+    pool: Annotated[str, Meta(min_length=1, max_length=128)] | UnsetType = UNSET
+    strategy: Strategy | UnsetType = UNSET
+    weights: dict[str, Weight] | UnsetType = UNSET
     handlers: list[Handled] | UnsetType = UNSET
     count: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
     worker_id: WorkerId | UnsetType = UNSET

@@ -22,6 +22,7 @@ from waybill.backend.routes.openapi import OpenApiRoutes
 from waybill.backend.routes.operations import OperationRoutes
 from waybill.backend.routes.overview import OverviewRoutes
 from waybill.backend.routes.pipeline import PipelineRoutes
+from waybill.backend.routes.pools import PoolRoutes
 from waybill.backend.routes.progress import ProgressRoutes
 from waybill.backend.routes.queues import QueueRoutes
 from waybill.backend.routes.rate_limits import RateLimitRoutes
@@ -59,6 +60,7 @@ def routes_of(backend: Backend) -> list[Route]:
         SchemaRoutes,
         WebhookRoutes,
         TenantRoutes,
+        PoolRoutes,
         MaintenanceRoutes,
         MetricsRoutes,
         JobLogRoutes,

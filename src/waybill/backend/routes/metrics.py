@@ -6,7 +6,7 @@ from typing import Final
 
 from waybill.backend.backend import Backend
 from waybill.backend.message import Request, Response
-from waybill.backend.metrics import MEDIA_TYPE, JobMetrics, gauges
+from waybill.backend.metrics import MEDIA_TYPE, JobMetrics, gauges, scheduling
 from waybill.backend.router import READ, Route
 
 PATHS: Final = ("/metrics", "/ojs/v1/metrics")
@@ -31,5 +31,7 @@ class MetricsRoutes:
         tenants = [name for name, _ in backend.extensions.gate.tenants.shelf.items()]
         bounds = {name: bound.max_depth for name, bound in backend.extensions.gate.bounds.items()}
         now = gauges(await backend.counts(), tenants, bounds, len(backend.extensions.workers.all()))
-        text = "\n".join((*now, *self._jobs.lines(), ""))
+        scheduler = backend.extensions.scheduler
+        dispatched = scheduling(scheduler.dispatches.totals, scheduler.ratios(), scheduler.utilization())
+        text = "\n".join((*now, *dispatched, *self._jobs.lines(), ""))
         return Response(200, text.encode(errors="replace"), [("Content-Type", MEDIA_TYPE)])

@@ -13,6 +13,7 @@ from waybill.backend.job_list import list_jobs
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
 from waybill.backend.router import ADMIN, READ, Route
+from waybill.backend.scheduling.pool import read_weight
 from waybill.backend.settings import Shelf
 from waybill.backend.tenancy import prefix_of
 from waybill.backend.tenants import Tenant, check_name, count_of, form_of_limits, read_tenant
@@ -54,10 +55,11 @@ class TenantRoutes:
         """Set a tenant anew."""
         name, body = request.parameters["id"], request.json(required=True)
         check_name(name)
-        if body.get("fairness_weight", 1) != 1 or body.get("priority_boost", 0) != 0:
-            details: Form = {"field": "fairness_weight" if body.get("fairness_weight", 1) != 1 else "priority_boost"}
-            raise RequestRefused("unsupported", "Tenants have the weight 1, and no boost.", details=details)
-        await self._shelf.put(name, read_tenant(body.get("limits", {}), Tenant()))
+        if body.get("priority_boost", 0) != 0:
+            details: Form = {"field": "priority_boost"}
+            raise RequestRefused("unsupported", "priority_boost cannot be set.", details=details)
+        weight = read_weight(body.get("fairness_weight", 1), "fairness_weight")
+        await self._shelf.put(name, read_tenant(body.get("limits", {}), Tenant(fairness_weight=weight)))
         return answer(self._form_of(name, await self._backend.counts()))
 
     async def _limit(self, request: Request) -> Response:
@@ -114,8 +116,12 @@ class TenantRoutes:
             "jobs": jobs,
             "throughput": {one: total(one) for one in ("processed_per_minute", "enqueued_per_minute")},
             "limits": shown,
+            "fairness_weight": config.fairness_weight,
             "reason": config.reason,
-            "fairness": {"weight": 1, "actual_share": round(active / all_active, 4) if all_active else 0.0},
+            "fairness": {
+                "weight": config.fairness_weight,
+                "actual_share": round(active / all_active, 4) if all_active else 0.0,
+            },
             "updated_at": self._shelf.updated_at(name),
         }
 

@@ -19,16 +19,16 @@ from waybill.backend.leases import Lease
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.quick_acks import QuickAcks
 from waybill.backend.router import OPERATE, Route
+from waybill.backend.scheduling.pool import read_queues
 from waybill.backend.versions import read_handlers
 from waybill.backend.workflows import Workflows
-from waybill.ojs.spec.envelope import MAX_SAFE_INTEGER, check_queue
+from waybill.ojs.spec.envelope import MAX_SAFE_INTEGER
 from waybill.ojs.spec.headers import max_attempts
 from waybill.ojs.spec.retry import retry_delay_seconds
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import parse_timestamp
 from waybill.ojs.worker.attempt_ends import delay_of, gets_another
 
-MOST_QUEUES: Final = 100
 MOST_JOBS: Final = 1000
 MOST_WAIT_MS: Final = 60_000
 MAINTENANCE_SECONDS: Final = 1.0
@@ -61,27 +61,23 @@ class WorkerRoutes:
 
     async def _fetch(self, request: Request) -> Response:
         body = request.json()
-        queues = body.get("queues", ["default"])
-        if not isinstance(queues, list) or not queues or not all(isinstance(one, str) for one in queues):
-            raise invalid("queues", "must be an array of names, with at least one")
-        if len(queues) > MOST_QUEUES:
-            raise invalid("queues", f"must have at most {MOST_QUEUES} names")
+        queues = None if body.get("queues") is None else read_queues(body["queues"])
         count = _whole(body, "count", _whole(body, "batch_size", 1, 1, MOST_JOBS), 1, MOST_JOBS)
         visibility = _seconds(body, "visibility_timeout_ms")
         wait_ms = _whole(body, "wait_ms", 0, 0, MOST_WAIT_MS)
         worker_id = _text(body, "worker_id")
         backend = self._backend
-        backend.extensions.workers.note(worker_id, queues)
+        backend.extensions.workers.note(worker_id, list(queues or ()))
+        visit = backend.extensions.scheduler.visit(worker_id, body, queues, count)
         if backend.extensions.maintenance.get(MAINTENANCE) is not None:
             await asyncio.sleep(min(wait_ms / 1000, MAINTENANCE_SECONDS))
             return answer({"jobs": []})
-        for queue in queues:
-            check_queue(queue)
+        for queue in visit.queues:
             if await backend.fetcher.has_queue(queue, creates=wait_ms > 0):
                 await backend.know_queue(queue)
         handlers = body.get("handlers")
         fits = read_handlers(backend.extensions.workers.handlers_of(worker_id) if handlers is None else handlers)
-        leases = await backend.fetcher.fetch(queues, count, worker_id, visibility, wait_ms / 1000, fits)
+        leases = await backend.fetcher.fetch(visit, worker_id, visibility, wait_ms / 1000, fits)
         try:
             if leases:
                 await backend.begun(leases)
@@ -232,6 +228,8 @@ class WorkerRoutes:
         backend = self._backend
         read_handlers(body.get("handlers"))
         backend.extensions.workers.note(worker_id, None, body)
+        if body.get("pool") is not None:
+            backend.extensions.scheduler.join(worker_id, body["pool"])
         extended: list[str] = []
         told = backend.extensions.directives.get(worker_id)
         state = backend.directives.get(worker_id, "running") if told is None else told.directive

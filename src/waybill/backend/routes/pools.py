@@ -1,0 +1,64 @@
+"""Pools of workers, and what was dispatched lately (ojs-fair-scheduling section 10)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from waybill.backend.backend import Backend
+from waybill.backend.errors import not_found
+from waybill.backend.message import Request, Response, answer
+from waybill.backend.pages import page_of
+from waybill.backend.router import ADMIN, READ, Route
+from waybill.backend.scheduling.dispatches import WINDOW_SECONDS
+from waybill.backend.scheduling.pool import read_pool
+from waybill.backend.scheduling.scheduler import Scheduler
+from waybill.ojs.spec.states import State
+
+BASE: Final = "/ojs/v1/admin/pools"
+
+
+class PoolRoutes:
+    """Answers them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[Route]:
+        """Return what answers which path."""
+        return [
+            Route("GET", BASE, self._list, READ),
+            Route("GET", f"{BASE}/{{name}}", self._get, READ),
+            Route("PUT", f"{BASE}/{{name}}", self._put, ADMIN),
+            Route("DELETE", f"{BASE}/{{name}}", self._remove, ADMIN),
+            Route("GET", "/ojs/v1/admin/scheduling/stats", self._stats, READ),
+        ]
+
+    async def _list(self, request: Request) -> Response:
+        names = [name for name, _ in self._scheduler.pools.items()]
+        page, pagination = page_of(request, names, str, default=20, most=100)
+        return answer({"items": [self._scheduler.form_of(name) for name in page], "pagination": pagination})
+
+    async def _get(self, request: Request) -> Response:
+        return answer(self._scheduler.form_of(request.parameters["name"]))
+
+    async def _put(self, request: Request) -> Response:
+        """Define a pool, or define it anew."""
+        name = request.parameters["name"]
+        await self._scheduler.pools.put(name, read_pool(name, request.json(required=True)))
+        return answer(self._scheduler.form_of(name))
+
+    async def _remove(self, request: Request) -> Response:
+        """Remove a pool. What its workers have stays theirs; their next fetch has the order of their own queues."""
+        name = request.parameters["name"]
+        if not await self._scheduler.pools.remove(name):
+            raise not_found("pool", name)
+        return answer({"deleted": True, "name": name})
+
+    async def _stats(self, _request: Request) -> Response:
+        counts = (await self._backend.extensions.job_counts()).by_queue
+        active = {queue: states.get(State.ACTIVE.value, 0) for queue, states in counts.items()}
+        return answer({"queues": self._scheduler.stats(active), "window": f"PT{WINDOW_SECONDS:.0f}S"})
+
+    @property
+    def _scheduler(self) -> Scheduler:
+        return self._backend.extensions.scheduler

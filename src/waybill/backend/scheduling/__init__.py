@@ -1,0 +1,7 @@
+"""Fair scheduling: which queue a fetch takes its jobs from (ojs-fair-scheduling).
+
+- `pool`: the pools of workers that operators define.
+- `rotation`: the order of the queues for one fetch, by strategy.
+- `dispatches`: how many jobs of which queue were fetched lately.
+- `scheduler`: applies the three to a fetch.
+"""

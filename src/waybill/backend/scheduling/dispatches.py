@@ -1,0 +1,63 @@
+"""How many jobs of which queue were fetched lately, and how long they had waited (ojs-fair-scheduling section 10.2)."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final
+
+WINDOW_SECONDS: Final = 60.0
+MAX_QUEUES: Final = 10_000
+OTHER: Final = "_other"
+"""Counts the queues beyond these in the totals."""
+
+Key = tuple[str, str]
+"""A queue and a pool; "" is no pool."""
+
+
+class Dispatches:
+    """Counts by queue and pool: all since the start of the server, and those of each of the last seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds."""
+        self.totals: Counter[Key] = Counter()
+        self.keep_seconds = WINDOW_SECONDS
+        """The longest window that is asked for."""
+        self._clock = clock
+        self._seconds: deque[tuple[int, Counter[Key], Counter[str]]] = deque()
+
+    def add(self, queue: str, pool: str, wait_ms: float) -> None:
+        """Count a job that was fetched `wait_ms` after it became available."""
+        second = int(self._clock())
+        if not self._seconds or self._seconds[-1][0] != second:
+            self._seconds.append((second, Counter(), Counter()))
+            while self._seconds[0][0] < second - self.keep_seconds:
+                self._seconds.popleft()
+        _, counts, waits = self._seconds[-1]
+        counts[queue, pool] += 1
+        waits[queue] += int(wait_ms)
+        is_known = (queue, pool) in self.totals or len(self.totals) < MAX_QUEUES
+        self.totals[(queue, pool) if is_known else (OTHER, "")] += 1
+
+    def of_pool(self, pool: str, seconds: float) -> Counter[str]:
+        """Count the jobs of a pool's workers within the last `seconds`, by queue."""
+        found: Counter[str] = Counter()
+        for counts, _ in self._since(seconds):
+            for (queue, of_pool), count in counts.items():
+                if of_pool == pool:
+                    found[queue] += count
+        return found
+
+    def by_queue(self, seconds: float = WINDOW_SECONDS) -> dict[str, tuple[int, float]]:
+        """Return how many jobs of each queue were fetched within the last `seconds`, and their mean wait in ms."""
+        jobs: Counter[str] = Counter()
+        waited: Counter[str] = Counter()
+        for counts, waits in self._since(seconds):
+            waited += waits
+            for (queue, _), count in counts.items():
+                jobs[queue] += count
+        return {queue: (count, waited[queue] / count) for queue, count in jobs.items()}
+
+    def _since(self, seconds: float) -> list[tuple[Counter[Key], Counter[str]]]:
+        first = self._clock() - seconds
+        return [(counts, waits) for second, counts, waits in self._seconds if second > first]

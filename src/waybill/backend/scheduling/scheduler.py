@@ -1,0 +1,272 @@
+"""Decides which queues a fetch looks into, and how far (ojs-fair-scheduling).
+
+Without a pool and a strategy, the order of the worker's own list decides. A worker may ask for a strategy. A worker of
+a pool gets the pool's, whatever it asks for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from waybill.backend.errors import RequestRefused, invalid, not_found
+from waybill.backend.job_form import Form
+from waybill.backend.leases import Lease, Leases
+from waybill.backend.scheduling.dispatches import WINDOW_SECONDS, Dispatches
+from waybill.backend.scheduling.pool import (
+    LEAST_LOADED,
+    ROUND_ROBIN,
+    STRICT,
+    Pool,
+    check_pool_name,
+    form_of_pool,
+    read_strategy,
+    read_weights,
+)
+from waybill.backend.scheduling.rotation import (
+    Rotation,
+    Rotations,
+    Step,
+    deepest_first,
+    in_order,
+    owed,
+    with_rest,
+)
+from waybill.backend.settings import Settings, Shelf
+from waybill.backend.tenants import Tenants
+from waybill.backend.workers import HttpWorkers
+from waybill.ojs.coordinator.job_counts import JobCounts
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.states import State
+from waybill.ojs.spec.timestamps import parse_timestamp
+
+CLOSED: Final = "permission_denied"
+
+
+class Look(NamedTuple):
+    """What a fetch does next: its steps, and how many jobs it takes at most; 0 while its pool is at its limit."""
+
+    steps: list[Step]
+    most: int
+    due: list[Step]
+    """What its rotation has given to each queue; empty without a rotation."""
+
+
+class Visit:
+    """One fetch: it may look into its queues several times while it waits, each time by steps of its own."""
+
+    pool_name = ""
+
+    def __init__(
+        self, scheduler: Scheduler, queues: list[str], strategy: str, weights: Mapping[str, float], most: int
+    ) -> None:
+        self.queues = queues
+        self._scheduler = scheduler
+        self._strategy = strategy
+        self._weights = weights
+        self._most = most
+
+    async def begin(self) -> Look:
+        """Return what to do. `end` must follow."""
+        return await self._look(self._most)
+
+    def end(self, look: Look, leases: Sequence[Lease]) -> None:
+        """Count what a look has found."""
+        if look.due:
+            found = Counter(lease.execution.queue for lease in leases)
+            self._rotation().took(self._weights, look.due, found, look.most)
+        self._scheduler.dispatched(self.pool_name, leases)
+
+    async def _look(self, most: int) -> Look:
+        if len(self.queues) == 1 or self._strategy == STRICT:
+            return Look(in_order(self.queues, most), most, [])
+        if self._strategy == LEAST_LOADED:
+            available = await self._scheduler.available(self.queues)
+            return Look(deepest_first(self.queues, available, most), most, [])
+        due = self._rotation().plan(self._weights, most)
+        return Look(with_rest(due, most), most, due)
+
+    def _rotation(self) -> Rotation:
+        return self._scheduler.rotations.get(self.pool_name or tuple(self._weights.items()))
+
+
+class PoolVisit(Visit):
+    """A fetch by a worker of a pool. What a look may take is reserved for it until it has ended."""
+
+    def __init__(
+        self, scheduler: Scheduler, name: str, pool: Pool, queues: list[str], weights: Mapping[str, float], most: int
+    ) -> None:
+        super().__init__(scheduler, queues, pool.strategy, weights, most)
+        self.pool_name = name
+        self._pool = pool
+
+    async def begin(self) -> Look:
+        """Return what to do within what the pool may run, and what its queues are owed first."""
+        pool, scheduler, name = self._pool, self._scheduler, self.pool_name
+        most = self._most
+        if pool.concurrency is not None:
+            most = max(0, min(most, pool.concurrency - scheduler.active(name) - scheduler.reserved[name]))
+        if not most:
+            return Look([], 0, [])
+        scheduler.reserved[name] += most
+        try:
+            look = await self._look(most)
+        except BaseException:
+            scheduler.reserved[name] -= most
+            raise
+        prevention = pool.starvation_prevention
+        if prevention is None:
+            return look
+        had = scheduler.dispatches.of_pool(name, prevention.rotation_seconds)
+        return look._replace(steps=owed(self.queues, had, prevention.min_dispatch_ratio, most) + look.steps)
+
+    def end(self, look: Look, leases: Sequence[Lease]) -> None:
+        """Count what a look has found, and reserve nothing more."""
+        self._scheduler.reserved[self.pool_name] -= look.most
+        super().end(look, leases)
+
+
+class Scheduler:
+    """That of one server: what other servers dispatch does not count here."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        leases: Leases,
+        workers: HttpWorkers,
+        tenants: Tenants,
+        job_counts: Callable[[], Awaitable[JobCounts]],
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock` gives seconds."""
+        self.pools: Shelf[Pool] = settings.shelf("pool", Pool)
+        self.pools.on_look = self._take_pools
+        self.dispatches = Dispatches(clock)
+        self.reserved: Counter[str] = Counter()
+        """Jobs that fetches under way may take, by pool."""
+        self.rotations = Rotations()
+        self._leases = leases
+        self._workers = workers
+        self._tenants = tenants
+        self._job_counts = job_counts
+        self._isolated: dict[str, str] = {}
+
+    def visit(self, worker_id: str, body: Form, queues: Sequence[str] | None, count: int) -> Visit:
+        """Return the fetch of up to `count` jobs that a request asks for. `queues` is None if it names none.
+
+        Raises RequestRefused.
+        """
+        name = self._pool_of(worker_id, body)
+        pool = self.pools.get(name) if name else None
+        if pool is None:
+            strategy = read_strategy(body.get("strategy", STRICT))
+            allowed = self._open_queues(queues or ["default"])
+            return Visit(
+                self, allowed, strategy, self._weights(strategy, allowed, read_weights(body.get("weights"))), count
+            )
+        allowed = [queue for queue in pool.queues if queues is None or queue in queues]
+        if not allowed:
+            raise RequestRefused(CLOSED, f"The pool {name!r} has none of these queues.", details={"pool": name})
+        return PoolVisit(self, name, pool, allowed, self._weights(pool.strategy, allowed, pool.weights), count)
+
+    async def available(self, queues: Sequence[str]) -> dict[str, int]:
+        """Return how many jobs of each queue could start."""
+        by_pair = (await self._job_counts()).by_pair
+        return {queue: by_pair.get((queue, State.AVAILABLE.value), 0) for queue in queues}
+
+    def dispatched(self, pool: str, leases: Sequence[Lease]) -> None:
+        """Count jobs that a fetch returns to a worker of a pool; "" is none."""
+        for lease in leases:
+            self.dispatches.add(lease.execution.queue, pool, _waited_ms(lease))
+
+    def active(self, pool: str) -> int:
+        """Return how many jobs the workers of a pool have from this server."""
+        members = self._workers.members(pool)
+        return self._leases.count_of(members) if members else 0
+
+    def join(self, worker_id: str, pool: object) -> str:
+        """Make a worker one of a pool, whose name is returned. Raises RequestRefused."""
+        name = check_pool_name(pool)
+        if self.pools.get(name) is None:
+            raise not_found("pool", name)
+        if not worker_id:
+            raise invalid("worker_id", "must be given by a worker of a pool")
+        self._workers.join(worker_id, name)
+        return name
+
+    def form_of(self, name: str) -> Form:
+        """Return a pool, its workers and what they run, as clients see it."""
+        pool = self.pools.get(name)
+        if pool is None:
+            raise not_found("pool", name)
+        active = self.active(name)
+        workers = len(self._workers.members(name))
+        form = form_of_pool(name, pool) | {"active_workers": workers, "active_jobs": active}
+        if pool.concurrency is not None:
+            form["utilization"] = round(active / pool.concurrency, 4)
+        return form | {"updated_at": self.pools.updated_at(name)}
+
+    def stats(self, active: Mapping[str, int]) -> list[Form]:
+        """Return what was dispatched in the last minute, by queue. `active` counts the jobs that run, by queue."""
+        ratios = self.ratios()
+        return [
+            {
+                "name": queue,
+                "dispatch_count_1m": count,
+                "dispatch_ratio_1m": round(ratios[queue], 4),
+                "avg_wait_ms": round(wait_ms),
+                "active_jobs": active.get(queue, 0),
+            }
+            for queue, (count, wait_ms) in sorted(self.dispatches.by_queue().items())
+        ]
+
+    def ratios(self) -> dict[str, float]:
+        """Return the share of each queue in what was dispatched in the last minute."""
+        found = {queue: count for queue, (count, _) in self.dispatches.by_queue().items()}
+        total = sum(found.values())
+        return {queue: count / total for queue, count in found.items()}
+
+    def utilization(self) -> dict[str, float]:
+        """Return the share of its concurrency that each pool uses; pools without a limit are left out."""
+        bounds = {name: pool.concurrency for name, pool in self.pools.items()}
+        return {name: self.active(name) / bound for name, bound in bounds.items() if bound}
+
+    def _weights(self, strategy: str, queues: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
+        """Return the weight of each queue: its own, else its tenant's (ojs-multi-tenancy section 7.2)."""
+        if strategy == ROUND_ROBIN:
+            return dict.fromkeys(queues, 1)
+        return {queue: weights.get(queue) or self._tenants.weight_of(queue) for queue in queues}
+
+    def _pool_of(self, worker_id: str, body: Form) -> str:
+        if body.get("pool") is not None:
+            return self.join(worker_id, body["pool"])
+        return self._workers.pool_of(worker_id)
+
+    def _open_queues(self, queues: Sequence[str]) -> list[str]:
+        """Return the queues that are not kept for a pool."""
+        allowed = [queue for queue in queues if queue not in self._isolated]
+        if not allowed:
+            queue = queues[0]
+            details: Form = {"queue": queue, "pool": self._isolated[queue]}
+            raise RequestRefused(CLOSED, f"Queue {queue!r} is only for workers of a pool.", details=details)
+        return allowed
+
+    def _take_pools(self, pools: Shelf[Pool]) -> None:
+        self._isolated = {queue: name for name, pool in pools.items() if pool.isolated for queue in pool.queues}
+        intervals = [one.rotation_seconds for _, pool in pools.items() if (one := pool.starvation_prevention)]
+        self.dispatches.keep_seconds = max(WINDOW_SECONDS, *intervals, 0.0)
+
+
+def _waited_ms(lease: Lease) -> float:
+    """Return how long a job was available before it was fetched, as far as its envelope tells: 0 after a retry."""
+    execution = lease.execution
+    envelope = execution.envelope
+    since = envelope.scheduled_at or envelope.enqueued_at
+    if execution.attempt > 1 or not since:
+        return 0.0
+    try:
+        return max(0.0, (datetime.now(UTC) - parse_timestamp(since, "time")).total_seconds() * 1000)
+    except InvalidJob:
+        return 0.0
