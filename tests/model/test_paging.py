@@ -144,6 +144,23 @@ def test_one_that_is_damaged_is_skipped(bench: DiskBench, *, requeue: bool) -> N
     assert bench.memory_bytes == 0
 
 
+def test_what_could_not_be_read_before_a_stop_comes_back_as_redelivered(bench: DiskBench) -> None:
+    fill(bench, BasicProperties(delivery_mode=2), {"x-max-length-bytes": 10 << 20})
+    holder = bench.channel()
+    hold(bench, holder)
+    bench.disk.fail_next["read"] = errno.EIO
+    bench.disk.failures_left = 1 << 20
+    for wire in bench.wires:
+        wire.cut()
+    bench.settle()
+    bench.disk.fail_next.clear()
+    bench.restart("stop")
+    channel = bench.channel()
+    found = [delivery for _ in range(LENGTH) if (delivery := channel.get("q"))]
+    assert [delivery.body for delivery in found] == bodies()
+    assert all(delivery.redelivered for delivery in found)
+
+
 def test_a_limit_of_bytes_counts_what_comes_back(bench: DiskBench) -> None:
     fill(bench, BasicProperties(delivery_mode=2), {"x-max-length-bytes": LENGTH * len(PADDING) * 2})
     holder = bench.channel()

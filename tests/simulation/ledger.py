@@ -159,7 +159,8 @@ class Ledger:
     def return_to_publisher(self, message: Message) -> None:
         """The broker has said that no queue took a message: the one that it was sent to must have been away."""
         for copy in message.copies.values():
-            if not copy.may_be_gone and copy.source is None:
+            was_rebound = copy.route_version and copy.route_version != self.binding.version
+            if not copy.may_be_gone and not was_rebound and copy.source is None:
                 raise Violation("a routable message is not returned", str(copy))
             copy.is_barred = True
         message.is_refused = True

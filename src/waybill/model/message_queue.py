@@ -354,6 +354,13 @@ class MessageQueue(LeveledQueue):
         paging.succeeded()
         return True
 
+    def redelivered_sequences(self) -> list[int]:
+        sequences = super().redelivered_sequences()
+        if self._paging is not None:
+            # These were delivered. They could not be read yet, so they are not back in their places.
+            sequences.extend(int(outcome.entry.sequence) for outcome in self._paging.waiting)
+        return sequences
+
     def _settle_waiting(self) -> None:
         """Give entries that could not be read their outcome."""
         if self._paging is None:
