@@ -65,3 +65,47 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 
 def test_the_password_is_in_no_repr() -> None:
     assert "s3cret" not in repr(parse_uri("amqp://u:s3cret@host"))
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("amqp://u:p@a:5673,b,c:1/v", "amqp://a:5673,b:5672,c:1/v"),
+        ("amqp://u:p@a,amqp://u:other@b", "amqp://a:5672,b:5672/%2F"),
+        (["amqp://u:p@a", "amqp://u:p@b"], "amqp://a:5672,b:5672/%2F"),
+        ("amqps://u:p@[::1],b/v, amqp://u:p@c/v", "amqps://[::1]:5671/v,amqps://b:5671/v,amqp://c:5672/v"),
+        ("amqp://u:p,x@a", "amqp://a:5672/%2F"),
+        ("amqp://u:p@a/v,w", "amqp://a:5672/v%2Cw"),
+    ],
+)
+def test_the_nodes_of_a_cluster(uri: str | list[str], shown: str) -> None:
+    assert str(parse_uri(uri)) == shown
+
+
+def test_nodes_share_the_options_and_wait_less_for_each_other() -> None:
+    address = parse_uri("amqp://a,b,c/?heartbeat=5&request_timeout=1000")
+    assert [node.host for node in address.nodes] == ["a", "b", "c"]
+    assert {node.settings.heartbeat_s for node in address.nodes} == {5}
+    assert {node.connect_timeout_s for node in address.nodes} == {10}
+    assert address.request_timeout_s == 1
+    assert parse_uri("amqp://a,b/?connection_timeout=3000").nodes[1].connect_timeout_s == 3
+    assert parse_uri("amqp://a").connect_timeout_s == 30
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "amqp://a,,b",
+        "amqp://a,",
+        "amqp://,",
+        "amqp://a,b:x",
+        "amqp://a/v,amqp://b/w",
+        "amqp://u@a,amqp://w@b",
+        "amqp://a,http://b",
+        "amqp://" + ",".join(["a"] * 65),
+        [],
+    ],
+)
+def test_nodes_that_are_refused(uri: str | list[str]) -> None:
+    with pytest.raises(InvalidURI):
+        parse_uri(uri)

@@ -80,7 +80,7 @@ def test_a_streaming_query_has_no_end() -> None:
     ("uri", "shown"),
     [
         (URI, "broker.example:5673/%2Fojs"),
-        ("amqps://u:secret@host", "host:5671"),
+        ("amqps://u:secret@host", "host:5671/%2F"),
         ("amqp://[::1]/v", "[::1]:5672/v"),
         ("amqp://u:secret@host:secret/v", "the broker of an invalid URI"),
     ],

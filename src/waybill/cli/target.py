@@ -54,7 +54,12 @@ class Target(Broker):
 def broker_options(command: F) -> F:
     """Add the options of a broker to a command, which gets them as `target`."""
 
-    @click.option("--uri", "--url", "uri", help="The broker: amqp://user:password@host/vhost.  [WAYBILL_URL]")
+    @click.option(
+        "--uri",
+        "--url",
+        "uri",
+        help="The broker, or the nodes of a cluster: amqp://user:password@a,b,c/vhost.  [WAYBILL_URL]",
+    )
     @click.option("--context", "context_name", help="A broker of `waybill context list`.  [WAYBILL_CONTEXT]")
     @click.option("--prefix", help="Prefix of all names on the broker, for tenants.")
     @click.option("--names", type=click.Choice(["spec", "web"]), help="The naming profile.  [default: spec]")

@@ -16,7 +16,7 @@ other threads are waiting in.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Final, Self
@@ -39,7 +39,9 @@ DEFAULT_PREFETCH_COUNT: Final = 100
 POLL_INTERVAL_S: Final = 0.5
 
 
-def connect(uri: str | BrokerAddress, *, name: str = "", reconnect: ReconnectPolicy | None = None) -> "Connection":
+def connect(
+    uri: str | Sequence[str] | BrokerAddress, *, name: str = "", reconnect: ReconnectPolicy | None = None
+) -> "Connection":
     """Connect. Raises InvalidURI, ConnectFailed, AuthenticationFailed or a ProtocolError."""
     return Connection(uri, name=name, reconnect=reconnect)
 
@@ -47,7 +49,9 @@ def connect(uri: str | BrokerAddress, *, name: str = "", reconnect: ReconnectPol
 class Connection:
     """See `waybill.client.Connection`."""
 
-    def __init__(self, uri: str | BrokerAddress, *, name: str = "", reconnect: ReconnectPolicy | None = None) -> None:
+    def __init__(
+        self, uri: str | Sequence[str] | BrokerAddress, *, name: str = "", reconnect: ReconnectPolicy | None = None
+    ) -> None:
         self._connection: AsyncConnection = connect_async(uri, name=name, reconnect=reconnect)
         self._thread = LoopThread()
         try:
@@ -83,6 +87,10 @@ class Connection:
     @property
     def flowing(self) -> bool:
         return self._connection.flowing
+
+    @property
+    def node(self) -> BrokerAddress:
+        return self._connection.node
 
     @property
     def server_properties(self) -> dict[str, object]:

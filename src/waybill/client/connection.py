@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Final, Self, cast
@@ -17,6 +17,7 @@ from waybill.client.errors import (
     ConnectionLost,
     error_of,
 )
+from waybill.client.failover import round_of, what_failed
 from waybill.client.hosts import ChannelHost
 from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.reconnect import ReconnectPolicy
@@ -34,15 +35,22 @@ from waybill.wire.amqp091.methods import Method
 log: Final = logging.getLogger("waybill.client")
 
 
-def connect(uri: str | BrokerAddress, *, name: str = "", reconnect: ReconnectPolicy | None = None) -> "Connection":
+def connect(
+    uri: str | Sequence[str] | BrokerAddress, *, name: str = "", reconnect: ReconnectPolicy | None = None
+) -> "Connection":
     """A connection to the broker at `uri` (see `waybill.client.uri`), to be opened by `async with` or `await`.
 
         async with connect("amqp://guest:guest@localhost:5672/%2Fojs", name="worker") as connection: ...
 
     Raises InvalidURI. Opening raises ConnectFailed, AuthenticationFailed or a ProtocolError such as NotAllowed for an
     unknown virtual host. Once open, it reconnects by itself according to `reconnect`.
+
+    Of a cluster, `uri` names all nodes, or is a list of their URIs. They are tried in random order, each at once when
+    the one before has failed; an attempt of `reconnect` is a round through all of them. After a loss the first round
+    begins at once, with the node that was lost tried last.
     """
-    return Connection(parse_uri(uri, name=name) if isinstance(uri, str) else uri, reconnect or ReconnectPolicy())
+    address = uri if isinstance(uri, BrokerAddress) else parse_uri(uri, name=name)
+    return Connection(address, reconnect or ReconnectPolicy())
 
 
 class Connection(ChannelHost):
@@ -62,6 +70,7 @@ class Connection(ChannelHost):
         self._clock = Clock()
         self._state = ReconnectState.NEW
         self._socket: SocketConnection | None = None
+        self._opened_at = 0.0
         self._after_reading: list[Callable[[], None]] = []
         # Set while the state is OPEN or CLOSED, to wake waiters.
         self._settled = asyncio.Event()
@@ -113,6 +122,11 @@ class Connection(ChannelHost):
         """Whether publishing may continue: open, not blocked, and the output buffer not full."""
         current = self._socket
         return current is not None and current.flowing and self._settled.is_set()
+
+    @property
+    def node(self) -> BrokerAddress:
+        """The node that the connection is to, or was to at last: of a cluster, one of its nodes."""
+        return self.address.nodes[0] if self._socket is None else self._socket.address
 
     @property
     def server_properties(self) -> dict[str, object]:
@@ -276,7 +290,7 @@ class Connection(ChannelHost):
         self._loop = asyncio.get_running_loop()
         self._move(ReconnectState.OPENING)
         try:
-            self._socket = current = await self._dial()
+            self._socket = current = await self._dial_any()
         except BaseException:
             if self._is(ReconnectState.OPENING):
                 self._move(ReconnectState.NEW)
@@ -285,14 +299,31 @@ class Connection(ChannelHost):
             # Closed by another task meanwhile, which had no socket to close.
             await current.close()
             raise self._final_error()
+        self._opened_at = self._clock.now()
         self._move(ReconnectState.OPEN)
         if current.ended.done():
             self._move(ReconnectState.AWAY)
         self._supervisor = self._loop.create_task(self._supervise(), name="waybill-connection")
         return self
 
-    async def _dial(self) -> SocketConnection:
-        current = await SocketConnection.dial(self.address, self._clock, self._socket_ended, self._after_reading)
+    async def _dial_any(self) -> SocketConnection:
+        """Connect to the first node that answers. Raises the error of the round."""
+        errors: list[ClientError] = []
+        for node in round_of(self.address):
+            try:
+                current = await self._dial(node)
+            except ClientError as error:
+                if self.address.others:
+                    log.warning("could not connect: %s", error)
+                errors.append(error)
+            else:
+                if self.address.others:
+                    log.info("connected to %s", node)
+                return current
+        raise what_failed(self.address, errors)
+
+    async def _dial(self, node: BrokerAddress) -> SocketConnection:
+        current = await SocketConnection.dial(node, self._clock, self._socket_ended, self._after_reading)
         current.on_blocked = self._blocked_changed
         return current
 
@@ -324,15 +355,18 @@ class Connection(ChannelHost):
             current = cast("SocketConnection", self._socket)
             reason = await asyncio.shield(current.ended)
             error = error_of(reason)
-            log.warning("connection to %s lost: %s", self.address, error)
+            log.warning("connection to %s lost: %s", current.address, error)
             if current.blocked_reason is not None:
                 self._blocked_changed(None)
             for callback in list(self._on_loss):
                 _call_back(callback, error)
             await current.wait_lost()
-            await self._reconnect()
+            await self._reconnect(current.address)
 
-    async def _reconnect(self) -> None:
+    async def _reconnect(self, lost: BrokerAddress) -> None:
+        # Another node may take over at once, unless this one did not keep the connection for long either.
+        lasted_s = self._clock.now() - self._opened_at
+        delays_before = 0 if self.address.others and lasted_s >= self.policy.first_delay_s else 1
         attempt = 0
         while True:
             attempt += 1
@@ -341,29 +375,33 @@ class Connection(ChannelHost):
                 log.error("%s", error)
                 self._give_up(error)
                 return
-            await asyncio.sleep(self.policy.delay_s(attempt))
-            if await self._comes_back(attempt):
+            delays = attempt - 1 + delays_before
+            await asyncio.sleep(self.policy.delay_s(delays) if delays else 0)
+            if await self._comes_back(attempt, lost):
                 break
         self.reconnections += 1
+        self._opened_at = self._clock.now()
         self._move(ReconnectState.OPEN)
-        log.info("reconnected to %s", self.address)
+        log.info("reconnected to %s", self.node)
         for callback in list(self._on_reconnect):
             _call_back(callback)
 
-    async def _comes_back(self, attempt: int) -> bool:
-        """Try once to connect and to restore everything."""
-        try:
-            self._socket = current = await self._dial()
-        except ClientError as error:
-            log.warning("attempt %d to reconnect failed: %s", attempt, error)
-            return False
-        try:
-            await self._restore(current)
-        except ClientError as error:
-            log.warning("connection to %s lost during restoration: %s", self.address, error)
-            await current.close()
-            return False
-        return True
+    async def _comes_back(self, attempt: int, lost: BrokerAddress) -> bool:
+        """Try each node once: connect, and restore everything."""
+        for node in round_of(self.address, lost):
+            try:
+                self._socket = current = await self._dial(node)
+            except ClientError as error:
+                log.warning("attempt %d to reconnect failed: %s", attempt, error)
+                continue
+            try:
+                await self._restore(current)
+            except ClientError as error:
+                log.warning("connection to %s lost during restoration: %s", node, error)
+                await current.close()
+                continue
+            return True
+        return False
 
     async def _restore(self, current: SocketConnection) -> None:
         """Declare topology, open channels, register consumers. Raises ClientError if the connection breaks."""

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
@@ -73,7 +73,7 @@ class ConnectionPool:
 
     def __init__(
         self,
-        uri: str | BrokerAddress,
+        uri: str | Sequence[str] | BrokerAddress,
         size: int | None = None,
         *,
         name: str = "",

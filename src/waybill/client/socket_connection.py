@@ -31,7 +31,7 @@ class SocketConnection(ConnectionEvents):
     def __init__(
         self, address: BrokerAddress, on_end: Callable[[], None], after_reading: Sequence[Callable[[], None]]
     ) -> None:
-        self._address = address
+        self.address = address
         self._on_end = on_end
         self._after_reading = after_reading
         self._loop = asyncio.get_running_loop()
@@ -172,12 +172,12 @@ class SocketConnection(ConnectionEvents):
     def _handshake_error(self, reason: CloseReason) -> Exception:
         """RabbitMQ answers a bad login with 403, or (to clients without that capability) by closing the socket."""
         if reason.code == ACCESS_REFUSED:
-            return AuthenticationFailed(f"{self._address}: {reason.text}")
+            return AuthenticationFailed(f"{self.address}: {reason.text}")
         error = error_of(reason)
         if reason.initiator is Initiator.SERVER and isinstance(error, ProtocolError):
-            error.args = (f"{self._address}: {error}",)
+            error.args = (f"{self.address}: {error}",)
             return error
-        return ConnectFailed(f"{self._address}: {reason.text} during the handshake")
+        return ConnectFailed(f"{self.address}: {reason.text} during the handshake")
 
 
 def _tls_context(address: BrokerAddress) -> ssl.SSLContext | None:

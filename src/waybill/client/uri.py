@@ -13,13 +13,19 @@
 
 The names are RabbitMQ's. Names and values are percent-encoded: the virtual host `/ojs` is written `%2Fojs`. Without a
 path the virtual host is `/`.
+
+The nodes of a cluster share a URI, `amqp://user:password@a:5672,b:5672,c/virtual-host`, or have one each, with a comma
+before each further `amqp://`. They must name the same virtual host and user; the timeouts are those of the first. With
+several nodes, connection_timeout applies to each of them, and is 10000 by default: the next one may be alive.
 """
 
+import re
 import ssl
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from waybill.engine.amqp091.client.settings import (
     DEFAULT_CHANNEL_MAX,
@@ -37,9 +43,13 @@ MECHANISMS: Final = {
     "external": "EXTERNAL",
 }
 DEFAULT_CONNECT_TIMEOUT_S: Final = 30.0
+CLUSTER_CONNECT_TIMEOUT_S: Final = 10.0
+"""The default where there is another node to try."""
+MAX_NODES: Final = 64
 DEFAULT_REQUEST_TIMEOUT_S: Final = 120.0
 MAX_SHORT: Final = 0xFFFF
 MAX_LONG: Final = 0xFFFFFFFF
+_NEXT_URI: Final = re.compile(r",\s*(?=amqps?://)", re.IGNORECASE)
 
 
 class InvalidURI(ValueError):
@@ -48,7 +58,7 @@ class InvalidURI(ValueError):
 
 @dataclass(frozen=True)
 class BrokerAddress:
-    """A broker, a login and the options of the connection."""
+    """A broker, a login and the options of the connection. `others` are the further nodes of a cluster."""
 
     host: str
     port: int
@@ -61,12 +71,25 @@ class BrokerAddress:
     certificate: Path | None = None
     key: Path | None = field(default=None, repr=False)
     verify: bool = True
+    others: tuple["BrokerAddress", ...] = ()
 
     def __str__(self) -> str:
         """The URI without the login, for logs and errors."""
+        if len({one.tls for one in self.nodes}) > 1:
+            return ",".join(str(one) for one in self.nodes)
         scheme = "amqps" if self.tls else "amqp"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}:{self.port}/{quote(self.settings.virtual_host, safe='')}"
+        hosts = ",".join(one.host_and_port for one in self.nodes)
+        return f"{scheme}://{hosts}/{quote(self.settings.virtual_host, safe='')}"
+
+    @property
+    def host_and_port(self) -> str:
+        """The host and port of this node alone."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def nodes(self) -> tuple["BrokerAddress", ...]:
+        """Each node by itself, in the order of the URI."""
+        return (replace(self, others=()), *self.others)
 
     def tls_context(self) -> ssl.SSLContext | None:
         """The TLS context, None without TLS. Raises OSError or ssl.SSLError for unusable files."""
@@ -75,8 +98,44 @@ class BrokerAddress:
         return client_context(authority=self.authority, certificate=self.certificate, key=self.key, verify=self.verify)
 
 
-def parse_uri(uri: str, *, name: str = "") -> BrokerAddress:
-    """Parse a URI; `name` is the connection's name for the broker. Raises InvalidURI."""
+def one_uri(uris: str | Sequence[str]) -> str:
+    """Return a list of URIs as the one URI that stands for it. Raises InvalidURI for an empty list."""
+    if isinstance(uris, str):
+        return uris
+    if not uris:
+        raise InvalidURI("an empty list of URIs names no broker")
+    return ",".join(uris)
+
+
+def parse_uri(uri: str | Sequence[str], *, name: str = "") -> BrokerAddress:
+    """Parse a URI or a list of them; `name` is the connection's name for the broker. Raises InvalidURI."""
+    each = [single for part in _NEXT_URI.split(one_uri(uri)) for single in _nodes_of(part)]
+    if len(each) > MAX_NODES:
+        raise InvalidURI(f"an AMQP URI names at most {MAX_NODES} nodes")
+    timeout_s = DEFAULT_CONNECT_TIMEOUT_S if len(each) == 1 else CLUSTER_CONNECT_TIMEOUT_S
+    first, *others = [_parse_node(single, name, timeout_s) for single in each]
+    login = first.settings.virtual_host, first.settings.user
+    if any((one.settings.virtual_host, one.settings.user) != login for one in others):
+        raise InvalidURI("the URIs of a cluster must name the same virtual host and the same user")
+    return replace(first, others=tuple(others))
+
+
+def _nodes_of(uri: str) -> list[str]:
+    """The URI of each host: commas separate the hosts, not what is before the @."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return [uri]  # For `_parse_node` to explain.
+    login, at, hosts = parts.netloc.rpartition("@")
+    if "," not in hosts:
+        return [uri]
+    each = hosts.split(",")
+    if not all(each):
+        raise InvalidURI("there is an empty host in the AMQP URI: one comma stands between two hosts")
+    return [urlunsplit(parts._replace(netloc=f"{login}{at}{host}")) for host in each]
+
+
+def _parse_node(uri: str, name: str, default_timeout_s: float) -> BrokerAddress:
     try:
         parts = urlsplit(uri)
         port = parts.port  # Within 0 to 65535, or it raises.
@@ -99,7 +158,7 @@ def parse_uri(uri: str, *, name: str = "") -> BrokerAddress:
         frame_max=_number(options, "frame_max", DEFAULT_FRAME_MAX, MAX_LONG),
         name=name,
     )
-    timeout_ms = _number(options, "connection_timeout", int(DEFAULT_CONNECT_TIMEOUT_S * 1000), MAX_LONG)
+    timeout_ms = _number(options, "connection_timeout", int(default_timeout_s * 1000), MAX_LONG)
     request_timeout_ms = _number(options, "request_timeout", int(DEFAULT_REQUEST_TIMEOUT_S * 1000), MAX_LONG)
     blocked_timeout_ms = _number(options, "blocked_timeout", 0, MAX_LONG)
     verify = _choice(options, "verify", {"verify_peer": "yes", "verify_none": "no"}, "verify_peer") == "yes"

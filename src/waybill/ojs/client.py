@@ -79,7 +79,7 @@ class Jobs:
 
     def __init__(  # noqa: PLR0913 - settings, all by keyword
         self,
-        uri: str | None = None,
+        uri: str | Sequence[str] | None = None,
         *,
         topology: Topology | None = None,
         push_timeout: float = 60.0,
@@ -93,15 +93,16 @@ class Jobs:
     ) -> None:
         """Without a `uri`, the broker is that of WAYBILL_URL, WAYBILL_CONTEXT, the context in use, or this machine.
 
-        A context says how queues are named and of which type they are, unless there is a `topology`. `push_timeout` is
-        how many seconds a push goes on through lost connections before it fails. It waits as long for a broker whose
-        memory or disk runs short; with `wait_while_blocked`, without end. `reconnect`: how long to wait before each
-        attempt, by default as the binding says. `results`, `result_ttl` (seconds) and `result_size_limit` (octets) are
-        for handlers that do not say: without `results`, `Job.result` asks a coordinator. `create_queues` says whether
-        queues of no handler here may be declared: see `QueueGuard`. Raises ValueError for a value that is out of range.
+        The nodes of a cluster are `amqp://a,b,c/vhost` or a list of URIs. A context says how queues are named and of
+        which type they are, unless there is a `topology`. A push goes on for `push_timeout` seconds through lost
+        connections before it fails. It waits as long for a broker whose memory or disk runs short; with
+        `wait_while_blocked`, without end. `reconnect`: how long to wait before each attempt, by default as the binding
+        says. `results`, `result_ttl` (seconds) and `result_size_limit` (octets) are for handlers that do not say:
+        without `results`, `Job.result` asks a coordinator. `create_queues` says whether queues of no handler here may
+        be declared: see `QueueGuard`. Raises ValueError for a value that is out of range, or an empty list.
         """
         check_number("push_timeout", push_timeout, 0, MAX_PUSH_TIMEOUT_SECONDS)
-        self.uri, found = (uri, Topology()) if uri is not None else find_broker()
+        self.uri, found = find_broker(uri)
         self.topology = topology or found
         self.has_own_topology = topology is not None
         self.reconnect = reconnect

@@ -8,7 +8,8 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import urlsplit
+
+from waybill.client.uri import InvalidURI, parse_uri
 
 LARGEST: Final = 2**63 - 1
 _TRUTH: Final = {"true": True, "false": False}
@@ -111,11 +112,9 @@ def truth(name: str, text: str) -> bool:
 
 
 def address(uri: str) -> str:
-    """The host, port and virtual host of an AMQP URI, without user, password or query."""
+    """The hosts, ports and virtual host of an AMQP URI, without user, password or query."""
     try:
-        parts = urlsplit(uri)
-        port = parts.port or (5671 if parts.scheme == "amqps" else 5672)
-        host = parts.hostname or "localhost"
-    except ValueError:
+        found = parse_uri(uri)
+    except InvalidURI:
         return "the broker of an invalid URI"
-    return f"{f'[{host}]' if ':' in host else host}:{port}{parts.path}"
+    return str(found).partition("://")[2]

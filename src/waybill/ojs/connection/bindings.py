@@ -10,9 +10,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from waybill.client.uri import one_uri
 from waybill.ojs.topology.topology import Topology
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from waybill.client import ReconnectPolicy
     from waybill.ojs.push.stand_in import StandIn
 
@@ -20,8 +23,10 @@ BINDINGS: Final = {"http": "waybill.http", "https": "waybill.http"}
 """The package of a scheme: it has `link.HttpLink`, and `worker.HttpWorker`."""
 
 
-def find_broker() -> tuple[str, Topology]:
-    """Return the broker of a program that names none, and how queues are named there."""
+def find_broker(uri: str | Sequence[str] | None) -> tuple[str, Topology]:
+    """Return the broker of a program, which may name none, and how queues are named there."""
+    if uri is not None:
+        return one_uri(uri), Topology()
     from waybill.ojs.connection.target import chosen  # noqa: PLC0415 - who gives a URI starts sooner
 
     broker = chosen()

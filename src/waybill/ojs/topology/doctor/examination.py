@@ -89,7 +89,7 @@ class Examination:
             if not isinstance(capabilities, dict) or not capabilities.get(name):
                 finding = f"the broker does not have {name}"
                 yield Diagnosis("capability", Severity.PROBLEM, str(address), finding, cause, "use a newer broker")
-        if not address.tls and not _is_local(address.host):
+        if any(not node.tls and not _is_local(node.host) for node in address.nodes):
             yield Diagnosis(
                 "plain-text",
                 Severity.WARNING,
