@@ -45,3 +45,25 @@ async def test_virtual_hosts_have_a_history() -> None:
     async with running() as api:
         host = (await api.get("/vhosts?lengths_age=60&lengths_incr=5"))[0]
         assert len(host["messages_details"]["samples"]) == 13
+
+
+async def test_what_is_not_there_has_no_bindings() -> None:
+    async with running() as api:
+        await api.queue("q")
+        for path in (
+            *("/exchanges/%2F/no/bindings/source", "/exchanges/%2F/no/bindings/destination"),
+            *("/queues/%2F/no/bindings", "/bindings/%2F/e/no/q/q"),
+            *("/bindings/%2F/e/amq.direct/q/no", "/bindings/%2F/e/amq.direct/e/no"),
+        ):
+            assert await api.get(path) == [], path
+        for path in ("/bindings/%2F/e/amq.direct/x/q", "/exchanges/no/x/bindings/source"):
+            assert (await api.ask("GET", path)).status == 404, path
+
+
+async def test_features_that_rabbitmq_deprecates() -> None:
+    async with running() as api:
+        found = await api.get("/deprecated-features")
+        assert {one["deprecation_phase"] for one in found} == {"permitted_by_default"}
+        assert await api.get("/deprecated-features/used") == []
+        assert await api.put("/queues/%2F/passing", {"durable": False}) == 201
+        assert [one["name"] for one in await api.get("/deprecated-features/used")] == ["transient_nonexcl_queues"]

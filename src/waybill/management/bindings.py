@@ -49,15 +49,19 @@ class BindingRoutes:
 
     async def _from_exchange(self, call: Call) -> Answer:
         host = self._scene.virtual_host(call)
-        exchange = exchange_of(host, call["exchange"])
+        # As on RabbitMQ, what is not there has no bindings: clients ask so before they declare.
+        exchange = host.exchanges.get(exchange_name(call["exchange"]))
+        if exchange is None:
+            return Answer(200, [])
         if exchange is host.default_exchange:
             return Answer(200, [default_binding(host, queue) for queue in list(host.queues.values())])
         return await self._listed(call, ((host, binding) for binding in list(exchange.bindings.values())))
 
     async def _to_exchange(self, call: Call) -> Answer:
         host = self._scene.virtual_host(call)
-        exchange = exchange_of(host, call["exchange"])
-        return await self._listed(call, ((host, binding) for binding in list(exchange.incoming.values())))
+        exchange = host.exchanges.get(exchange_name(call["exchange"]))
+        incoming = [] if exchange is None else list(exchange.incoming.values())
+        return await self._listed(call, ((host, binding) for binding in incoming))
 
     @staticmethod
     async def _listed(call: Call, found: Iterator[tuple[VirtualHost, Binding | Queue]]) -> Answer:
@@ -95,7 +99,13 @@ class BindingRoutes:
         return kind, exchange_of(host, call["destination"]).name
 
     async def _between(self, call: Call) -> list[Item]:
-        return self._found(call, self._scene.virtual_host(call))
+        host = self._scene.virtual_host(call)
+        kind = KINDS.get(call["kind"])
+        if kind is None:
+            raise not_found()
+        destination = call["destination"]
+        has_end = destination in host.queues if kind == QUEUE else exchange_name(destination) in host.exchanges
+        return self._found(call, host) if has_end and exchange_name(call["source"]) in host.exchanges else []
 
     async def _show(self, call: Call) -> Item:
         host = self._scene.virtual_host(call)

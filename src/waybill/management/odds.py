@@ -24,6 +24,13 @@ FEATURE_FLAGS: Final = (
     ("user_limits", "Configure connection and channel limits for a user"),
     ("virtual_host_metadata", "Virtual host metadata (description, tags, etc)"),
 )
+TRANSIENT_QUEUES: Final = "transient_nonexcl_queues"
+DEPRECATED: Final = (
+    ("amqp_address_v1", "Addresses of RabbitMQ 3 in AMQP 1.0. RabbitMQ has deprecated them; Waybill keeps them"),
+    ("global_qos", "A prefetch that all consumers of a channel share. RabbitMQ has deprecated it; Waybill keeps it"),
+    (TRANSIENT_QUEUES, "Transient queues that are not exclusive. RabbitMQ has deprecated them; Waybill keeps them"),
+)
+"""What works here, but will not for ever on RabbitMQ: management clients list it."""
 
 
 class OddRoutes:
@@ -45,8 +52,8 @@ class OddRoutes:
             Route("GET", "/extensions", self._extensions),
             Route("GET", "/feature-flags", self._flags),
             Route("PUT", "/feature-flags/{flag}/enable", self._enable),
-            Route("GET", "/deprecated-features", self._nothing),
-            Route("GET", "/deprecated-features/used", self._nothing),
+            Route("GET", "/deprecated-features", self._deprecated),
+            Route("GET", "/deprecated-features/used", self._deprecated_and_used),
             Route("DELETE", "/reset", self._done),
             Route("DELETE", "/reset/{node}", self._done),
         ]
@@ -120,5 +127,25 @@ class OddRoutes:
             raise not_found()
         return Answer(NO_CONTENT)
 
-    async def _nothing(self, _call: Call) -> list[Item]:
-        return []
+    async def _deprecated(self, call: Call) -> list[Item]:
+        call.principal.require_monitor()
+        return [_deprecated_item(name, text) for name, text in DEPRECATED]
+
+    async def _deprecated_and_used(self, call: Call) -> list[Item]:
+        call.principal.require_monitor()
+        queues = (queue for host in self._scene.virtual_hosts(call) for queue in host.queues.values())
+        # The others leave no trace that could be looked for at the price of a request.
+        if not any(not queue.durable and queue.owner is None for queue in queues):
+            return []
+        return [_deprecated_item(name, text) for name, text in DEPRECATED if name == TRANSIENT_QUEUES]
+
+
+def _deprecated_item(name: str, text: str) -> Item:
+    return {
+        "deprecation_phase": "permitted_by_default",
+        "desc": text,
+        "doc_url": "",
+        "name": name,
+        "provided_by": "waybill",
+        "state": "permitted",
+    }

@@ -176,7 +176,9 @@ class QueueRoutes:
 
     async def _bindings(self, call: Call) -> Answer:
         host = self._scene.virtual_host(call)
-        queue = queue_of(host, call["queue"])
+        queue = host.queues.get(call["queue"])
+        if queue is None:
+            return Answer(200, [])
         items = [default_binding(host, queue)]
         items += [binding_item(host, binding) for binding in list(queue.bindings.values())]
         return Answer(200, items)
