@@ -35,6 +35,11 @@ async def make(year: int) -> None:
     raise ValueError(f"no figures for {year}")
 
 
+@jobs.handler("feed.read", queue="feeds", retry=Retry(max_attempts=2, jitter=False))
+async def read(url: str) -> None:
+    raise OSError(f"no route to {url}")
+
+
 @jobs.handler("import.run", queue="imports")
 async def run(rows: int) -> None:
     await asyncio.sleep(3600)
@@ -83,6 +88,7 @@ REPORT: Final = {
     ],
 }
 """What `waybill pipeline report --json` writes, as far as the page looks at it."""
+TRACES: Final = "https://traces.example.com/{trace_id}"
 CHROMIUM: Final = "chromium"
 START_SECONDS: Final = 60
 WAIT_SECONDS: Final = 15.0
@@ -162,7 +168,8 @@ def until(page: Any, expression: str, wanted: object = True) -> None:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("dashboard")
     (directory / "shop.py").write_text(PROGRAM)
-    process, url = start(["shop:jobs", "--no-reload", "--data-dir", "data", "--grace-period", "0"], directory)
+    options = ["--no-reload", "--data-dir", "data", "--grace-period", "0", "--trace-url", TRACES]
+    process, url = start(["shop:jobs", *options], directory)
     try:
         yield Server(url)
     finally:

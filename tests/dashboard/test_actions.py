@@ -185,6 +185,53 @@ def test_a_message_is_published_looked_at_and_purged(shown: Shown, server: Serve
     assert ("PUT", "/ojs/v1/broker/queues//ojs/peeked") in noted
 
 
+def test_a_user_gets_permissions_and_is_deleted(shown: Shown, server: Server) -> None:
+    page = shown("broker/users", "Broker")
+    _click(page, "Add a user…")
+    _click(page, "Add", "dialog")
+    # Nothing is sent before it has a name.
+    page.locator("#u-name:invalid").wait_for()
+    page.get_by_label("Name", exact=True).fill("ada")
+    page.get_by_label("Password").fill("secret")
+    page.get_by_label("May use the management API as").select_option("monitoring")
+    _click(page, "Add", "dialog")
+    row = page.locator("tbody tr", has_text="ada")
+    row.get_by_role("button", name="Permissions…").click()
+    page.get_by_label("Virtual host").select_option("/ojs")
+    page.get_by_label("Configure: names that match").fill("")
+    page.get_by_label("Write").fill("^orders")
+    _click(page, "Save", "dialog")
+    row.locator("text=/ojs configure nothing, write ^orders, read .*").wait_for()
+    row.get_by_role("button", name="Delete…").click()
+    _click(page, "Delete", "dialog")
+    row.wait_for(state="detached")
+    assert [one["name"] for one in server.ask("GET", "broker/users")] == ["guest"]
+
+
+def test_a_policy_is_added_changed_and_deleted(shown: Shown, server: Server) -> None:
+    page = shown("broker/policies", "Broker")
+    page.locator("text=waybill broker policy set").wait_for()
+    _click(page, "Add a policy…")
+    page.get_by_label("Name", exact=True).fill("short")
+    page.get_by_label("Virtual host").select_option("/ojs")
+    page.get_by_label("Names that match").fill("^none$")
+    page.get_by_label("Definition").fill("no JSON")
+    _click(page, "Save", "dialog")
+    page.locator(".toast.bad", has_text="No JSON").wait_for()
+    page.get_by_label("Definition").fill('{"max-length": 10}')
+    _click(page, "Save", "dialog")
+    row = page.locator("tbody tr", has_text="short")
+    row.get_by_role("button", name="Edit…").click()
+    page.get_by_label("Priority").fill("7")
+    _click(page, "Save", "dialog")
+    until(page, "document.querySelectorAll('tbody td')[3].innerText", "7")
+    (found,) = server.ask("GET", "broker/policies")
+    assert (found["pattern"], found["definition"], found["apply-to"]) == ("^none$", {"max-length": 10}, "queues")
+    row.get_by_role("button", name="Delete…").click()
+    _click(page, "Delete", "dialog")
+    row.wait_for(state="detached")
+
+
 def test_a_recommendation_of_the_pipeline_is_applied(shown: Shown, server: Server) -> None:
     server.ask("POST", "admin/pipeline/report", REPORT)
     page = shown("pipeline", "Pipeline")

@@ -67,6 +67,7 @@ def known(server: Server) -> dict[str, str]:
         "broker": "broker",
         "broker-queues": "broker/queues",
         "broker-queue": "broker/queues/%2Fojs/ojs.queue.images",
+        "broker-streams": "broker/streams",
         "broker-exchanges": "broker/exchanges",
         "broker-exchange": "broker/exchanges/%2Fojs/ojs.exchange.direct",
         "broker-connections": "broker/connections",
@@ -130,6 +131,28 @@ def test_the_pages_tell_what_is_known(shown: Shown, known: dict[str, str]) -> No
     page.locator(".worker", has_text="import.run").wait_for()
     page = shown("queues", "Queues")
     assert page.locator("tbody tr").count() >= 4
+
+
+def test_each_failed_attempt_has_its_traceback_and_a_job_its_trace(shown: Shown, server: Server) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    meta = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    body = {"type": "feed.read", "args": ["a.example"], "meta": meta, "options": {"queue": "feeds"}}
+    job = server.ask("POST", "jobs", body)["job"]["id"]
+    server.wait(job, "discarded")
+    page = shown(f"job/{job}", "feed.read")
+    page.locator(".failure").nth(1).wait_for()
+    assert page.locator(".failure .code").count() == 2
+    # What is of libraries is faded.
+    last = page.locator(".failure code").first.locator("span:not(.quiet)")
+    assert [line.split(" in ")[1] for line in last.all_inner_texts()] == ['read: raise OSError(f"no route to {url}")\n']
+    assert page.locator(f"a[href='https://traces.example.com/{trace}']").inner_text() == trace
+
+
+def test_streams_are_listed_with_their_offsets(shown: Shown, known: dict[str, str]) -> None:
+    page = shown("broker/streams", "Broker")
+    row = page.locator("tbody tr", has_text="ojs.events")
+    row.wait_for()
+    assert int(row.locator("td").nth(4).inner_text().replace(",", "")) > 0
 
 
 def test_what_is_not_there_is_said(shown: Shown) -> None:

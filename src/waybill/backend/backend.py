@@ -77,6 +77,8 @@ class Backend:
         self.on_close: list[Callable[[], Awaitable[None]]] = []
         """Called first when it closes."""
         self.is_test = is_test
+        self.trace_url: str | None = None
+        """Where traces can be looked at, with `{trace_id}` in it."""
         self.has_broker = False
         """Whether the broker's pages are served as well: it runs in this process."""
         self.codec: Codec | None = None

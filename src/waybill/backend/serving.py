@@ -49,11 +49,13 @@ class Serving:
         allows_private: bool = False,
         codec: Codec | None = None,
         redacts: Sequence[str] = (),
+        trace_url: str | None = None,
         beside: Callable[[Application], Answering] | None = None,
     ) -> None:
         """`make_jobs` opens a client and what it needs: once, or for each beginning in a test.
 
-        `redacts` are names of arguments that nobody is shown: see `Redaction`. `beside` makes the application that is
+        `redacts` are names of arguments that nobody is shown: see `Redaction`. `trace_url` is where traces can be
+        looked at, with `{trace_id}` in it. `beside` makes the application that is
         served of this one: one that answers other paths as well.
         """
         self._make_jobs = make_jobs
@@ -65,6 +67,7 @@ class Serving:
         self._codec = codec
         self._allows_private = allows_private or is_test
         self._redaction = Redaction(redacts)
+        self._trace_url = trace_url
         self._beside = beside
         self._stack = AsyncExitStack()
         self._backend: Backend | None = None
@@ -117,6 +120,7 @@ class Serving:
         )
         self._backend = backend
         backend.codec = self._codec
+        backend.trace_url = self._trace_url
         backend.has_broker = self._beside is not None
         routes = [self._redaction.wrapped(route) for route in routes_of(backend)]
         if self._is_test:

@@ -57,7 +57,8 @@ async def _of_workers(backend: Backend, queue: str) -> list[Reason]:
             return [Reason("quiet", f"All workers of queue {queue} are told to take no more jobs.")]
         return []
     known = [one for one in backend.events.workers.all().values() if not is_stale(one)]
-    others = f" {len(known)} take jobs of other queues." if known else ""
+    takes = "1 worker takes" if len(known) == 1 else f"{len(known)} workers take"
+    others = f" {takes} jobs of other queues." if known else ""
     return [Reason("no_worker", f"No worker takes jobs of queue {queue}.{others}")]
 
 

@@ -29,6 +29,7 @@ class HttpSettings:
     allows_private: bool
     codec: Codec | None
     redacts: tuple[str, ...]
+    trace_url: str | None
 
 
 def http_settings(configuration: Configuration) -> HttpSettings:
@@ -47,6 +48,7 @@ def http_settings(configuration: Configuration) -> HttpSettings:
         configuration.is_on("http.allow_private_webhooks"),
         None if codec_keys is None else _read_codec(codec_keys),
         configuration.names("http.redact"),
+        configuration.text_or_none("http.trace_url"),
     )
 
 

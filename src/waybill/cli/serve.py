@@ -115,6 +115,7 @@ async def _serve(
         allows_private=http.allows_private,
         codec=http.codec,
         redacts=http.redacts,
+        trace_url=http.trace_url,
     )
     async with serving:
         await _until_stopped(serving, stopping)

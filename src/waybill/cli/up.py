@@ -134,6 +134,7 @@ async def _up(house: House, broker: Broker, reloader: Reloader) -> int:
         allows_private=http.allows_private,
         codec=http.codec,
         redacts=http.redacts,
+        trace_url=http.trace_url,
         beside=partial(Beside, management),
     )
     async with broker, management, serving:

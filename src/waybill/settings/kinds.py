@@ -180,6 +180,19 @@ class Text(Kind):
         return value
 
 
+class TraceAddress(Text):
+    """Where a trace can be looked at: an address of the web with `{trace_id}` in it. Browsers are sent there."""
+
+    def describe(self) -> str:
+        return "an address that begins with https:// or http:// and has {trace_id}"
+
+    def of_value(self, value: object, base: Path) -> object:
+        text = super().of_value(value, base)
+        if not str(text).startswith(("https://", "http://")) or "{trace_id}" not in str(text):
+            raise self.refuse(value)
+        return text
+
+
 class Names(Kind):
     """A list of words. As text, they are separated by commas."""
 

@@ -14,6 +14,7 @@ from waybill.settings.kinds import (
     Size,
     Switch,
     Text,
+    TraceAddress,
     Whole,
 )
 from waybill.settings.setting import Setting
@@ -147,6 +148,12 @@ SETTINGS: Final = (
         Names(),
         (),
         "Hide arguments with this name in all that is shown; may have *. '*' hides all arguments.",
+    ),
+    Setting(
+        "http.trace_url",
+        TraceAddress(),
+        None,
+        "Link jobs to their traces there; {trace_id} stands for the id of the trace.",
     ),
     Setting(
         "alarms.memory_limit",

@@ -3,10 +3,11 @@
 import { get, may, send } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, count, duration, rate, short } from "./format.js";
+import * as rights from "./rights.js";
 import { attempt, button, card, codeBlock, confirmed, dialog, empty, facts, header, lines, link, toast } from "./parts.js";
 
 const STEP = 100;
-const TABS = [["", "Overview"], ["queues", "Queues"], ["exchanges", "Exchanges"], ["connections", "Connections"], ["channels", "Channels"], ["users", "Users"], ["policies", "Policies"]];
+const TABS = [["", "Overview"], ["queues", "Queues"], ["streams", "Streams"], ["exchanges", "Exchanges"], ["connections", "Connections"], ["channels", "Channels"], ["users", "Users"], ["policies", "Policies"]];
 // How far back, in steps of how many seconds: what the broker keeps.
 const SPANS = [["10 min", 600, 5], ["2 hours", 7200, 60], ["1 day", 86400, 600]];
 const part = encodeURIComponent;
@@ -17,8 +18,9 @@ const named = one => one.name || "(default)";
 // What each list shows: [title, class, cell]. `sort` is the field by which the broker sorts first.
 const LISTS = {
   queues: { sort: "messages", columns: [["Queue", "", one => h("div.two", link(`broker/queues/${of(one)}`, one.name), h("span.line.quiet", one.vhost))], ["Kind", "wide", kind], ["Ready", "n", one => count(one.messages_ready)], ["Unacked", "n wide", one => count(one.messages_unacknowledged)], ["In / s", "n wide", one => rate(speed(one, "publish"))], ["Out / s", "n wide", one => rate(speed(one, "deliver_get"))], ["Consumers", "n", one => count(one.consumers)], ["Memory", "n wide", one => bytes(one.memory)]] },
+  streams: { sort: "type", columns: [["Stream", "", one => h("div.two", link(`broker/queues/${of(one)}`, one.name), h("span.line.quiet", one.vhost))], ["Messages", "n", one => count(one.messages)], ["Size", "n", one => bytes(one.message_bytes)], ["First offset", "n wide", one => count(one.first_offset)], ["Next offset", "n wide", one => count(one.next_offset)], ["In / s", "n wide", one => rate(speed(one, "publish"))], ["Out / s", "n wide", one => rate(speed(one, "deliver_get"))], ["Readers", "n", one => count(one.consumers)], ["Kept", "wide", one => h("span.mono.quiet", kept(one.arguments))]] },
   exchanges: { sort: "name", columns: [["Exchange", "", one => h("div.two", link(`broker/exchanges/${of(one)}`, named(one)), h("span.line.quiet", one.vhost))], ["Kind", "", one => h("span", one.type, one.durable ? null : h("span.tag", "transient"), one.internal ? h("span.tag", "internal") : null)], ["In / s", "n", one => rate(speed(one, "publish_in"))], ["Out / s", "n", one => rate(speed(one, "publish_out"))]] },
-  connections: { sort: "name", columns: [["Connection", "", one => h("div.two", h("b", one.user_provided_name || one.client_properties?.connection_name || one.name), h("span.line.quiet", [one.client_properties?.product, one.client_properties?.version, one.name].filter(Boolean).join(" ")))], ["User", "", one => h("div.two", h("span", one.user), h("span.quiet", one.vhost))], ["Protocol", "wide", one => h("span", one.protocol, one.ssl ? h("span.tag", "TLS") : null)], ["State", "wide", one => one.state], ["Channels", "n", one => count(one.channels)], ["In / s", "n wide", one => bytes(one.recv_oct_details?.rate)], ["Out / s", "n wide", one => bytes(one.send_oct_details?.rate)], ["", "n", close]] },
+  connections: { sort: "name", columns: [["Connection", "", one => h("div.two", h("b", one.user_provided_name || one.client_properties?.connection_name || one.name), h("span.line.quiet", [one.client_properties?.product, one.client_properties?.version, one.name].filter(Boolean).join(" ")))], ["User", "", one => h("div.two.keep", h("span", one.user), h("span.quiet", one.vhost))], ["Protocol", "wide", one => h("span.keep", one.protocol, one.ssl ? h("span.tag", "TLS") : null)], ["State", "wide", one => one.state], ["Channels", "n wide", one => count(one.channels)], ["In / s", "n wide", one => bytes(one.recv_oct_details?.rate)], ["Out / s", "n wide", one => bytes(one.send_oct_details?.rate)], ["", "n", close]] },
   channels: { sort: "messages_unacknowledged", columns: [["Channel", "", one => h("div.two", h("b", one.name), h("span.line.quiet", one.vhost))], ["User", "wide", one => one.user], ["Mode", "wide", one => [one.confirm && "confirms", one.transactional && "transactions"].filter(Boolean).join(", ") || "–"], ["Unacked", "n", one => count(one.messages_unacknowledged)], ["Unconfirmed", "n wide", one => count(one.messages_unconfirmed)], ["Prefetch", "n", one => (one.prefetch_count || one.global_prefetch_count ? count(one.prefetch_count || one.global_prefetch_count) : "any")], ["Consumers", "n wide", one => count(one.consumer_count)], ["Acks / s", "n wide", one => rate(speed(one, "ack"))]] },
   users: { sort: "name", columns: [["User", "", one => h("b", one.name)], ["Tags", "", one => (Array.isArray(one.tags) ? one.tags : String(one.tags || "").split(",")).filter(Boolean).map(tag => h("span.tag", tag))], ["May", "wide", one => one.permissions?.map(each => h("div", h("span.mono", each.vhost), ` configure ${each.configure || "nothing"}, write ${each.write || "nothing"}, read ${each.read || "nothing"}`))]] },
   policies: { sort: "name", columns: [["Policy", "", one => h("div.two", h("b", one.name), h("span.line.quiet", one.vhost))], ["Pattern", "", one => h("span.mono", one.pattern)], ["Applies to", "wide", one => one["apply-to"]], ["Priority", "n wide", one => count(one.priority)], ["Definition", "", one => h("span.mono.line", JSON.stringify(one.definition))]] },
@@ -63,12 +65,20 @@ export function open(at) {
 
   async function loadList() {
     const { sort } = LISTS[tab];
+    if (tab === "streams") return streams();
     const found = await get(`broker/${tab}`, { page, page_size: STEP, name: wanted, pagination: true, sort, sort_reverse: sort !== "name" });
     if (tab === "users") {
       const permissions = await get("broker/permissions").catch(() => []);
       for (const one of found.items) one.permissions = permissions.filter(each => each.user === one.name);
     }
     return found;
+  }
+
+  // A list of queues can be sorted by type, and streams come last: backwards, they come first.
+  async function streams() {
+    const found = await get("broker/queues", { page: 1, page_size: 500, name: wanted, pagination: true, sort: "type", sort_reverse: true });
+    const items = found.items.filter(one => one.type === "stream");
+    return { items, filtered_count: items.length, page_count: 1 };
   }
 
   async function loadOne() {
@@ -91,7 +101,8 @@ export function open(at) {
   }
 
   function list() {
-    const { columns } = LISTS[tab], { items } = data;
+    const isChanged = tab === "users" || tab === "policies", again = () => self.load().then(() => self.redraw());
+    const { items } = data, columns = [...LISTS[tab].columns, ...(isChanged && may("admin") ? [["", "n", one => rights.changes(tab, one, again)]] : [])];
     const turn = by => () => ((page += by), self.load().then(() => self.redraw()));
     return [
       h("div.filters.one", { role: "search", "aria-label": `Find ${tab}` }, h("input", { id: "search", type: "search", placeholder: "Name  ( / )", "aria-label": `Find ${tab} by name`, value: wanted, oninput: event => {
@@ -99,8 +110,8 @@ export function open(at) {
         page = 1;
         clearTimeout(timer);
         timer = setTimeout(() => self.load().then(() => self.redraw()), 200);
-      } }), h("span.quiet", `${count(data.filtered_count)} found`)),
-      items.length ? h("div.card.scroll", table(columns, items, one => one.name + (one.vhost || ""))) : empty(`No ${tab}`, wanted ? "None has this name." : "There are none yet."),
+      } }), h("span.quiet", `${count(data.filtered_count)} found`), rights.adds(tab, again)),
+      items.length ? h("div.card.scroll", table(columns, items, one => one.name + (one.vhost || ""))) : empty(`No ${tab}`, wanted ? "None has this name." : NONE[tab]?.[0] || "There are none yet.", wanted ? null : NONE[tab]?.[1]),
       data.page_count > 1 && h("div.actions", page > 1 && button("Newer", turn(-1)), h("span.quiet", `Page ${page} of ${count(data.page_count)}`), page < data.page_count && button("Further", turn(1))),
     ];
   }
@@ -118,7 +129,7 @@ export function open(at) {
           button("Delete…", () => confirmed("Delete the queue", `${one.name}, with its ${count(one.messages)} messages and its bindings.`, "Delete", "danger", async () => (await attempt(() => send("DELETE", path), "Deleted")) && (location.hash = "#/broker/queues")), "danger")]]),
       h("div.columns", rates(one.message_stats || {}, spans()), lengths(one)),
       h("div.columns",
-        card("Queue", null, facts([["Ready", count(one.messages_ready)], ["Unacknowledged", count(one.messages_unacknowledged)], ["Consumers", count(one.consumers)], ["Memory", bytes(one.memory)], ["Policy", one.policy || "–"], ["Arguments", h("span.mono", JSON.stringify(one.arguments))]])),
+        card("Queue", null, facts([["Ready", count(one.messages_ready)], ["Unacknowledged", count(one.messages_unacknowledged)], ["Consumers", count(one.consumers)], ["Memory", bytes(one.memory)], ["Policy", one.policy || "–"], ...(isStream ? [["First offset", count(one.first_offset)], ["Next offset", count(one.next_offset)]] : []), ...settings(one)])),
         card("Bindings", null, bound(bindings.filter(each => each.source), each => link(`broker/exchanges/${part(vhost)}/${part(each.source)}`, each.source)))),
       one.consumer_details?.length ? card("Consumers", null, h("ul.list", one.consumer_details.map(each => h("li", h("span.line", h("b", each.consumer_tag), h("span.line.quiet", each.channel_details?.name)), h("span.n.quiet", `prefetch ${each.prefetch_count || "any"}`))))) : null,
     ];
@@ -130,7 +141,7 @@ export function open(at) {
     return [
       crumbs(),
       header(h("span", named(one), " ", h("span.tag", one.type)), may("operate") && button("Publish…", () => publish(vhost, one.name, ""))),
-      h("div.columns", card("Exchange", null, facts([["Kind", one.type], ["Durable", one.durable ? "yes" : "no"], ["In a second", rate(speed(one, "publish_in"))], ["Out a second", rate(speed(one, "publish_out"))], ["Policy", one.policy || "–"], ["Arguments", h("span.mono", JSON.stringify(one.arguments))]])), card(`Bindings (${count(bindings.length)})`, null, bound(bindings, target))),
+      h("div.columns", card("Exchange", null, facts([["Kind", one.type], ["Durable", one.durable ? "yes" : "no"], ["In a second", rate(speed(one, "publish_in"))], ["Out a second", rate(speed(one, "publish_out"))], ["Policy", one.policy || "–"], ...settings(one)])), card(`Bindings (${count(bindings.length)})`, null, bound(bindings, target))),
     ];
   }
 
@@ -156,6 +167,20 @@ function publish(vhost, exchange, key) {
       toast(done.routed ? "Published" : "Published, but no queue is bound for it", done.routed ? "" : "bad");
       close();
     }, "primary"));
+}
+
+// What nothing there says, and what makes the first.
+const NONE = {
+  streams: ["A stream keeps what was read: any number of readers, each from where it likes.", `channel.queue_declare("events", durable=True, arguments={"x-queue-type": "stream", "x-max-age": "7D"})`],
+  policies: ["A policy sets limits, dead letters or a length for all queues whose names match, also while they are in use.", `waybill broker policy set long '^orders' '{"max-length": 100000}'`],
+};
+
+function settings(one) {
+  return Object.entries(one.arguments).map(([name, value]) => [h("span.mono", name), h("span.mono", typeof value === "string" ? value : JSON.stringify(value))]);
+}
+
+function kept(given) {
+  return ["x-max-age", "x-max-length-bytes"].filter(name => given[name] !== undefined).map(name => (name === "x-max-age" ? given[name] : bytes(given[name]))).join(", ") || "all";
 }
 
 function kind(one) {

@@ -2,7 +2,7 @@ import { get, may, send } from "./api.js";
 import { h } from "./dom.js";
 import { count } from "./format.js";
 import { begin } from "./operations.js";
-import { attempt, button, card, codeBlock, empty, facts, header, link, spark, time } from "./parts.js";
+import { attempt, button, card, empty, facts, header, link, spark, time, traceBlock } from "./parts.js";
 
 export function open(at) {
   let groups = [], all = false, sample;
@@ -41,7 +41,7 @@ async def make(year: int) -> None: ...`),
       ]),
       h("p.mono.message.card.pad", one.message || "no message"),
       h("div.columns.job",
-        h("div", lines ? card("Last traceback", null, codeBlock(Array.isArray(lines) ? lines.join("\n") : lines)) : card("Last traceback", null, h("p.quiet.pad", "None was sent."))),
+        h("div", lines ? card("Last traceback", null, traceBlock(lines)) : card("Last traceback", null, h("p.quiet.pad", "None was sent."))),
         h("div", card("Last 24 hours", null, hours(one), h("div.axis", { "aria-hidden": "true" }, h("span", "24 h ago"), h("span", "now"))), card("Group", link(`jobs?fingerprint=${one.fingerprint}`, "Show its jobs"), facts([["Jobs", count(one.count)], ["Type", one.type], ["Queue", link(`queues/${encodeURIComponent(one.queue)}`, one.queue)], ["First seen", time(one.first_at)], ["Last seen", time(one.last_at)], ["Last job", link(`job/${one.last_job}`, one.last_job.slice(0, 13))]])))),
     ];
   }

@@ -2,6 +2,7 @@
 
 const whole = new Intl.NumberFormat("en");
 const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 let skew = 0;
 
 export function setClock(header) {
@@ -70,6 +71,14 @@ function coarse(ms) {
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
   if (seconds < 86400) return `${Math.floor(seconds / 3600)} h`;
   return `${Math.floor(seconds / 86400)} d`;
+}
+
+// A time of day to the millisecond; with its date where that is another than that of `since`.
+export function precise(text, since) {
+  const time = new Date(text);
+  if (Number.isNaN(time.getTime())) return String(text);
+  const clock = `${time.toLocaleTimeString("en-GB")}.${String(time.getMilliseconds()).padStart(3, "0")}`;
+  return since && new Date(since).toDateString() === time.toDateString() ? clock : `${day.format(time)}, ${clock}`;
 }
 
 export function exact(text) {

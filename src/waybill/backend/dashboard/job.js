@@ -1,7 +1,7 @@
-import { get, may, send } from "./api.js";
+import { get, may, send, session } from "./api.js";
 import { h } from "./dom.js";
-import { between, duration, exact, now } from "./format.js";
-import { attempt, badge, button, card, codeBlock, confirmed, dialog, facts, header, link, time, toast, tree } from "./parts.js";
+import { between, duration, exact, now, precise } from "./format.js";
+import { attempt, badge, button, card, codeBlock, confirmed, dialog, facts, header, link, time, toast, traceBlock, tree } from "./parts.js";
 
 const ENDED = new Set(["completed", "discarded", "cancelled"]);
 
@@ -105,23 +105,33 @@ export function open(at) {
     const widths = lengths.map(one => Math.sqrt(one) + 0.02 * Math.sqrt(Math.max(...lengths, 1)));
     const sum = widths.reduce((all, one) => all + one, 0) || 1;
     return h("div", h("div.bar", { "aria-hidden": "true" }, found.map((one, index) => h("span", { class: `b-${one.kind}`, style: { "flex-grow": String(widths[index] / sum) } }))),
-      h("ol.steps", h("li", h("i.b-wait"), h("span", "enqueued"), h("span.n.quiet", ""), h("time", { datetime: job.enqueued_at, class: "quiet n" }, exact(job.enqueued_at))),
-        found.map((one, index) => h("li", h("i", { class: `b-${one.kind}` }), h("span", one.name), h("span.n", duration(lengths[index])), h("time", { datetime: one.to || present, class: "quiet n" }, one.to ? exact(one.to) : "now")))));
+      h("ol.steps", h("li", h("i.b-wait"), h("span", "enqueued"), h("span.n.quiet", ""), h("time", { datetime: job.enqueued_at, title: exact(job.enqueued_at), class: "quiet n" }, precise(job.enqueued_at))),
+        found.map((one, index) => h("li", h("i", { class: `b-${one.kind}` }), h("span", one.name), h("span.n", duration(lengths[index])), h("time", { datetime: one.to || present, title: one.to ? exact(one.to) : null, class: "quiet n" }, one.to ? precise(one.to, job.enqueued_at) : "now")))));
   }
 
   function failure(error, index) {
-    const trace = error.backtrace || error.stack_trace;
-    const lines = Array.isArray(trace) ? trace.join("\n") : trace;
+    const trace = error.backtrace || error.stack_trace || traceOf(error.attempt);
     return h("div.failure", h("div.failure-head", h("b", error.type || error.code || "error"), error.attempt ? h("span.quiet", `attempt ${error.attempt}`) : null, time(error.occurred_at)),
-      h("p.mono.message", error.message || ""), lines ? h("details", { open: !index }, h("summary", "Traceback"), codeBlock(lines)) : null, error.details ? h("details", h("summary", "Details"), h("div.tree", tree(error.details))) : null);
+      h("p.mono.message", error.message || ""), trace ? h("details", { open: !index }, h("summary", "Traceback"), traceBlock(trace)) : null, error.details ? h("details", h("summary", "Details"), h("div.tree", tree(error.details))) : null);
+  }
+
+  // A job keeps the traceback of its last error only. Those before it are in the events that the server still has.
+  function traceOf(attempt) {
+    return events.find(one => one.type === "job.failed" && one.data.attempt === attempt)?.data.error?.stack_trace;
+  }
+
+  // By W3C's trace context: version, trace, span, flags.
+  function trace() {
+    const parent = job.meta?.traceparent, id = /^[0-9a-f]{2}-([0-9a-f]{32})-/.exec(parent)?.[1];
+    return id && session.trace_url ? h("a", { href: session.trace_url.replaceAll("{trace_id}", id), rel: "noreferrer", target: "_blank", class: "mono" }, id) : h("span.mono", parent);
   }
 
   function details() {
     return facts([
-      ["Queue", link(`queues/${encodeURIComponent(job.queue)}`, job.queue)], ["Attempt", `${job.attempt}${job.max_attempts ? ` of ${job.max_attempts}` : ""}`], ["Priority", job.priority], job.worker_id && ["Worker", h("span.mono", job.worker_id)],
+      ["Queue", link(`queues/${encodeURIComponent(job.queue)}`, job.queue)], ["Attempt", `${job.attempt}${job.max_attempts ? ` of ${job.max_attempts}` : ""}`], ["Priority", job.priority], job.worker_id && ["Worker", link("workers", h("span.mono", job.worker_id))],
       ["Enqueued", time(job.enqueued_at)], job.scheduled_at && ["Scheduled", time(job.scheduled_at)], job.next_attempt_at && ["Next attempt", time(job.next_attempt_at)], job.started_at && ["Started", time(job.started_at)],
       job.completed_at && job.state === "completed" && ["Completed", time(job.completed_at)], job.discarded_at && ["Failed", time(job.discarded_at)], job.cancelled_at && ["Cancelled", time(job.cancelled_at)], job.expires_at && ["Expires", time(job.expires_at)],
-      job.tags?.length && ["Tags", job.tags.map(one => link(`jobs?text=${encodeURIComponent(one)}`, h("span.tag", one)))], job.meta?.traceparent && ["Trace", h("span.mono", job.meta.traceparent)],
+      job.tags?.length && ["Tags", job.tags.map(one => link(`jobs?text=${encodeURIComponent(one)}`, h("span.tag", one)))], job.meta?.traceparent && ["Trace", trace()],
     ]);
   }
 }

@@ -1,7 +1,7 @@
 // What pages are made of.
 
 import { h, s } from "./dom.js";
-import { ago, exact } from "./format.js";
+import { ago, count, duration, exact } from "./format.js";
 
 export const STATES = ["available", "active", "scheduled", "retryable", "pending", "completed", "discarded", "cancelled"];
 
@@ -43,6 +43,14 @@ export function codeBlock(text) {
   return h("div.code", h("pre", { tabindex: "0" }, h("code", text)), button("Copy", copy, "small"));
 }
 
+// Frames, the innermost last. Those of libraries are faded: what somebody looks for is in their own files.
+export function traceBlock(trace) {
+  const text = Array.isArray(trace) ? trace.join("\n") : trace;
+  const box = codeBlock(text);
+  box.querySelector("code").replaceChildren(...text.split("\n").map(line => h("span", { class: /[/\\](site-packages|dist-packages|waybill|lib[/\\]python[\d.]+)[/\\]/.test(line) ? "quiet" : null }, line, "\n")));
+  return box;
+}
+
 export function facts(pairs) {
   return h("dl.facts", pairs.filter(Boolean).map(([name, value]) => h("div", h("dt", name), h("dd", value ?? "–"))));
 }
@@ -82,8 +90,9 @@ export function chart(series) {
       s("rect", { class: "good", x, y: base - tall, width: step - 2, height: tall, rx: 1 }),
       s("rect", { class: "bad", x, y: base + 3, width: step - 2, height: deep, rx: 1 }))];
   });
-  return s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `Jobs completed and failed in each step of ${series.step_seconds} seconds` },
-    s("line", { x1: 0, x2: width, y1: base + 1, y2: base + 1 }), bars);
+  return h("div.chart-box", h("span.scale", { "aria-hidden": "true" }, `${count(top)} in ${series.step_seconds === 60 ? "a minute" : duration(series.step_seconds * 1000)}`),
+    s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `Jobs completed and failed in each step of ${series.step_seconds} seconds` },
+      [12, base / 2 + 6, base + 1].map(y => s("line", { x1: 0, x2: width, y1: y, y2: y })), bars));
 }
 
 // JSON as a tree. Long parts are closed at first.

@@ -16,7 +16,7 @@ export function open() {
       ({ report, sent_at: sentAt } = found);
       set = new Map(types.items.map(one => [one.type, one]));
     },
-    draw: () => (report ? [header("Pipeline", h("span.quiet", "report of ", time(sentAt))), tiles(), charts(), advice(), tables()] : [header("Pipeline"), none()]),
+    draw: () => (report ? [header("Pipeline", h("span.quiet", "report from ", time(sentAt))), tiles(), charts(), advice(), tables()] : [header("Pipeline"), none()]),
   };
   return self;
 

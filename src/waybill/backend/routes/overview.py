@@ -49,6 +49,7 @@ class OverviewRoutes:
                 "tenant": request.tenant or None,
                 "broker": backend.has_broker and not request.tenant,
                 "backend_id": backend.id,
+                "trace_url": backend.trace_url,
                 "version": __version__,
                 "uptime_seconds": int(time.monotonic() - backend.started),
             }
