@@ -115,3 +115,14 @@ def test_errors_name_the_cause_and_the_way_out(waybill_uri: str) -> None:
     unanswered = waybill("job", "list", "--queue", "no-coordinator", "--uri", waybill_uri)
     assert "Way out: start a coordinator" in unanswered.output
     assert SECRET not in refused.output + unreachable.output
+
+
+def test_a_context_of_a_cluster() -> None:
+    nodes = "amqp://a,b,c/%2Fojs"
+    quorum = ("--queue-type", "quorum", "--replicas", "3", "--leader-locator", "balanced")
+    assert waybill("context", "add", "cluster", nodes, *quorum).output == "added cluster\n"
+    row = json.loads(waybill("context", "list", "--json").output)[0]
+    assert row["broker"] == "amqp://a:5672,b:5672,c:5672/%2Fojs"
+    assert (row["queue_type"], row["replicas"], row["leader_locator"]) == ("quorum", 3, "balanced")
+    refused = waybill("context", "add", "wrong", nodes, "--replicas", "3")
+    assert (refused.exit_code, "need queue_type quorum" in refused.output) == (2, True)

@@ -31,6 +31,8 @@ def command() -> None:
 @click.option("--names", type=click.Choice(["spec", "web"]), default="spec", help="The naming profile.")
 @click.option("--prefix", default="", help="Prefix of all names on the broker.")
 @click.option("--queue-type", type=click.Choice(["classic", "quorum"]), default="classic", help="Of job queues.")
+@click.option("--replicas", type=click.IntRange(1, 127), help="Nodes of a cluster that keep each queue and stream.")
+@click.option("--leader-locator", type=click.Choice(["client-local", "balanced"]), help="Where leaders of queues go.")
 @click.option("--use", is_flag=True, help="Make it the current context. The first one always becomes current.")
 @json_option
 def add(
@@ -40,6 +42,8 @@ def add(
     names: NamesProfile,
     prefix: str,
     queue_type: Literal["classic", "quorum"],
+    replicas: int | None,
+    leader_locator: Literal["client-local", "balanced"] | None,
     *,
     use: bool,
     as_json: bool,
@@ -47,8 +51,13 @@ def add(
     """Remember the broker at URI as NAME. URI `-` reads standard input: other users can see command arguments."""
     if uri == "-":
         uri = sys.stdin.readline().strip()
-    context = Context(uri, management, names, prefix, queue_type)
-    _ = target_of(name, context).address
+    context = Context(uri, management, names, prefix, queue_type, replicas, leader_locator)
+    target = target_of(name, context)
+    _ = target.address
+    try:
+        target.topology()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     known = _load()
     known.contexts[name] = context
     if use or known.current not in known.contexts:
@@ -83,6 +92,8 @@ def list_contexts(*, as_json: bool) -> None:
             "names": context.names,
             "prefix": context.prefix,
             "queue_type": context.queue_type,
+            "replicas": context.replicas,
+            "leader_locator": context.leader_locator,
             "management": context.management is not None,
         }
         for name, context in sorted(known.contexts.items())

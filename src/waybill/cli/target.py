@@ -73,8 +73,8 @@ def broker_options(command: F) -> F:
         **options: object,
     ) -> object:
         found = chosen(uri, context_name)
-        changes = {"prefix": prefix, "names": names}
-        found = dataclasses.replace(found, **{key: value for key, value in changes.items() if value is not None})
+        given: dict[str, Any] = {"prefix": prefix, "names": names}
+        found = dataclasses.replace(found, **{key: value for key, value in given.items() if value is not None})
         return command(*arguments, target=found, **options)
 
     return with_target  # type: ignore[return-value]

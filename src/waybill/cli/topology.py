@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.progress import Progress
@@ -17,6 +18,9 @@ from waybill.cli.ranges import RATE
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import Inspector, connect
 from waybill.ojs import Finding, Migration, MigrationBlocked, Move, Standing, check_topology
+
+if TYPE_CHECKING:
+    from waybill.ojs.topology.topology import QueueType
 
 LEAVE_SECONDS = 30.0
 
@@ -34,7 +38,7 @@ def command() -> None:
 @click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Of job queues.")
 @broker_options
 @json_option
-def declare(queues: tuple[str, ...], queue_type: str | None, target: Target, *, as_json: bool) -> None:
+def declare(queues: tuple[str, ...], queue_type: QueueType | None, target: Target, *, as_json: bool) -> None:
     """Declare exchanges, streams, and all queues that the OJS QUEUES may need. Repeating it changes nothing."""
     target = _typed(target, queue_type)
     ask(target, declare_all(target, queues, target.topology()))
@@ -47,7 +51,9 @@ def declare(queues: tuple[str, ...], queue_type: str | None, target: Target, *, 
 @click.option("--all", "everything", is_flag=True, help="Also show what matches.")
 @broker_options
 @json_option
-def check(queues: tuple[str, ...], queue_type: str | None, target: Target, *, everything: bool, as_json: bool) -> None:
+def check(
+    queues: tuple[str, ...], queue_type: QueueType | None, target: Target, *, everything: bool, as_json: bool
+) -> None:
     """Compare the broker with what QUEUES need; exits with 1 if something is missing or different.
 
     Changes nothing. AMQP cannot list bindings: `waybill topology declare` restores them.
@@ -77,7 +83,7 @@ def migrate(
     queues: tuple[str, ...],
     to_names: str | None,
     to_prefix: str | None,
-    to_queue_type: str | None,
+    to_queue_type: QueueType | None,
     rate: float | None,
     target: Target,
     *,
@@ -91,8 +97,8 @@ def migrate(
     confirmed in its new place before it leaves the old one. If the command is stopped, run it again. Name all queues of
     a prefix when the queue type changes: they share the queues of scheduled jobs.
     """
-    changes = {"names": to_names, "prefix": to_prefix, "queue_type": to_queue_type}
-    goal = replace(target, **{key: value for key, value in changes.items() if value is not None})
+    given: dict[str, Any] = {"names": to_names, "prefix": to_prefix}
+    goal = replace(_typed(target, to_queue_type), **{key: value for key, value in given.items() if value is not None})
     if goal == target:
         raise click.UsageError("Choose what to change: --to-names, --to-prefix or --to-queue-type.")
     planned, moved = ask(target, _migrate(target, goal, queues, rate, delete=delete, dry_run=dry_run))
@@ -108,7 +114,10 @@ def migrate(
     click.echo("nothing was changed" if dry_run else f"moved {moved}; now `waybill queue resume {' '.join(queues)}`")
 
 
-def _typed(target: Target, queue_type: str | None) -> Target:
+def _typed(target: Target, queue_type: QueueType | None) -> Target:
+    if queue_type == "classic":
+        # Classic queues are on one node.
+        return replace(target, queue_type=queue_type, replicas=None, leader_locator=None)
     return target if queue_type is None else replace(target, queue_type=queue_type)
 
 

@@ -184,3 +184,21 @@ async def test_a_coordinator_pushes_to_queues_as_it_finds_them(broker_uri: str, 
             later = second.options(delay=timedelta(milliseconds=10))
             workflow = await chain(first.job(), later.job()).push(jobs)
             assert await workflow.result(timeout=30) == 2
+
+
+async def test_replicas_of_a_cluster_are_taken_by_a_single_node(broker_uri: str, queue_name: str) -> None:
+    """Beats, requests and pauses work over quorum queues: what a cluster has, with one node in it."""
+    topology = Topology(prefix="replicated.", queue_type="quorum", replicas=3, leader_locator="balanced")
+    async with Jobs(broker_uri, topology=topology, create_queues=True) as jobs:
+
+        @jobs.handler("add.numbers", queue=queue_name)
+        async def add(left: int, right: int) -> int:
+            return left + right
+
+        async with Coordinator(jobs, queues=[queue_name]), Worker(jobs, queues=[queue_name]):
+            assert await (await add.push(1, 2)).result(timeout=30) == 3
+            job = await add.push(3, 4)
+            assert await jobs.info(job.id, timeout=30) is not None
+            assert await jobs.pause(queue_name)
+            assert not await jobs.pause(queue_name)
+            assert await jobs.resume(queue_name)

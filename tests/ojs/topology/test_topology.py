@@ -1,5 +1,9 @@
 """Names and properties of what the binding declares."""
 
+from typing import Any
+
+import pytest
+
 from waybill.ojs.topology.topology import SPEC, WEB, BindingDeclaration, ExchangeDeclaration, QueueDeclaration, Topology
 
 
@@ -80,3 +84,25 @@ def test_the_control_queue_has_one_reader_and_both_keys() -> None:
     assert queue == QueueDeclaration("ojs.queue.control.email", {"x-single-active-consumer": True})
     assert full == BindingDeclaration("ojs.queue.control.email", "ojs.exchange.direct", "ojs.queue.control.email")
     assert short == BindingDeclaration("ojs.queue.control.email", "ojs.exchange.direct", "control.email")
+
+
+def test_in_a_cluster_nothing_is_on_one_node_alone() -> None:
+    entities = Topology(queue_type="quorum", replicas=3, leader_locator="balanced").all_entities("email")
+    queues = [entity for entity in entities if isinstance(entity, QueueDeclaration)]
+    sizes = {"quorum": "x-quorum-initial-group-size", "stream": "x-initial-cluster-size"}
+    for queue in queues:
+        assert queue.arguments[sizes[str(queue.arguments["x-queue-type"])]] == 3
+        assert queue.arguments["x-queue-leader-locator"] == "balanced"
+    assert {"ojs.leader", "ojs.requests", "ojs.queue.control.email", "ojs.events"} <= {queue.name for queue in queues}
+
+
+def test_without_replicas_the_arguments_are_as_ever() -> None:
+    queue, *_ = Topology(queue_type="quorum").control_entities("email")
+    assert queue == QueueDeclaration("ojs.queue.control.email", {"x-single-active-consumer": True})
+    assert "x-initial-cluster-size" not in str(Topology(queue_type="quorum").all_entities("email"))
+
+
+@pytest.mark.parametrize("settings", [{"replicas": 3}, {"leader_locator": "balanced"}])
+def test_classic_queues_have_no_replicas(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="quorum"):
+        Topology(**settings)

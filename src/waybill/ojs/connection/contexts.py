@@ -22,6 +22,8 @@ class Context(msgspec.Struct, frozen=True, omit_defaults=True):
     names: NamesProfile = "spec"
     prefix: str = ""
     queue_type: Literal["classic", "quorum"] = "classic"
+    replicas: int | None = None
+    leader_locator: Literal["client-local", "balanced"] | None = None
 
 
 class Contexts(msgspec.Struct, omit_defaults=True):

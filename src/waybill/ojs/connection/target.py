@@ -11,10 +11,12 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from waybill.ojs.connection import contexts
 from waybill.ojs.connection.contexts import Context
 from waybill.ojs.errors import UnknownContext
-from waybill.ojs.topology.topology import SPEC, WEB, Topology
+from waybill.ojs.topology.topology import SPEC, WEB, LeaderLocator, QueueType, Topology
 
 DEFAULT_URI: Final = "amqp://guest:guest@localhost:5672/%2Fojs"
 
@@ -28,14 +30,18 @@ class Broker:
     management: str | None = dataclasses.field(default=None, repr=False)
     names: str = "spec"
     prefix: str = ""
-    queue_type: str = "classic"
+    queue_type: QueueType = "classic"
+    replicas: int | None = None
+    leader_locator: LeaderLocator | None = None
 
     def topology(self) -> Topology:
         """What is declared on this broker."""
         return Topology(
             names=WEB if self.names == "web" else SPEC,
             prefix=self.prefix,
-            queue_type="quorum" if self.queue_type == "quorum" else "classic",
+            queue_type=self.queue_type,
+            replicas=self.replicas,
+            leader_locator=self.leader_locator,
         )
 
 
@@ -57,4 +63,4 @@ def chosen(uri: str | None = None, context_name: str | None = None) -> Broker:
 
 def broker_of(name: str, context: Context) -> Broker:
     """Return the broker of a context."""
-    return Broker(context.uri, name, context.management, context.names, context.prefix, context.queue_type)
+    return Broker(**{**msgspec.structs.asdict(context), "context": name})

@@ -31,10 +31,11 @@ _log = logging.getLogger("waybill.ojs.worker")
 
 async def pause_queue(broker: BrokerConnection, queue: str, by: str | None = None) -> bool:
     """Pause an OJS queue for all workers; False if it was paused before. `by` says in the event who wanted it."""
-    marker = broker.declarer.topology.pause(queue)
+    topology = broker.declarer.topology
+    marker = topology.pause(queue)
     was_paused = await is_paused(broker, queue)
     async with await broker.connection.channel() as channel:
-        await channel.declare_queue(marker, durable=True)
+        await channel.declare_queue(marker, durable=True, arguments=topology.control_arguments() or None)
     # Never to be declared again by a reconnect: somebody else may have resumed meanwhile.
     broker.connection.declarations.queue_deleted(marker)
     await _announce(broker, PAUSE, queue, QueuePaused(queue=queue, paused_by=by))

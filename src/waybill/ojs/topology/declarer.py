@@ -173,5 +173,5 @@ class TopologyDeclarer:
             await self._channel.delete_queue(name)
         except ChannelClosed as error:
             _log.warning("this broker has no quorum queues, job queues are classic: %s", error)
-            self.topology = dataclasses.replace(self.topology, queue_type="classic")
+            self.topology = dataclasses.replace(self.topology, queue_type="classic", replicas=None, leader_locator=None)
         self._knows_queue_type = True

@@ -20,10 +20,13 @@ RELAY_BYTES: Final = 200_000_000
 RELAY_SEGMENT_BYTES: Final = 10_000_000
 """Room for about a million cancellations; the oldest ones are forgotten beyond it."""
 
+MAX_REPLICAS: Final = 127
+
 BEAT_LIFE_MS: Final = 5000
 """How long a beat of a coordinator waits for one that takes it."""
 
 QueueType = Literal["classic", "quorum"]
+LeaderLocator = Literal["client-local", "balanced"]
 DELAY: Final = "x-delay"
 """The header of a delayed message exchange: how many milliseconds a message waits there."""
 
@@ -125,6 +128,11 @@ class Topology:
 
     `schedule_by` "exchange" lets jobs wait in a delayed message exchange (binding section 9.1.2), exact to the
     millisecond, on brokers that have one: Waybill's, and RabbitMQ with the plugin for it. The ladder needs no plugin.
+
+    `replicas` is for RabbitMQ clusters: how many nodes keep each quorum queue and stream. With it, the queues of the
+    coordinators and the marks of paused queues are quorum queues as well, so that nothing depends on one node.
+    `leader_locator` says where leaders go: `balanced` over the nodes, or where the client is connected. Both need
+    quorum queues; Waybill's broker has one node, and ignores them.
     """
 
     names: Names = SPEC
@@ -139,11 +147,16 @@ class Topology:
     deduplicate: bool = False
     settle_by: Literal["ack", "nack"] = "ack"
     schedule_by: Literal["ladder", "exchange"] = "ladder"
+    replicas: int | None = None
+    leader_locator: LeaderLocator | None = None
 
     def __post_init__(self) -> None:
         """Refuse what would lose jobs, and figures that a broker would refuse. Raises ValueError."""
         if self.settle_by == "nack" and (self.message_ttl_ms is not None or not self.reject_when_full):
             raise ValueError("with settle_by nack, what expires or overflows would be lost")
+        if self.queue_type != "quorum" and (self.replicas is not None or self.leader_locator is not None):
+            raise ValueError("replicas and leader_locator need queue_type quorum: classic queues are on one node")
+        check_whole("replicas", self.replicas, 1, MAX_REPLICAS)
         check_whole("max_priority", self.max_priority, 0, 255)
         check_whole("max_length", self.max_length, 0, 2**63 - 1)
         check_whole("max_length_bytes", self.max_length_bytes, 0, 2**63 - 1)
@@ -273,7 +286,7 @@ class Topology:
             ExchangeDeclaration(self.dead_letter_exchange),
             ExchangeDeclaration(self.retry),
             ExchangeDeclaration(self.events, "topic"),
-            QueueDeclaration(self.event_stream, {"x-queue-type": "stream"}),
+            QueueDeclaration(self.event_stream, self._stream_arguments()),
             BindingDeclaration(self.event_stream, self.events, "#"),
         ]
 
@@ -282,7 +295,7 @@ class Topology:
         limits = {"x-max-length-bytes": RELAY_BYTES, "x-stream-max-segment-size-bytes": RELAY_SEGMENT_BYTES}
         return [
             ExchangeDeclaration(self.relay, "fanout"),
-            QueueDeclaration(self.relay_stream, {"x-queue-type": "stream", **limits}),
+            QueueDeclaration(self.relay_stream, self._stream_arguments() | limits),
             BindingDeclaration(self.relay_stream, self.relay, ""),
         ]
 
@@ -299,7 +312,7 @@ class Topology:
         """Return the control queue, read by one coordinator at a time, bound under its full and its short name."""
         name = self.control_queue(queue)
         return [
-            QueueDeclaration(name, {"x-single-active-consumer": True}),
+            QueueDeclaration(name, {"x-single-active-consumer": True, **self.control_arguments()}),
             BindingDeclaration(name, self.direct, name),
             BindingDeclaration(name, self.direct, f"control.{queue}"),
         ]
@@ -308,13 +321,13 @@ class Topology:
         """Return the queue of requests that name no queue, read by one coordinator at a time."""
         name = self.request_queue
         return [
-            QueueDeclaration(name, {"x-single-active-consumer": True}),
+            QueueDeclaration(name, {"x-single-active-consumer": True, **self.control_arguments()}),
             BindingDeclaration(name, self.direct, name),
         ]
 
     def leader_entities(self) -> list[Entity]:
         """Return the queue of the beats: the coordinator that gets them leads."""
-        arguments: dict[str, object] = {"x-single-active-consumer": True, "x-message-ttl": BEAT_LIFE_MS}
+        arguments = {"x-single-active-consumer": True, "x-message-ttl": BEAT_LIFE_MS, **self.control_arguments()}
         return [QueueDeclaration(self.leader_queue, arguments)]
 
     def retry_entities(self, queue: str, delay_ms: int) -> list[Entity]:
@@ -429,5 +442,23 @@ class Topology:
             return {}
         return {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
 
+    def control_arguments(self) -> dict[str, object]:
+        """Return what the queues of coordinators and the marks of paused queues have in common."""
+        return {} if self.replicas is None else self._type_argument()
+
     def _type_argument(self) -> dict[str, object]:
-        return {"x-queue-type": "quorum"} if self.queue_type == "quorum" else {}
+        if self.queue_type != "quorum":
+            return {}
+        return {"x-queue-type": "quorum", **self._placement("x-quorum-initial-group-size")}
+
+    def _stream_arguments(self) -> dict[str, object]:
+        return {"x-queue-type": "stream", **self._placement("x-initial-cluster-size")}
+
+    def _placement(self, size: str) -> dict[str, object]:
+        """Return on how many nodes of a cluster something is kept, and where its leader is."""
+        arguments: dict[str, object] = {}
+        if self.replicas is not None:
+            arguments[size] = self.replicas
+        if self.leader_locator is not None:
+            arguments["x-queue-leader-locator"] = self.leader_locator
+        return arguments
