@@ -7,8 +7,8 @@ from typing import Final
 import click
 
 from waybill import __version__
-from waybill.cli.garbage import no_collection
-from waybill.cli.guarded import GuardedGroup
+from waybill.cli.garbage_collection import no_collection
+from waybill.cli.guarded_group import GuardedGroup
 
 # The verbs in the order of `waybill --help`, each with its line there: help must not import the verbs.
 VERBS: Final = {
