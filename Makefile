@@ -228,8 +228,16 @@ KUBECONFORM := build/go/bin/kubeconform
 $(KUBECONFORM):
 	@GOBIN="$(CURDIR)/build/go/bin" go install github.com/yannh/kubeconform/cmd/kubeconform@v0.6.7
 
-check-manifests: $(KUBECONFORM) ## the Kubernetes manifests against the schemas of Kubernetes
-	@$(KUBECONFORM) -strict -summary deploy/kubernetes
+KUBERNETES := build/kubernetes
+$(KUBERNETES)/stamp: $(VENV)/stamp scripts/kubernetes_schemas.py
+	@rm -rf $(KUBERNETES)
+	@$(INSTALL) --no-deps --target $(KUBERNETES)/package kubernetes-validate
+	@$(RUN) -m scripts.kubernetes_schemas $(KUBERNETES)/package/kubernetes_validate $(KUBERNETES)/schemas
+	@touch $@
+
+check-manifests: $(KUBECONFORM) $(KUBERNETES)/stamp ## the Kubernetes manifests against the schemas of Kubernetes
+	@$(KUBECONFORM) -strict -summary -schema-location "$(CURDIR)/$(KUBERNETES)/schemas/{{.ResourceKind}}{{.KindSuffix}}.json" \
+		deploy/kubernetes
 
 docs: $(VENV)/stamp ## write the generated pages
 	@$(RUN) -m scripts.conformance
