@@ -33,6 +33,8 @@ VERBS: Final = {
     "doctor": "Find unsafe settings of a broker.",
     "topology": "Declare, check and migrate queues and exchanges.",
     "dlq": "List, retry and discard dead letters.",
+    "shovel": "Move the messages of a queue to another broker.",
+    "move": "Move a whole system of jobs to another broker.",
     "bridge": "Run Celery's messages as jobs.",
     "migrate": "Write handlers from Celery's tasks.",
     "pipeline": "Turn job events into tables and a report.",
