@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.move.stream_events import found_events
 from tests.ojs.eye import until
 from tests.rabbitmq import RabbitMQ
 from waybill.broker import Broker
+from waybill.client import connect
 from waybill.move import JobsMove, Moved, System
 from waybill.ojs import DeadLetters, Jobs, Retry, Topology, Unique, Worker
 
@@ -67,6 +69,8 @@ async def test_jobs_of_all_kinds_move_there_and_back(pair: tuple[str, str]) -> N
     assert (await move(here, there)).jobs == 54
     assert (await move(there, here, queue)).jobs == 54
     assert (await move(here, there)).jobs == 54
+    async with connect(here) as connection:
+        assert set((await found_events(connection, NAMES)).values()) == {1}
     async with with_handlers(there, queue, ran) as jobs, DeadLetters(jobs, queue) as letters:
         assert {job.id for job in await letters.all()} == {job.id for job in dead}
         async with Worker(jobs):

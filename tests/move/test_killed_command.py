@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak import move as soak
+from tests.soak.move import one_way as soak
 from waybill.broker import Broker
 
 

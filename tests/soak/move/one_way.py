@@ -1,10 +1,4 @@
-"""Kill `waybill move` while it moves jobs between Waybill's broker and RabbitMQ, there and back, and count messages.
-
-    python -m tests.soak.move --kills 5 --jobs 20000
-
-Each way, a producer pushes jobs to the source meanwhile, and a consumer takes them at the target: every message has to
-come once, in the order in which it was pushed, and its event once. Some jobs are scheduled; those come once, not early.
-"""
+"""One way of a move between two brokers, under load, with kills of the command; and the count of the messages."""
 
 from __future__ import annotations
 
@@ -14,20 +8,15 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from random import SystemRandom
 
-import click
 import msgspec
 
 from tests.program_environment import program_environment
-from tests.rabbitmq import RabbitMQ
-from waybill.broker import Broker
 from waybill.client import Connection, Delivery, connect
 from waybill.ojs import Jobs, NewJob, Topology
 from waybill.ojs.spec.events import read_events
@@ -191,35 +180,3 @@ async def check_events(connection: Connection, numbers: range) -> None:
     # The way back finds the jobs of both ways.
     if twice or len(told) not in {wanted, 2 * wanted}:
         raise WrongError(f"the stream tells of {len(told)} jobs, and {twice} events are there twice")
-
-
-async def soak(here: str, there: str, kills: int, jobs: int, chance: random.Random, log: Path) -> None:
-    await one_way(here, there, range(jobs), kills, chance, log)
-    click.echo(f"there: {jobs} jobs once and in order, {kills} kills")
-    await one_way(there, here, range(jobs, 2 * jobs), kills, chance, log)
-    click.echo(f"back: {jobs} jobs once and in order, {kills} kills")
-
-
-@click.command(help=__doc__)
-@click.option("--kills", default=5, show_default=True, type=click.IntRange(min=0))
-@click.option("--jobs", default=20_000, show_default=True, type=click.IntRange(min=100))
-@click.option("--seed", type=int, help="Of when is killed; a random one without it.")
-def main(*, kills: int, jobs: int, seed: int | None) -> None:
-    chosen = SystemRandom().randrange(1 << 32) if seed is None else seed
-    directory = Path(tempfile.mkdtemp(prefix="waybill-soak-move-"))
-    click.echo(f"{kills} kills each way, {jobs} jobs, seed {chosen}, log {directory / 'move.log'}")
-
-    async def run(rabbitmq: RabbitMQ) -> None:
-        async with Broker(port=0, data_dir=directory / "data") as broker:
-            await soak(broker.uri(), rabbitmq.uri("/ojs"), kills, jobs, random.Random(chosen), directory / "move.log")
-
-    with RabbitMQ() as rabbitmq:
-        try:
-            asyncio.run(run(rabbitmq))
-        except WrongError as error:
-            click.echo(f"{error}; log: {directory / 'move.log'}", err=True)
-            raise SystemExit(1) from error
-
-
-if __name__ == "__main__":
-    main()
