@@ -14,7 +14,7 @@ from tests.docs.page import NOT_RUN, Page, pages
 from tests.docs.shell import Shell, agrees
 from waybill.testing import TestBroker
 
-SHOWN_PORTS: Final = (5671, 5672, 5673, 8000, 8080, 9100, 15672)
+SHOWN_PORTS: Final = (5671, 5672, 8000, 8080, 9100, 15672)
 RUNNING: Final = [page for page in pages() if page.runs]
 
 

@@ -1,19 +1,21 @@
 """The pipeline's driver under kill -9: a process that follows a stream into tables, and what the tables must hold then.
 
-python -m tests.pipeline.kills URI STREAM DIRECTORY      the driver: prints a line for each step, until it is killed
+python -m tests.pipeline.kills URI STREAM PLACE      the driver: prints a line for each step, until it is killed
 """
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from deltalake import DeltaTable
 from pyarrow.dataset import dataset
 from pyspark.sql import SparkSession
 
@@ -22,9 +24,12 @@ from tests.pipeline.reference_fold import fold
 from tests.pipeline.streams import Stream
 from tests.program_environment import program_environment
 from waybill.pipeline import tables
+from waybill.pipeline.iceberg_log import NAMESPACE, open_catalog
 from waybill.pipeline.offsets import OffsetRange
 from waybill.pipeline.run import REFRESHED, Settings, run_continuously, run_once
 from waybill.pipeline.session import local_session
+from waybill.pipeline.storage import Storage, delta_options
+from waybill.pipeline.table_formats import DELTA, PARQUET, session_options
 from waybill.pipeline.tables import Table, Tables
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -32,6 +37,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 OFFSETS_PER_TRIGGER: Final = 40
 LONGEST_AFTER_A_STEP_S: Final = 1.0
 STEPS_MAX: Final = 8
+COMMITS: Final = "checkpoint/commits"
 _TABLES: Final = (tables.EVENTS, tables.QUARANTINE, *REFRESHED)
 
 
@@ -57,11 +63,62 @@ class Published:
         self.malformed += 1
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where the tables are, in which format, and which options of Spark write them there."""
+
+    data: str
+    log_file: str
+    table_format: str = PARQUET
+    catalog: str | None = None
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    def session(self, name: str) -> SparkSession:
+        options = {**session_options(self.data, self.table_format), **self.spark}
+        return local_session(name, log_file=Path(self.log_file), short=True, more=options)
+
+    def settings(self, uri: str, stream: str) -> Settings:
+        return Settings(
+            uri,
+            self.data,
+            stream=stream,
+            table_format=self.table_format,
+            catalog=self.catalog,
+            max_offsets_per_trigger=OFFSETS_PER_TRIGGER,
+            trigger_seconds=0.0,
+        )
+
+    def rows(self, table: Table) -> list[dict[str, Any]]:
+        """The rows of a table, read without Spark, whose queries for all of them take longer than the run before."""
+        storage = Storage.of(self.data)
+        if self.table_format == PARQUET:
+            path = Tables(Path(self.data)).path(table)
+            found = dataset(path, format="parquet", partitioning="hive").to_table() if path.is_dir() else None
+        elif self.table_format == DELTA:
+            uri, options = f"{storage.uri}/{table.name}", delta_options(os.environ) if storage.is_remote else None
+            is_there = DeltaTable.is_deltatable(uri, options)
+            found = DeltaTable(uri, storage_options=options).to_pyarrow_table() if is_there else None
+        else:
+            name = f"{NAMESPACE}.{table.name.replace('/', '_')}"
+            catalog = open_catalog(storage, self.catalog)
+            found = catalog.load_table(name).scan().to_arrow() if catalog.table_exists(name) else None
+        return [] if found is None else list(found.to_pylist())
+
+    def forget_last_commit(self) -> None:
+        """As after a crash between the write of a batch and the note that it is done."""
+        storage = Storage.of(self.data)
+        names = [name for name, _ in storage.files(COMMITS) if name.isdigit()]
+        last = max(names, key=int)
+        for name in (last, f".{last}.crc"):
+            if storage.has(f"{COMMITS}/{name}"):
+                storage.filesystem.delete_file(storage.path(f"{COMMITS}/{name}"))
+
+
 class Driver:
     """The driver in a session of its own, so that its Java and all its workers can be killed with it."""
 
-    def __init__(self, uri: str, stream: str, directory: Path) -> None:
-        command = [sys.executable, "-m", "tests.pipeline.kills", uri, stream, str(directory)]
+    def __init__(self, uri: str, stream: str, place: Place) -> None:
+        command = [sys.executable, "-m", "tests.pipeline.kills", uri, stream, json.dumps(asdict(place))]
         environment = program_environment()
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
@@ -87,20 +144,21 @@ class Driver:
 
 def kill_often(
     stream: Stream,
-    directory: Path,
+    place: Place,
     *,
     kills: int,
     jobs: int,
     chance: random.Random,
+    steps: int = STEPS_MAX,
     on_kill: Callable[[int], object] = bool,
 ) -> Published:
     """Publish the events of `jobs` jobs, start the driver, kill it at a random moment; do so `kills` times."""
     published = Published()
     for number in range(1, kills + 1):
         published.more(stream, chance.randrange(1 << 30), jobs)
-        driver = Driver(stream.uri, stream.name, directory)
+        driver = Driver(stream.uri, stream.name, place)
         try:
-            driver.await_steps(chance.randint(1, STEPS_MAX))
+            driver.await_steps(chance.randint(1, steps))
             # A random moment is the point; nothing is waited for.
             threading.Event().wait(chance.random() * LONGEST_AFTER_A_STEP_S)
         finally:
@@ -109,16 +167,16 @@ def kill_often(
     return published
 
 
-def check(spark: SparkSession, stream: Stream, directory: Path, published: Published) -> int:
+def check(spark: SparkSession, stream: Stream, place: Place, published: Published) -> int:
     """Bring the tables up to date and compare them with the stream; the number of events in bronze.
 
     Raises LostOrDoubledError.
     """
-    run_once(spark, _settings(stream.uri, stream.name, directory), lambda step: None)
+    run_once(spark, place.settings(stream.uri, stream.name), lambda step: None)
     end = stream.log().end(stream.name)
     expected = {message.offset for message in stream.log().read(OffsetRange(stream.name, 0, end))}
-    places = [(row["offset"], row["position"]) for row in _rows(directory, tables.EVENTS)]
-    refused = [row["offset"] for row in _rows(directory, tables.QUARANTINE)]
+    places = [(row["offset"], row["position"]) for row in place.rows(tables.EVENTS)]
+    refused = [row["offset"] for row in place.rows(tables.QUARANTINE)]
     seen = {offset for offset, _ in places} | set(refused)
     if seen != expected:
         raise LostOrDoubledError(f"offsets missing: {sorted(expected - seen)}; too many: {sorted(seen - expected)}")
@@ -128,45 +186,33 @@ def check(spark: SparkSession, stream: Stream, directory: Path, published: Publi
         )
     if len(refused) != len(set(refused)) or len(refused) != published.malformed:
         raise LostOrDoubledError(f"{len(refused)} rows in quarantine of {published.malformed} malformed messages")
-    states = {row["job_id"]: row["state"] for row in _rows(directory, tables.JOBS)}
+    states = {row["job_id"]: row["state"] for row in place.rows(tables.JOBS)}
     if states != {job_id: job.state for job_id, job in fold(published.events).items()}:
         raise LostOrDoubledError("silver differs from a plain fold of what was published")
     return len(places)
 
 
-def check_lost_commit(spark: SparkSession, stream: Stream, directory: Path) -> None:
+def check_lost_commit(spark: SparkSession, stream: Stream, place: Place) -> None:
     """Delete the last entry of the commit log and run again: no table may change. Raises LostOrDoubledError."""
-    before = contents(directory)
-    commits = sorted((directory / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    commits[-1].unlink()
-    commits[-1].with_name(f".{commits[-1].name}.crc").unlink(missing_ok=True)
-    run_once(spark, _settings(stream.uri, stream.name, directory), lambda step: None)
-    after = contents(directory)
+    before = contents(place)
+    place.forget_last_commit()
+    run_once(spark, place.settings(stream.uri, stream.name), lambda step: None)
+    after = contents(place)
     changed = [name for name in before if before[name] != after[name]]
     if changed:
         raise LostOrDoubledError(f"changed without its last commit: {', '.join(changed)}")
 
 
-def contents(directory: Path) -> dict[str, list[str]]:
+def contents(place: Place) -> dict[str, list[str]]:
     """All rows of each table as text, in an order of their own."""
-    return {table.name: sorted(repr(sorted(row.items())) for row in _rows(directory, table)) for table in _TABLES}
+    return {table.name: sorted(repr(sorted(row.items())) for row in place.rows(table)) for table in _TABLES}
 
 
-def _rows(directory: Path, table: Table) -> list[dict[str, Any]]:
-    """The rows that are in a table's files: queries of Spark for all of them take longer than the run before."""
-    place = Tables(directory).path(table)
-    return dataset(place, format="parquet", partitioning="hive").to_table().to_pylist() if place.is_dir() else []
-
-
-def _settings(uri: str, stream: str, directory: Path) -> Settings:
-    return Settings(uri, directory, stream=stream, max_offsets_per_trigger=OFFSETS_PER_TRIGGER, trigger_seconds=0.0)
-
-
-def drive(uri: str, stream: str, directory: Path) -> None:
+def drive(uri: str, stream: str, place: Place) -> None:
     """Follow the stream until killed."""
-    spark = local_session("waybill-kills", log_file=directory.with_suffix(".log"), short=True)
-    run_continuously(spark, _settings(uri, stream, directory), lambda step: print(step, flush=True))
+    spark = place.session("waybill-kills")
+    run_continuously(spark, place.settings(uri, stream), lambda step: print(step, flush=True))
 
 
 if __name__ == "__main__":
-    drive(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    drive(sys.argv[1], sys.argv[2], Place(**json.loads(sys.argv[3])))

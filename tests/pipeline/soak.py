@@ -8,7 +8,7 @@ entry of Spark's commit log changes no table.
 
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import SystemRandom
@@ -17,11 +17,10 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.pipeline.kills import LostOrDoubledError, check, check_lost_commit, kill_often
+from tests.pipeline.kills import STEPS_MAX, LostOrDoubledError, Place, check, check_lost_commit, kill_often
 from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.streams import Stream
 from tests.rabbitmq import RabbitMQ
-from waybill.pipeline.session import local_session
 
 JOBS_PER_KILL = 60
 BROKERS = ("waybill", "rabbitmq")
@@ -41,26 +40,40 @@ def running(broker: str, directory: Path) -> Iterator[str]:
 def soak(broker: str, kills: int, seed: int, console: Console) -> None:
     """Raises LostOrDoubledError."""
     with tempfile.TemporaryDirectory(prefix="waybill-soak-") as name, running(broker, Path(name)) as uri:
-        directory = Path(name) / "tables"
-        with Stream(uri, "soak") as stream:
-            with Progress(console=console, transient=True) as progress:
-                task = progress.add_task(f"kills on {broker}", total=kills)
-                published = kill_often(
-                    stream,
-                    directory,
-                    kills=kills,
-                    jobs=JOBS_PER_KILL,
-                    chance=random.Random(seed),
-                    on_kill=lambda _: progress.advance(task),
-                )
-            spark = local_session("waybill-soak", log_file=Path(name) / "spark.log", short=True)
-            try:
-                events = check(spark, stream, directory, published)
-                check_lost_commit(spark, stream, directory)
-            finally:
-                spark.stop()
+        kill_and_check(broker, uri, Place(f"{name}/tables", f"{name}/driver.log"), kills, seed, console)
+
+
+def kill_and_check(
+    what: str,
+    uri: str,
+    place: Place,
+    kills: int,
+    seed: int,
+    console: Console,
+    *,
+    jobs: int = JOBS_PER_KILL,
+    steps: int = STEPS_MAX,
+    on_kill: Callable[[int], object] = bool,
+) -> None:
+    """Kill drivers that write tables there, and compare the tables with the stream. Raises LostOrDoubledError."""
+
+    def killed(number: int) -> None:
+        progress.advance(task)
+        on_kill(number)
+
+    with Stream(uri, "soak") as stream:
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task(f"kills on {what}", total=kills)
+            chance = random.Random(seed)
+            published = kill_often(stream, place, kills=kills, jobs=jobs, chance=chance, steps=steps, on_kill=killed)
+        spark = place.session("waybill-soak")
+        try:
+            events = check(spark, stream, place, published)
+            check_lost_commit(spark, stream, place)
+        finally:
+            spark.stop()
     console.print(
-        f"{broker}: {kills} kills, {events:,} events each once in bronze, {published.malformed} malformed in "
+        f"{what}: {kills} kills, {events:,} events each once in bronze, {published.malformed} malformed in "
         f"quarantine, {len({event['subject'] for event in published.events}):,} jobs as a plain fold has them; "
         "no table changed without its last commit"
     )

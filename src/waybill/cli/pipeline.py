@@ -20,7 +20,7 @@ from waybill.cli.ranges import RATE, Number
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from waybill.pipeline.progress_reports import Step
+    from waybill.pipeline.steps import Step
     from waybill.pipeline.transforms.objectives import Objectives
 
 _STEPS: Final = {"BatchWritten": "batch", "TableWritten": "table", "Pace": "pace", "Compacted": "compacted"}
@@ -49,7 +49,12 @@ _TABLE_FORMAT: Final = click.option(
     type=click.Choice(("parquet", "delta", "iceberg")),
     default="parquet",
     show_default=True,
-    help="The table format; with delta, --data may be a URI that Spark can write to.",
+    help="The table format; with delta and iceberg, --data may be in a bucket: s3a://BUCKET/PREFIX.",
+)
+_CATALOG: Final = click.option(
+    "--catalog",
+    envvar="WAYBILL_CATALOG",
+    help="The catalog of Iceberg tables, by its name in pyiceberg's settings. Default: one in the directory.",
 )
 
 
@@ -62,6 +67,7 @@ def command() -> None:
 @click.option("--uri", required=True, envvar="WAYBILL_URI", help="The broker: amqp://user:password@host:port/vhost.")
 @click.option("--data", required=True, type=_DATA, help="Where the tables and the checkpoint are kept.")
 @_TABLE_FORMAT
+@_CATALOG
 @click.option("--stream", default="ojs.events", show_default=True, help="The stream queue that holds the events.")
 @click.option(
     "--once/--continuous",
@@ -105,6 +111,7 @@ def run(
     uri: str,
     data: str,
     table_format: str,
+    catalog: str | None,
     stream: str,
     once: bool,
     trigger: float,
@@ -129,6 +136,7 @@ def run(
             data,
             stream=stream,
             table_format=table_format,
+            catalog=catalog,
             objectives=_objectives(objectives),
             max_offsets_per_trigger=max_offsets,
             trigger_seconds=trigger,
@@ -154,11 +162,12 @@ def run(
 @command.command()
 @click.option("--data", required=True, type=_DATA, help="The data directory of `waybill pipeline run`.")
 @_TABLE_FORMAT
+@_CATALOG
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the report as one self-contained page."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
-def report(data: str, table_format: str, html: Path | None, as_json: bool) -> None:
+def report(data: str, table_format: str, catalog: str | None, html: Path | None, as_json: bool) -> None:
     """Show throughput, waits, run times, failures and dead letters."""
     console = Console(stderr=True)
     _check_directory(data)
@@ -169,7 +178,7 @@ def report(data: str, table_format: str, html: Path | None, as_json: bool) -> No
         from waybill.pipeline.table_formats import open_store
 
         with console.status("Reading tables"):
-            figures = collect(spark, open_store(spark, data, table_format))
+            figures = collect(spark, open_store(spark, data, table_format, catalog=catalog))
         if html is not None:
             html.parent.mkdir(parents=True, exist_ok=True)
             html.write_text(render(figures, datetime.now(UTC)), encoding="utf-8")
@@ -183,20 +192,21 @@ def report(data: str, table_format: str, html: Path | None, as_json: bool) -> No
 @command.command()
 @click.option("--data", required=True, type=_DATA, help="The data directory of `waybill pipeline run`.")
 @_TABLE_FORMAT
+@_CATALOG
 @click.option("--keep-days", type=click.IntRange(0, 36_500), help="Drop events older than this many days.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def compact(data: str, table_format: str, keep_days: int | None, as_json: bool) -> None:
+def compact(data: str, table_format: str, catalog: str | None, keep_days: int | None, as_json: bool) -> None:
     """Merge the event files into few large ones, and delete old events. Stop `pipeline run` first."""
     console = Console(stderr=True)
     _check_directory(data)
     today = datetime.now(UTC).date()
     with _explained_failures(), _spark(console, data, table_format, short=False) as spark:
         from waybill.pipeline.compaction import compact as compact_events
-        from waybill.pipeline.compaction import compact_delta
+        from waybill.pipeline.compaction import compact_lake
         from waybill.pipeline.table_formats import open_store
         from waybill.pipeline.tables import Tables
 
-        store = open_store(spark, data, table_format)
+        store = open_store(spark, data, table_format, catalog=catalog)
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task("compacting", total=None)
             if isinstance(store, Tables):
@@ -208,7 +218,7 @@ def compact(data: str, table_format: str, keep_days: int | None, as_json: bool) 
                     on_day=lambda count, total: progress.update(task, completed=count, total=total),
                 )
             else:
-                done = compact_delta(spark, store, keep_days=keep_days, today=today)
+                done = compact_lake(spark, store, keep_days=keep_days, today=today)
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return
@@ -219,16 +229,17 @@ def compact(data: str, table_format: str, keep_days: int | None, as_json: bool) 
 @command.command()
 @click.option("--data", required=True, type=_DATA, help="The data directory of `waybill pipeline run`.")
 @_TABLE_FORMAT
+@_CATALOG
 @_SLO
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def backfill(data: str, table_format: str, objectives: tuple[str, ...], as_json: bool) -> None:
+def backfill(data: str, table_format: str, catalog: str | None, objectives: tuple[str, ...], as_json: bool) -> None:
     """Recompute all silver and gold tables from the stored events, for example after an update of Waybill."""
     console = Console(stderr=True)
     _check_directory(data)
     written: dict[str, float] = {}
     with _explained_failures(), _spark(console, data, table_format, short=False) as spark:
-        from waybill.pipeline.progress_reports import TableWritten
         from waybill.pipeline.run import backfill as compute
+        from waybill.pipeline.steps import TableWritten
         from waybill.pipeline.table_formats import open_store
 
         with Progress(console=console, transient=True) as progress:
@@ -238,7 +249,7 @@ def backfill(data: str, table_format: str, objectives: tuple[str, ...], as_json:
                 if isinstance(step, TableWritten):
                     written[step.name] = round(written.get(step.name, 0.0) + step.seconds, 3)
 
-            store = open_store(spark, data, table_format)
+            store = open_store(spark, data, table_format, catalog=catalog)
             with store.locked():
                 compute(spark, store, note, _objectives(objectives))
     if as_json:
@@ -246,6 +257,26 @@ def backfill(data: str, table_format: str, objectives: tuple[str, ...], as_json:
         return
     for name, seconds in written.items():
         click.echo(f"{name} in {seconds:.1f} s")
+
+
+@command.command()
+@click.option("--data", required=True, type=_DATA, help="The data directory of `waybill pipeline run`.")
+@click.option("--database", default="waybill", show_default=True, help="The database that the views are in.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def views(data: str, database: str, as_json: bool) -> None:
+    """Make views of Parquet tables in the catalog of Spark (Hive's metastore).
+
+    Run it under spark-submit. The views show each new version of the tables by themselves.
+    """
+    console = Console(stderr=True)
+    _check_directory(data)
+    with _explained_failures(), _spark(console, data, "parquet", short=True) as spark:
+        from waybill.pipeline.table_formats import open_store
+        from waybill.pipeline.views import check_is_kept, create_views
+
+        check_is_kept(spark)
+        made = create_views(spark, open_store(spark, data), database)
+    click.echo(json.dumps({"views": made}) if as_json else "\n".join(made))
 
 
 @command.command()
@@ -332,7 +363,7 @@ class _Steps:
         self._tables: dict[str, float] = {}
 
     def __call__(self, step: Step) -> None:
-        from waybill.pipeline.progress_reports import BatchWritten, Compacted, Pace, TableWritten
+        from waybill.pipeline.steps import BatchWritten, Compacted, Pace, TableWritten
 
         if self._as_lines:
             click.echo(json.dumps({"step": _STEPS[type(step).__name__], **asdict(step)}))
@@ -384,7 +415,7 @@ def _spark(console: Console, data: str | None, table_format: str, *, short: bool
             session = submitted_session()
         else:
             log_file = None if data is None or "://" in data else Path(data) / "spark.log"
-            session = local_session(log_file=log_file, short=short, more=session_options(table_format))
+            session = local_session(log_file=log_file, short=short, more=session_options(data, table_format))
     try:
         yield session
     finally:

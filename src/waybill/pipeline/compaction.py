@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from waybill.pipeline import tables
-from waybill.pipeline.delta_tables import DeltaTables
 from waybill.pipeline.event_counts import EVENT_COUNTS
 from waybill.pipeline.incremental import forget
-from waybill.pipeline.progress_reports import Compacted
+from waybill.pipeline.lake_tables import LakeTables
 from waybill.pipeline.retention import keep_what_is_needed
 from waybill.pipeline.snapshots import Snapshots
+from waybill.pipeline.steps import Compacted
 from waybill.pipeline.tables import Tables
 
 _FILE_BYTES: Final = 128 << 20
@@ -79,10 +79,10 @@ def compact_held(
     return Compacted(before, after, rewritten, len(days) - len(kept))
 
 
-def compact_delta(
-    spark: SparkSession, store: DeltaTables, *, keep_days: int | None = None, today: date | None = None
+def compact_lake(
+    spark: SparkSession, store: LakeTables, *, keep_days: int | None = None, today: date | None = None
 ) -> Compacted:
-    """The same for Delta tables, with Delta's own commands, which allow other writers."""
+    """The same for Delta and Iceberg tables, whose readers and writers need not stop."""
     store.prepare()
     before = store.file_count()
     dropped = 0
@@ -90,8 +90,8 @@ def compact_delta(
         edge = today - timedelta(days=keep_days)
         keep_what_is_needed(spark, store, edge)
         dropped = store.drop_before(edge)
-    rewritten = store.optimize()
-    store.vacuum()
+    rewritten = store.merge_files()
+    store.clean()
     return Compacted(before, store.file_count(), rewritten, dropped)
 
 

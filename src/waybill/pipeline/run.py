@@ -21,15 +21,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from waybill.client.ranges import check_number, check_whole
 from waybill.pipeline import tables
-from waybill.pipeline.compaction import compact_delta, compact_held
-from waybill.pipeline.delta_tables import DeltaTables
+from waybill.pipeline.compaction import compact_held, compact_lake
 from waybill.pipeline.folding import kept
 from waybill.pipeline.incremental import is_small, rebuild, update
 from waybill.pipeline.lag import lag
-from waybill.pipeline.progress_reports import BatchWritten, Compacted, Pace, Progress, Step, TableWritten
+from waybill.pipeline.lake_tables import LakeTables
 from waybill.pipeline.retention import all_events, with_closed
 from waybill.pipeline.snapshots import VERSIONS_KEPT, Snapshots
 from waybill.pipeline.source import EVENT_STREAM
+from waybill.pipeline.steps import BatchWritten, Compacted, Pace, Progress, Step, TableWritten
 from waybill.pipeline.table_formats import PARQUET, open_store
 from waybill.pipeline.tables import Table, Tables, TableStore
 from waybill.pipeline.transforms import bronze, gold, silver, workers
@@ -47,6 +47,8 @@ class Settings:
     directory: Path | str
     stream: str = EVENT_STREAM
     table_format: str = PARQUET
+    catalog: str | None = None
+    """The catalog of Iceberg tables, in pyiceberg's settings. None: one in the directory."""
     objectives: Objectives = field(default_factory=Objectives)
     max_offsets_per_trigger: int = 500_000
     trigger_seconds: float = 5.0
@@ -142,13 +144,13 @@ class _Following:
         keep_days, today = self.settings.keep_days, datetime.now(UTC).date()
         if isinstance(self.store, Tables):
             return compact_held(self.spark, self.store, keep_days=keep_days, today=today)
-        if isinstance(self.store, DeltaTables):
-            return compact_delta(self.spark, self.store, keep_days=keep_days, today=today)
+        if isinstance(self.store, LakeTables):
+            return compact_lake(self.spark, self.store, keep_days=keep_days, today=today)
         raise TypeError(f"tables of {type(self.store).__name__} are not compacted")
 
 
 def _open(spark: SparkSession, settings: Settings) -> TableStore:
-    store = open_store(spark, settings.directory, settings.table_format)
+    store = open_store(spark, settings.directory, settings.table_format, catalog=settings.catalog)
     if isinstance(store, Tables):
         store.versions_kept = settings.versions_kept
     return store

@@ -1,65 +1,75 @@
-"""The option `table.format`: Parquet on a file system of this machine, or Delta wherever Spark can write.
+"""The option `table.format`: Parquet in a directory of this machine, or Delta or Iceberg there or in a bucket."""
 
-Delta needs jars, which fit one version of Spark only. `session_options` adds them to a local session. A session of a
-cluster must have them; otherwise `open_store` says what is missing.
-"""
-
+import importlib.util
+import os
 from pathlib import Path
 from typing import Final
 
-import pyspark
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
-from waybill.pipeline.delta_tables import CATALOG, EXTENSION, DeltaTables
+from waybill.pipeline.lake_tables import LakeTables
+from waybill.pipeline.storage import Storage, spark_options
+from waybill.pipeline.table_log import TableLog
 from waybill.pipeline.tables import Tables, TablesError
 
 PARQUET: Final = "parquet"
 DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"
 FORMATS: Final = (PARQUET, DELTA, ICEBERG)
-# By the version of Spark, as Maven Central names it.
-_DELTA_PACKAGES: Final = {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
-_NO_ICEBERG: Final = (
-    "table format iceberg: there is no Iceberg for Spark 4.2 or later, which this pipeline needs. The newest, 1.12 for "
-    "Spark 4.1, fails with IncompatibleClassChangeError (SparkView). Take parquet or delta."
-)
+_LIBRARIES: Final = {DELTA: ("deltalake",), ICEBERG: ("pyiceberg", "sqlalchemy")}
 
 
-def open_store(spark: SparkSession, directory: Path | str, table_format: str = PARQUET) -> Tables | DeltaTables:
-    """The tables below `directory`, for Delta a path or a URI. Raises TablesError if the format is not available."""
+def open_store(
+    spark: SparkSession, directory: Path | str, table_format: str = PARQUET, *, catalog: str | None = None
+) -> Tables | LakeTables:
+    """The tables below `directory`: a path, or for Delta and Iceberg also the URI of a place in a bucket.
+
+    `catalog` is one of pyiceberg's settings, for Iceberg. Raises TablesError if the format is not available.
+    """
+    check(directory, table_format, catalog)
     if table_format == PARQUET:
-        if "://" in str(directory):
-            raise TablesError(f"{directory}: Parquet tables are kept in a directory; on other storage, take delta")
         return Tables(Path(directory))
+    storage = Storage.of(directory)
     if table_format == DELTA:
-        return DeltaTables(spark, str(directory))
-    raise TablesError(
-        _NO_ICEBERG if table_format == ICEBERG else f"table format {table_format!r}: {', '.join(FORMATS)}"
-    )
+        from waybill.pipeline.delta_log import DeltaLog  # noqa: PLC0415 - an extra, which may not be there
+
+        def delta_log(name: str, schema: StructType, by_day: bool) -> TableLog:  # noqa: FBT001 - one of `OpenLog`
+            return DeltaLog(f"{storage.uri}/{name}", schema, by_day=by_day)
+
+        return LakeTables(spark, storage, delta_log)
+    from waybill.pipeline.iceberg_log import IcebergLog, open_catalog  # noqa: PLC0415 - see above
+
+    opened = open_catalog(storage, catalog)
+
+    def iceberg_log(name: str, schema: StructType, by_day: bool) -> TableLog:  # noqa: FBT001 - see above
+        return IcebergLog(opened, storage, name, schema, by_day=by_day)
+
+    return LakeTables(spark, storage, iceberg_log)
 
 
-def session_options(table_format: str) -> dict[str, str]:
-    """What a local session needs for the format. Raises TablesError if nothing fits this version of Spark."""
-    if table_format == ICEBERG:
-        raise TablesError(_NO_ICEBERG)
-    if table_format != DELTA:
-        return {}
-    version = ".".join(pyspark.__version__.split(".")[:2])
-    package = _DELTA_PACKAGES.get(version)
-    if package is None:
-        known = ", ".join(_DELTA_PACKAGES)
+def check(directory: Path | str, table_format: str, catalog: str | None = None) -> None:
+    """Raise TablesError if tables of this format cannot be kept there, or a library is missing."""
+    if table_format not in FORMATS:
+        raise TablesError(f"table format {table_format!r}: {', '.join(FORMATS)}")
+    if table_format == PARQUET and "://" in str(directory):
         raise TablesError(
-            f"table format delta: there is no Delta for Spark {version}, only for {known}; with another version it "
-            f"fails with NoSuchMethodError. Install 'pyspark=={known}.*'."
+            f"{directory}: Parquet tables are published by links, which only a directory has; in a bucket, take delta "
+            "or iceberg"
         )
+    if catalog is not None and table_format != ICEBERG:
+        raise TablesError(f"--catalog {catalog}: only Iceberg tables have a catalog")
+    missing = [name for name in _LIBRARIES.get(table_format, ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        raise TablesError(f"table format {table_format} needs {', '.join(missing)}: pip install 'waybill-amqp[lake]'")
+
+
+def session_options(directory: Path | str | None, table_format: str) -> dict[str, str]:
+    """What a local session needs for tables there. Raises TablesError."""
+    if directory is None or table_format == PARQUET:
+        return {}
     return {
-        "spark.jars.packages": package,
-        # Spark has it, and a local Maven repository that knows it without its jar stops Ivy.
-        "spark.jars.excludes": "org.slf4j:slf4j-api",
-        # Delta's log is read with so many tasks: the default, 50, is for tables of millions of files.
-        "spark.databricks.delta.snapshotPartitions": "2",
-        # VACUUM lists files with so many tasks, however few there are. The default, 10,000, takes a minute a table.
+        # Files of a table are listed one by one. With the default, 10,000 tasks, that takes longer than to read them.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
-        "spark.sql.extensions": EXTENSION,
-        "spark.sql.catalog.spark_catalog": CATALOG,
+        **spark_options(Storage.of(directory), os.environ),
     }

@@ -65,7 +65,7 @@ class TablesError(RuntimeError):
 
 
 class TableStore:
-    """Where the pipeline keeps its tables: `Tables`, or `delta_tables.DeltaTables`."""
+    """Where the pipeline keeps its tables: `Tables`, or `lake_tables.LakeTables`."""
 
     def checkpoint_location(self) -> str:
         """Where Spark keeps the offsets and commits of the batches."""

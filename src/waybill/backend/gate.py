@@ -1,0 +1,232 @@
+"""What a push has to pass where operators have set something: schemas of job types, bounds of queues, a tenant.
+
+Where nothing is set, pushes do not come by here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+
+from waybill.backend.errors import RequestRefused, invalid
+from waybill.backend.job_form import Form
+from waybill.backend.message import Request, Response
+from waybill.backend.router import Handler
+from waybill.backend.schemas import Schemas
+from waybill.backend.settings import Settings
+from waybill.backend.tenants import Tenants
+from waybill.backend.type_defaults import TypeDefaults
+from waybill.ojs.coordinator.job_counts import FollowedCounts
+from waybill.ojs.spec.states import State
+
+REJECT: Final = "reject"
+BLOCK: Final = "block"
+DROP: Final = "drop_oldest"
+STRATEGIES: Final = frozenset({REJECT, BLOCK, DROP})
+MAX_BLOCK_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 0.05
+TENANT_HEADER: Final = "x-ojs-tenant"
+BLOCK_HEADER: Final = "ojs-block-timeout"
+PUSHES: Final = frozenset({"/ojs/v1/jobs", "/ojs/v1/jobs/batch", "/ojs/v1/jobs/bulk"})
+
+_WAITING: Final = frozenset({State.AVAILABLE.value, State.SCHEDULED.value, State.RETRYABLE.value, State.PENDING.value})
+_TENANT = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:-]{0,127}")
+
+
+Drop = Callable[[str, int], Awaitable[int]]
+
+
+class QueueBound(msgspec.Struct):
+    """How many jobs may wait in a queue, and what becomes of more (ojs-backpressure section 6)."""
+
+    max_depth: int
+    strategy: str = REJECT
+    warning_threshold: float = 0.8
+
+
+class Gate:
+    """The gate of one server."""
+
+    def __init__(
+        self, settings: Settings, schemas: Schemas, counts: FollowedCounts, tenants: Tenants, defaults: TypeDefaults
+    ) -> None:
+        self.drop: Drop | None = None
+        """Discards the oldest jobs of a queue that can be fetched, so many; returns how many it could."""
+        self.tenants = tenants
+        self.bounds = settings.shelf("queue-bound", QueueBound)
+        self._schemas = schemas
+        self._defaults = defaults
+        self._counts = counts
+        self._coming: Counter[str] = Counter()
+        """Jobs on their way into queues with bounds, which the view does not know yet."""
+
+    def lets_pass(self, request: Request) -> bool:
+        """Say whether nothing is to be looked at."""
+        is_set = self.bounds or self.tenants or self._defaults
+        return self._schemas.is_idle and not is_set and TENANT_HEADER not in request.headers
+
+    async def handle(self, request: Request, handler: Handler) -> Response:
+        """Look at the jobs of a push, and let it pass. Raises RequestRefused."""
+        body = request.json(required=True)
+        jobs = _jobs_of(request, body)
+        tenant = request.headers.get(TENANT_HEADER, "")
+        warnings: list[str] = []
+        is_changed = bool(tenant)
+        for index, job in enumerate(jobs):
+            try:
+                if tenant:
+                    set_tenant(job, tenant)
+                is_changed |= self._defaults.fill(job)
+                warnings += self._schemas.check(job)
+            except RequestRefused as error:
+                if len(jobs) > 1:
+                    error.details |= {"index": index}
+                    error.message = f"The job at index {index}: {error.message}"
+                raise
+        if is_changed:
+            request.body = msgspec.json.encode(body)
+        counts = Counter(queue_of(job) for job in jobs)
+        bounded = {queue: count for queue, count in counts.items() if self.bounds.get(queue) is not None}
+        headers = await self._admit(request, bounded)
+        of_tenants: dict[str, int] = {}
+        try:
+            if self.tenants:
+                later = Counter(queue_of(job) for job in jobs if _is_for_later(job))
+                known = await self._counts.now()
+                of_tenants = self.tenants.admit(counts, later, known.by_pair)
+            response = await handler(request)
+        finally:
+            self.tenants.left(of_tenants)
+            self._coming.subtract(bounded)
+            self._coming += Counter()
+        response.headers += headers
+        return _with_warnings(response, warnings) if warnings and response.status < 300 else response
+
+    async def _admit(self, request: Request, wanted: dict[str, int]) -> list[tuple[str, str]]:
+        """Return when there is room for all, and what is told of it. Raises RequestRefused if there is none."""
+        if not wanted:
+            return []
+        ends_at = asyncio.get_running_loop().time() + _patience(request)
+        while True:
+            depths = await self._depths(list(wanted))
+            full = next((queue for queue in wanted if depths[queue] + wanted[queue] > self._bound(queue)), None)
+            if full is None:
+                self._coming.update(wanted)
+                return self._pressure({queue: depths[queue] + count for queue, count in wanted.items()})
+            bound = self.bounds.get(full)
+            if await self._make_room(full, depths[full], wanted[full]):
+                continue
+            is_patient = bound is not None and bound.strategy == BLOCK
+            if not is_patient or asyncio.get_running_loop().time() >= ends_at:
+                raise self._full(full, depths[full])
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _make_room(self, queue: str, depth: int, count: int) -> bool:
+        """Discard the oldest jobs of a full queue, if that is its strategy (section 5.3); False if there is none."""
+        bound = self.bounds.get(queue)
+        if bound is None or bound.strategy != DROP or self.drop is None or count > bound.max_depth:
+            return False
+        return await self.drop(queue, depth + count - bound.max_depth) > 0
+
+    async def _depths(self, queues: list[str]) -> dict[str, int]:
+        by_queue = (await self._counts.now()).by_queue
+        return {
+            queue: self._coming[queue]
+            + sum(count for state, count in by_queue.get(queue, {}).items() if state in _WAITING)
+            for queue in queues
+        }
+
+    def _bound(self, queue: str) -> int:
+        bound = self.bounds.get(queue)
+        return 1 << 62 if bound is None else bound.max_depth
+
+    def _full(self, queue: str, depth: int) -> RequestRefused:
+        bound = self._bound(queue)
+        found = self.bounds.get(queue)
+        details: Form = {"queue": queue, "depth": depth, "bound": bound}
+        details["strategy"] = REJECT if found is None else found.strategy
+        headers = [("X-OJS-Queue-Depth", str(depth)), ("X-OJS-Queue-Bound", str(bound))]
+        text = f"Queue {queue!r} has reached its bound of {bound} jobs."
+        return RequestRefused("QUEUE_FULL", text, details=details, headers=headers)
+
+    def _pressure(self, depths: dict[str, int]) -> list[tuple[str, str]]:
+        """Return the headers of the fullest queue, if it is nearly full (section 7.3)."""
+        queue = max(depths, key=lambda one: depths[one] / self._bound(one))
+        found = self.bounds.get(queue)
+        pressure = depths[queue] / self._bound(queue)
+        if found is None or pressure < found.warning_threshold:
+            return []
+        return [
+            ("X-OJS-Queue-Depth", str(depths[queue])),
+            ("X-OJS-Queue-Bound", str(found.max_depth)),
+            ("X-OJS-Queue-Pressure", f"{pressure:.2f}"),
+        ]
+
+
+def read_bound(given: object) -> QueueBound | None:
+    """Read the bound of a queue; None for one without. Raises RequestRefused."""
+    if not isinstance(given, dict):
+        raise invalid("backpressure", "must be an object")
+    depth, strategy = given.get("max_depth", 0), given.get("strategy", REJECT)
+    threshold = given.get("warning_threshold", 0.8)
+    if given.get("max_size_bytes"):
+        details: Form = {"field": "backpressure.max_size_bytes"}
+        raise RequestRefused("unsupported", "backpressure.max_size_bytes is not supported.", details=details)
+    if not isinstance(depth, int) or isinstance(depth, bool) or not 0 <= depth < 1 << 53:
+        raise invalid("backpressure.max_depth", "must be an integer of at least 0")
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
+        text = f"backpressure.strategy: must be one of {', '.join(sorted(STRATEGIES))}."
+        raise RequestRefused("unsupported", text, details={"field": "backpressure.strategy"})
+    if not isinstance(threshold, int | float) or isinstance(threshold, bool) or not 0 <= threshold <= 1:
+        raise invalid("backpressure.warning_threshold", "must be a number from 0 to 1")
+    return QueueBound(depth, strategy, float(threshold)) if depth else None
+
+
+def _jobs_of(request: Request, body: Form) -> list[Form]:
+    if request.path == "/ojs/v1/jobs":
+        return [body]
+    given = body.get("jobs")
+    return [job for job in given if isinstance(job, dict)] if isinstance(given, list) else []
+
+
+def queue_of(job: Form) -> str:
+    """Return the queue that a push is for."""
+    options = job.get("options")
+    named = options.get("queue") if isinstance(options, dict) else None
+    queue = named or job.get("queue")
+    return queue if isinstance(queue, str) else "default"
+
+
+def _is_for_later(job: Form) -> bool:
+    options = job.get("options")
+    places = (options, job) if isinstance(options, dict) else (job,)
+    return any(place.get(name) is not None for place in places for name in ("scheduled_at", "delay_until"))
+
+
+def set_tenant(job: Form, tenant: str) -> None:
+    """Write the tenant of a request into a job (ojs-multi-tenancy section 5.3)."""
+    if _TENANT.fullmatch(tenant) is None:
+        raise invalid("X-OJS-Tenant", "must be letters, digits, '.', '_', ':' and '-'")
+    meta = job.get("meta")
+    given = meta.get("tenant_id") if isinstance(meta, dict) else None
+    if given is not None and given != tenant:
+        raise invalid("meta.tenant_id", "is another tenant than the header X-OJS-Tenant says")
+    job["meta"] = {**(meta if isinstance(meta, dict) else {}), "tenant_id": tenant}
+
+
+def _patience(request: Request) -> float:
+    text = request.headers.get(BLOCK_HEADER, "")
+    return min(float(text), MAX_BLOCK_SECONDS) if text.isascii() and text.isdecimal() and len(text) < 9 else 0.0
+
+
+def _with_warnings(response: Response, warnings: list[str]) -> Response:
+    found = msgspec.json.decode(response.body)
+    if isinstance(found, dict):
+        found["warnings"] = warnings[:100]
+        response.body = msgspec.json.encode(found)
+    return response

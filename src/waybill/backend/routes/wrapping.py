@@ -1,0 +1,89 @@
+"""What comes before the handlers of routes: plain functions, so that who wants nothing of it pays nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from waybill.backend.audit import note
+from waybill.backend.backend import Backend
+from waybill.backend.gate import PUSHES
+from waybill.backend.idempotency import HEADER, METHODS, UNKEYED
+from waybill.backend.message import Request, Response
+from waybill.backend.router import OPEN, Route
+from waybill.backend.tenancy import Tenancy
+
+UNAUDITED: Final = ("/ojs/v1/workers/", "/ojs/v1/jobs/results", "/ojs/v1/jobs/{id}/")
+"""Of whom jobs' own events tell."""
+_PUSHES: Final = frozenset({"/ojs/v1/jobs", "/ojs/v1/jobs/batch", "/ojs/v1/jobs/bulk", "/ojs/v1/workflows"})
+
+
+def wrapped(route: Route, backend: Backend, tenancy: Tenancy) -> Route:
+    """Return a route with what comes before and after its handler."""
+    return route if route.role == OPEN else _tenanted(_changing(route, backend), tenancy)
+
+
+def _changing(route: Route, backend: Backend) -> Route:
+    if route.method not in METHODS:
+        return route
+    if route.method == "POST" and route.path in PUSHES:
+        route = _gated(route, backend)
+    is_push = route.method == "POST" and route.path in _PUSHES
+    if not is_push and not route.path.startswith(UNAUDITED):
+        route = _audited(route, backend)
+    return route if route.path in UNKEYED else _keyed(route, backend)
+
+
+def _tenanted(route: Route, tenancy: Tenancy) -> Route:
+    """Keep tenants to themselves."""
+    handler, quick = route.handler, route.quick
+
+    def handle(request: Request) -> Coroutine[Any, Any, Response]:
+        return tenancy.handle(request, route, handler) if request.tenant else handler(request)
+
+    def answer_quickly(request: Request) -> Response | asyncio.Future[Response] | None:
+        return None if request.tenant or quick is None else quick(request)
+
+    return route._replace(handler=handle, quick=None if quick is None else answer_quickly)
+
+
+def _keyed(route: Route, backend: Backend) -> Route:
+    """Make changes once for each idempotency key."""
+    handler, quick = route.handler, route.quick
+
+    def handle(request: Request) -> Coroutine[Any, Any, Response]:
+        if HEADER in request.headers:
+            return backend.extensions.idempotency.handle(request, request.actor, handler)
+        return handler(request)
+
+    def answer_quickly(request: Request) -> Response | asyncio.Future[Response] | None:
+        return None if HEADER in request.headers or quick is None else quick(request)
+
+    return route._replace(handler=handle, quick=None if quick is None else answer_quickly)
+
+
+def _gated(route: Route, backend: Backend) -> Route:
+    """Look at what is pushed, where something is set."""
+    handler, quick = route.handler, route.quick
+
+    def handle(request: Request) -> Coroutine[Any, Any, Response]:
+        gate = backend.extensions.gate
+        return handler(request) if gate.lets_pass(request) else gate.handle(request, handler)
+
+    def answer_quickly(request: Request) -> Response | asyncio.Future[Response] | None:
+        return quick(request) if quick is not None and backend.extensions.gate.lets_pass(request) else None
+
+    return route._replace(handler=handle, quick=None if quick is None else answer_quickly)
+
+
+def _audited(route: Route, backend: Backend) -> Route:
+    """Note each change that was made."""
+    handler = route.handler
+
+    async def handle(request: Request) -> Response:
+        response = await handler(request)
+        note(backend.extensions.records, request, response.status)
+        return response
+
+    return route._replace(handler=handle, quick=None)

@@ -1,0 +1,158 @@
+"""What those parts of a coordinator share that answer requests: who may ask, how to answer, what to do on a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from waybill.client import BasicProperties, Delivery
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.coordinator.policy import ControlPolicy
+from waybill.ojs.spec.control_message import CONTENT_TYPE, ControlRequest
+from waybill.ojs.spec.nesting import shown
+
+MAX_REPLY_BYTES: Final = 16 * 1024 * 1024
+
+_log = logging.getLogger("waybill.ojs.coordinator")
+
+
+class Request(NamedTuple):
+    """A request that has come to a coordinator."""
+
+    delivery: Delivery
+    body: ControlRequest
+    queue: str
+    """The one whose control queue it came over, or else the one that it names; empty if it names none."""
+
+    @property
+    def kind(self) -> str:
+        """What it asks for."""
+        return self.delivery.properties.type or ""
+
+    @property
+    def user(self) -> str | None:
+        """The user who asks, as the broker vouches."""
+        return self.delivery.properties.user_id
+
+
+Answer = Callable[[Request], Coroutine[Any, Any, None]]
+"""Does what a request asks for, and acknowledges its delivery when that is safe.
+
+It is awaited before the next request of that control queue is looked at, so what takes long goes on in a task (see
+`Desk.spawn`). If it raises, it is called again a few times, and the request is then given up.
+"""
+
+
+class Desk:
+    """Where requests are dealt with."""
+
+    def __init__(
+        self,
+        broker: BrokerConnection,
+        view: JobView,
+        policy: ControlPolicy,
+        stepped_over: Counter[str],
+        tasks: set[asyncio.Task[None]],
+        retry_pauses_seconds: Sequence[float],
+    ) -> None:
+        """`stepped_over` counts requests that are not done, by reason."""
+        self.broker = broker
+        self.view = view
+        self.policy = policy
+        self.stepped_over = stepped_over
+        self.tasks = tasks
+        self._retry_pauses_seconds = retry_pauses_seconds
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Do something in a task that ends with the coordinator."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self.tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def close(self) -> None:
+        """End all tasks."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    async def attempt(self, request: Request, answer: Answer) -> None:
+        """Answer a request; if that fails, go on trying in a task."""
+        try:
+            await answer(request)
+        except Exception:  # noqa: BLE001 - one request must not end the service of all
+            _log.exception("a request of type %s could not be handled, trying again", shown(request.kind))
+            self.spawn(self._attempt_again(request, answer))
+
+    async def _attempt_again(self, request: Request, answer: Answer) -> None:
+        """Try for a while: a database may come back. What is at fault itself must not stay here for ever."""
+        for pause_seconds in self._retry_pauses_seconds:
+            await asyncio.sleep(pause_seconds)
+            if not request.delivery.is_current:
+                # The broker gives it to the coordinator that reads the queue now.
+                return
+            try:
+                await answer(request)
+            except Exception as error:  # noqa: BLE001 - see `attempt`
+                _log.warning("a request of type %s could not be handled: %r", shown(request.kind), error)
+            else:
+                return
+        self.stepped_over["failed"] += 1
+        _log.error("a request is given up: type %s, job %s", shown(request.kind), shown(request.body.job_id))
+        request.delivery.ack()
+
+    def is_trusted(self, request: Request) -> bool:
+        """Say whether whoever asks may do anything."""
+        return self.policy.is_trusted(request.user, self.broker.identity.user)
+
+    def may_change(self, request: Request, owner: str | None) -> bool:
+        """Say whether whoever asks may change a job of this user's."""
+        return self.policy.may_change(request.user, self.broker.identity.user, owner)
+
+    def refuse(self, request: Request, job_id: str, owner: str | None) -> None:
+        """Count and log a request that is not done because of who asks."""
+        self.stepped_over["refused"] += 1
+        user = request.user
+        who = "a request without user-id" if user is None else f"user {shown(user)}"
+        text = "%s may not change job %s of user %s: add who may to the policy of the coordinator"
+        _log.warning(text, who, shown(job_id), shown(owner or ""))
+
+    def senseless(self, request: Request) -> None:
+        """Count and log a request that lacks what its kind needs, and drop it."""
+        self.stepped_over["senseless"] += 1
+        _log.warning("nothing is known of control messages of type %s", shown(request.kind))
+        request.delivery.ack()
+
+    async def reply(
+        self, request: Request, body: msgspec.Struct | bytes, *, smaller: msgspec.Struct | None = None
+    ) -> None:
+        """Send an answer, or `smaller` if that is too large, to whoever asks for one and may have it sent there."""
+        properties = request.delivery.properties
+        if not properties.reply_to:
+            return
+        prefix = self.broker.declarer.topology.prefix
+        if not self.policy.may_reply(properties.reply_to, properties.user_id, prefix):
+            self.stepped_over["refused"] += 1
+            _log.warning("no answer goes to %s: whoever asks may not write there", shown(properties.reply_to))
+            return
+        encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        if smaller is not None and len(encoded) > MAX_REPLY_BYTES:
+            encoded = msgspec.json.encode(smaller)
+        # Not mandatory: whoever asked may be gone.
+        await self.broker.publishing.publish(
+            encoded,
+            routing_key=properties.reply_to,
+            properties=BasicProperties(
+                content_type=CONTENT_TYPE, type=properties.type, correlation_id=properties.correlation_id
+            ),
+        )
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a part of the coordinator failed", exc_info=error)

@@ -1,0 +1,133 @@
+"""The worker's hold on the attempts that it runs: heartbeats, and what happens after a silence.
+
+An attempt that runs for a moment says so in a job.heartbeat event, which has the job's message, and after that in BEATs
+on the control queue (binding section 5.7). A coordinator that hears nothing of it for its visibility timeout replaces
+it by the next attempt (see `replacement`). So a worker that was stopped, or blocked, for a good part of that time asks
+whether the attempt is still its own before it says what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from waybill.client import ClientError
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.control.control import Control, beat
+from waybill.ojs.errors import ControlFailed
+from waybill.ojs.spec.events import JobHeartbeat, KeptMessage
+from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.worker.execution import Execution
+from waybill.ojs.worker.handler_defaults import with_policy
+
+HEARTBEAT_SECONDS: Final = 15.0
+FIRST_HEARTBEAT_SECONDS: Final = 1.0
+BEATS_PER_VISIBILITY: Final = 4
+TICK_SECONDS: Final = 0.25
+LATE_SHARE: Final = 0.5
+"""The share of the visibility timeout after which a worker no longer trusts its own hold."""
+ANSWER_SECONDS: Final = 3.0
+
+_log = logging.getLogger("waybill.ojs.worker")
+
+
+class _Lease:
+    """The hold on one attempt. Times are those of the loop's clock."""
+
+    __slots__ = ("heard_at", "is_known", "next_at")
+
+    def __init__(self, started: float, next_at: float) -> None:
+        self.is_known = False
+        self.heard_at = started
+        """When the last sign of life was sent that the broker has confirmed."""
+        self.next_at = next_at
+
+
+class Leases:
+    """The holds of one worker on what it runs."""
+
+    def __init__(self, broker: BrokerConnection, worker_id: str, active: Mapping[Execution, None]) -> None:
+        """`active` is what runs, as the runner keeps it."""
+        self._broker = broker
+        self._worker_id = worker_id
+        self._active = active
+        self._control = Control(broker)
+        self._leases: dict[Execution, _Lease] = {}
+        self._loop = asyncio.get_running_loop()
+
+    async def keep(self) -> None:
+        """Send heartbeats for ever."""
+        while True:
+            await asyncio.sleep(min(TICK_SECONDS, HEARTBEAT_SECONDS))
+            if self._leases or self._active:
+                try:
+                    self._look()
+                except Exception:  # noqa: BLE001 - the heartbeats of all jobs depend on this
+                    _log.exception("not all heartbeats could be sent")
+
+    def is_late(self, execution: Execution) -> bool:
+        """Say whether it is so long that anything was heard of an attempt that it may have been replaced."""
+        lease = self._leases.get(execution)
+        heard_at = execution.started if lease is None else lease.heard_at
+        return self._loop.time() - heard_at > execution.envelope.visibility_seconds * LATE_SHARE
+
+    async def is_own(self, execution: Execution) -> bool:
+        """Ask the coordinator whether a late attempt is still this worker's; where there is none, it is."""
+        if not execution.delivery.is_current:
+            # The broker has given it to somebody already, who settles it in its own way.
+            return True
+        try:
+            if not await self._control.is_heard(execution.queue):
+                return True
+            return await self._control.renew(
+                execution.envelope.id, self._worker_id, execution.attempt, execution.queue, ANSWER_SECONDS
+            )
+        except (ClientError, ControlFailed) as error:
+            _log.warning("nobody says whether job %s was replaced: %r", execution.envelope.id, error)
+            return True
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        for ended in [execution for execution in self._leases if execution not in self._active]:
+            del self._leases[ended]
+        for execution in self._active:
+            lease = self._leases.get(execution)
+            if lease is None:
+                interval = min(FIRST_HEARTBEAT_SECONDS, _interval(execution))
+                lease = self._leases[execution] = _Lease(execution.started, execution.started + interval)
+            if lease.next_at <= now and execution.delivery.is_current:
+                lease.next_at = now + _interval(execution)
+                self._beat(execution, lease, now)
+
+    def _beat(self, execution: Execution, lease: _Lease, now: float) -> None:
+        def heard() -> None:
+            # One that was late stays so until the coordinator is asked: it may have replaced the attempt just before.
+            if now - lease.heard_at <= execution.envelope.visibility_seconds * LATE_SHARE:
+                lease.heard_at = max(lease.heard_at, now)
+
+        if lease.is_known:
+            beat(self._broker, self._worker_id, execution, heard)
+            return
+        lease.is_known = True
+        envelope, delivery = execution.envelope, execution.delivery
+        seconds = envelope.visibility_seconds
+        self._broker.events.record(
+            envelope.id,
+            JobHeartbeat(
+                job_type=envelope.type,
+                queue=execution.queue,
+                worker_id=self._worker_id,
+                attempt=execution.attempt,
+                visible_until=format_timestamp(datetime.now(UTC) + timedelta(seconds=seconds)),
+                visibility_ms=int(seconds * 1000),
+                message=KeptMessage(properties=delivery.encoded_properties, body=with_policy(delivery.body, envelope)),
+            ),
+        )
+        self._broker.events.after(heard)
+
+
+def _interval(execution: Execution) -> float:
+    return min(HEARTBEAT_SECONDS, execution.envelope.visibility_seconds / BEATS_PER_VISIBILITY)

@@ -1,0 +1,246 @@
+"""The leader's part in workflows: makes the jobs of steps, tells what has happened, and ends what is over.
+
+What is to be done stands in the rows, and goes from there when the event that says so comes back through the stream.
+So whoever leads next goes on with it. An event that two leaders write has one id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeVar
+
+import msgspec
+
+from waybill.client import BasicProperties, ClientError
+from waybill.ojs.client import Jobs
+from waybill.ojs.coordinator.claims import Claim
+from waybill.ojs.coordinator.desk import Desk
+from waybill.ojs.coordinator.leader import Leader
+from waybill.ojs.dead_letters import DeadLetters
+from waybill.ojs.errors import JobsError
+from waybill.ojs.job_context import CALLBACK
+from waybill.ojs.spec.control_message import CONTENT_TYPE, STOP_WORKFLOW, ControlRequest
+from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.events import (
+    JobCancellation,
+    WorkflowExpired,
+    WorkflowForgotten,
+    WorkflowRevived,
+    WorkflowStopped,
+)
+from waybill.ojs.spec.headers import PERSISTENT
+from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.worker.bounded_dict import BoundedDict
+from waybill.ojs.worker.cancellations import cancelled_event_id
+from waybill.ojs.workflow.announce import Announcement, announcements
+from waybill.ojs.workflow.flow import Flow
+from waybill.ojs.workflow.numbering import event_id_of, member_job_id, read_node_id
+from waybill.ojs.workflow.progress import Progress
+from waybill.ojs.workflow.pushers import PusherWatch
+from waybill.ojs.workflow.rows import DUE, ENDED, TO_DO, MomentRow, progress_key
+from waybill.ojs.workflow.shapes import DELAY
+from waybill.ojs.workflow.values import Plans, Reader, Values, read_flow
+
+LOOK_SECONDS: Final = 1.0
+AT_A_TIME: Final = 200
+REMEMBERED_EVENTS: Final = 50_000
+AGAIN_SECONDS: Final = 30.0
+"""When an event that has not come back is written again."""
+KEPT_SECONDS: Final = 7 * 86400.0
+"""How long a workflow is known after its end."""
+SWEEP_SECONDS: Final = 60.0
+
+T = TypeVar("T")
+
+_log = logging.getLogger("waybill.ojs.workflow")
+
+
+class WorkflowActor:
+    """Acts for all workflows while its coordinator leads."""
+
+    def __init__(self, desk: Desk, leader: Leader, jobs: Jobs) -> None:
+        self._desk = desk
+        self._view = desk.view
+        self._leader = leader
+        self._jobs = jobs
+        self._plans = Plans()
+        self._reviving: set[str] = set()
+        self._written: BoundedDict[str, float] = BoundedDict(REMEMBERED_EVENTS)
+        """Events that were written here, and when, by the loop's clock."""
+        self._told: BoundedDict[str, tuple[object, ...]] = BoundedDict(REMEMBERED_EVENTS)
+        """What was untold of a workflow when it was last told of."""
+        self._swept_at = float("-inf")
+        self._pushers = PusherWatch(desk.view, self._write)
+        self._wake = asyncio.Event()
+        desk.view.on_feature.append(self._wake.set)
+        leader.on_change.append(self._wake.set)
+
+    async def run(self) -> None:
+        """Act for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            if not self._leader.leads:
+                self._written.clear()
+                self._told.clear()
+                self._pushers.forget()
+                continue
+            try:
+                await self._look()
+            except Exception:  # noqa: BLE001 - whatever a database can have against it
+                _log.exception("workflows cannot be looked at")
+
+    async def make_job(self, job_id: str, claim: Claim) -> dict[str, object]:
+        """Return the envelope of a step whose turn has come. Raises LookupError if nothing is known of it."""
+        workflow_id = claim.owner.partition("/")[2]
+        node = read_node_id(job_id)
+        made = None if node is None else await self._read(workflow_id, lambda flow, read: _job(flow, read, node[1]))
+        if made is None:
+            raise LookupError(f"there is no step for job {job_id}")
+        job, delay_ms = made
+        now = datetime.fromtimestamp(self._leader.now(), UTC)
+        job |= {"id": job_id, "workflow_id": workflow_id, "created_at": format_timestamp(now)}
+        if delay_ms:
+            job["scheduled_at"] = format_timestamp(now + timedelta(milliseconds=delay_ms))
+        return job
+
+    async def _look(self) -> None:
+        for _, progress in await self._view.marked(TO_DO, Progress, AT_A_TIME):
+            if self._is_news(progress):
+                await self._tell(progress)
+            if progress.cancels:
+                await self._stop(progress)
+            if progress.revives and progress.id not in self._reviving:
+                self._reviving.add(progress.id)
+                self._desk.spawn(self._revive(progress))
+        await self._pushers.look()
+        now = self._leader.now()
+        await self._at(DUE, now, self._expire)
+        if asyncio.get_running_loop().time() - self._swept_at >= SWEEP_SECONDS:
+            self._swept_at = asyncio.get_running_loop().time()
+            await self._at(ENDED, now - KEPT_SECONDS, self._forget)
+
+    def _is_news(self, progress: Progress) -> bool:
+        """Say whether there is something to tell that was not told here a moment ago."""
+        untold, turn = list(progress.untold), int(asyncio.get_running_loop().time() / AGAIN_SECONDS)
+        last = untold[-1] if untold else 0
+        news = (progress.run, progress.state, progress.started_at is None, len(untold), last, turn)
+        if self._told.get(progress.id) == news:
+            return False
+        self._told[progress.id] = news
+        return True
+
+    async def _tell(self, progress: Progress) -> None:
+        found = await self._read(progress.id, lambda flow, _: announcements(flow))
+        for one in found or []:
+            self._announce(progress.id, one)
+
+    def _announce(self, workflow_id: str, one: Announcement) -> None:
+        self._write(workflow_id, one.data, one.what, one.time)
+
+    def _write(self, workflow_id: str, data: EventData, what: str, time: str | None = None) -> None:
+        """Write an event, unless it is on its way."""
+        event_id = event_id_of(workflow_id, what)
+        now = asyncio.get_running_loop().time()
+        if now - self._written.get(event_id, float("-inf")) >= AGAIN_SECONDS:
+            self._written[event_id] = now
+            self._desk.broker.events.record(workflow_id, data, time, event_id=event_id)
+
+    async def _stop(self, progress: Progress) -> None:
+        """Tell the workers that no job of a workflow is to start any more, then that this was done."""
+        what = f"stopped {progress.run}"
+        now = asyncio.get_running_loop().time()
+        if now - self._written.get(event_id_of(progress.id, what), float("-inf")) < AGAIN_SECONDS:
+            return
+        broker = self._desk.broker
+        try:
+            await broker.publishing.publish(
+                msgspec.json.encode(ControlRequest(progress.id, attempt=progress.run)),
+                exchange=broker.declarer.topology.relay,
+                properties=BasicProperties(content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=STOP_WORKFLOW),
+                mandatory=True,
+            )
+        except ClientError as error:
+            _log.warning("workers do not know yet that workflow %s is over: %r", progress.id, error)
+            return
+        jobs = await self._read(progress.id, lambda flow, _: _dropped(flow))
+        for job_id, job_type, queue in jobs or []:
+            data = JobCancellation(job_type=job_type, queue=queue, reason="workflow")
+            broker.events.record(job_id, data, event_id=cancelled_event_id(job_id))
+        self._write(progress.id, WorkflowStopped(workflow_id=progress.id, workflow_name=progress.name), what)
+
+    async def _revive(self, progress: Progress) -> None:
+        """Put the dead letters of failed streamed jobs back into their queues, then say so."""
+        ids = {member_job_id(progress.id, index) for index in progress.revived}
+        found = 0
+        try:
+            for queue in progress.queues:
+                async with DeadLetters(self._jobs, queue) as dead:
+                    found += await dead.retry(ids)
+            if found < len(ids):
+                text = "%d of %d failed jobs of workflow %s are in no dead letter queue: they cannot be retried"
+                _log.error(text, len(ids) - found, len(ids), progress.id)
+            what = f"revived {progress.run}"
+            self._write(progress.id, WorkflowRevived(workflow_id=progress.id, workflow_name=progress.name), what)
+        except (ClientError, JobsError, TimeoutError) as error:
+            _log.warning("the dead letters of workflow %s are not back in their queues yet: %r", progress.id, error)
+            await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            self._reviving.discard(progress.id)
+
+    async def _at(self, mark: str, now: float, act: Callable[[Progress], None]) -> None:
+        """Do something about the workflows whose moment has come."""
+        until = format_timestamp(datetime.fromtimestamp(now, UTC))
+        for key, row in await self._view.marked(mark, MomentRow, AT_A_TIME):
+            if key.split("/")[1] > until:
+                break
+            progress = await self._view.row(progress_key(row.id), Progress)
+            if progress is not None:
+                act(progress)
+
+    def _expire(self, progress: Progress) -> None:
+        data = WorkflowExpired(workflow_id=progress.id, workflow_name=progress.name)
+        self._write(progress.id, data, f"expired {progress.run}")
+
+    def _forget(self, progress: Progress) -> None:
+        data = WorkflowForgotten(workflow_id=progress.id, workflow_name=progress.name)
+        self._write(progress.id, data, "forgotten")
+
+    async def _read(self, workflow_id: str, call: Callable[[Flow, Reader], T]) -> T | None:
+        """Look at a workflow; None if nobody knows it."""
+        return await self._view.look(lambda store: look_at(store.row, self._plans, workflow_id, call))
+
+
+def look_at(read: Reader, plans: Plans, workflow_id: str, call: Callable[[Flow, Reader], T]) -> T | None:
+    """Call something with a workflow as a store has it; None if it has not."""
+    flow = read_flow(read, plans, workflow_id)
+    return None if flow is None else call(flow, read)
+
+
+def _job(flow: Flow, read: Reader, number: int) -> tuple[dict[str, object], int] | None:
+    """Return the envelope of a step without what is its own, and for how many milliseconds it waits."""
+    node = flow.plan[number] if flow.plan.has(number) else None
+    if node is None or node.job is None:
+        return None
+    job = dict(node.job)
+    delay_ms = job.pop(DELAY, 0)
+    parents = Values(flow, read).parents(node)
+    if parents:
+        job["parent_results"] = {key: msgspec.json.decode(value) for key, value in parents.items()}
+    if node.callback:
+        meta = job.get("meta")
+        job["meta"] = {**(meta if isinstance(meta, dict) else {}), CALLBACK: node.callback}
+    return job, delay_ms if isinstance(delay_ms, int) else 0
+
+
+def _dropped(flow: Flow) -> list[tuple[str, str, str]]:
+    """Return the id, the type and the queue of jobs that are in their queues, and will not start."""
+    nodes = [flow.plan[number] for number in flow.progress.dropped if flow.plan.has(number)]
+    return [(flow.job_id(node.number), node.job_type, str((node.job or {}).get("queue", ""))) for node in nodes]

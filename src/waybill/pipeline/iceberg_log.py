@@ -1,0 +1,172 @@
+"""The log of an Iceberg table, by the library `pyiceberg`: https://py.iceberg.apache.org.
+
+Which version of a table is the current one is known to a catalog. Its name is that of a catalog in pyiceberg's settings
+(`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__NAME__URI`): REST, Glue, Hive, or a database. Tables in a directory have one
+of their own, `ROOT/catalog.db` in SQLite. The number of the last batch is a property of the table.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import fs
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.table import Table, Transaction
+from pyiceberg.utils.config import Config
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+from sqlalchemy import URL
+
+from waybill.pipeline.storage import Storage, iceberg_options
+from waybill.pipeline.table_log import DAY, KEPT_DAYS, DataFile, TableLog
+from waybill.pipeline.tables import TablesError
+
+NAMESPACE: Final = "waybill"
+_OWN: Final = "waybill"
+_BATCH: Final = "waybill.batch"
+# Who writes a batch again after another has written it must fail, not add it to that.
+_PROPERTIES: Final = {"commit.retry.num-retries": "0"}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC).date()
+_DATA: Final = "data"
+
+
+def open_catalog(storage: Storage, name: str | None) -> Catalog:
+    """The catalog of this name, or the directory's own. Raises TablesError if there is none."""
+    options = iceberg_options(os.environ)
+    if name is None:
+        if storage.is_remote:
+            raise TablesError(
+                f"Iceberg tables in {storage.root} need a catalog: name one of pyiceberg's settings with --catalog, "
+                "and set for example PYICEBERG_CATALOG__NAME__URI=postgresql+psycopg://host/catalog"
+            )
+        os.makedirs(storage.root, exist_ok=True)  # noqa: PTH103 - its root is text, as that of a bucket is
+        database = URL.create("sqlite", database=f"{storage.root}/catalog.db")
+        own = {"type": "sql", "uri": database.render_as_string(hide_password=False), "warehouse": storage.root}
+        return load_catalog(_OWN, **options, **own)
+    try:
+        # pyiceberg reads its settings when it is imported, and that may have been before they were made.
+        settings = Config().get_catalog_config(name) or {}
+        catalog = load_catalog(name, **{key: str(value) for key, value in settings.items()}, **options)
+        catalog.list_namespaces()
+    except Exception as problem:
+        # Which errors there are depends on the kind of catalog.
+        raise TablesError(f"the Iceberg catalog {name!r} cannot be used: {problem}") from problem
+    return catalog
+
+
+class IcebergLog(TableLog):
+    """The log of `waybill.SECTION_NAME` in a catalog, with its files below `uri`."""
+
+    # Unlike Delta, Iceberg has the day in the files too.
+    day_directory = "day"
+
+    def __init__(self, catalog: Catalog, storage: Storage, name: str, schema: StructType, *, by_day: bool) -> None:
+        super().__init__(f"{storage.uri}/{name}", schema, by_day=by_day)
+        self._catalog = catalog
+        self._storage = storage
+        self._name = name
+        self._identifier = (NAMESPACE, name.replace("/", "_"))
+
+    def exists(self) -> bool:
+        return self._open() is not None
+
+    def files(self) -> list[DataFile]:
+        table = self._open()
+        return [] if table is None else [self._described(file) for file in _current(table).values()]
+
+    def batch(self) -> int:
+        table = self._open()
+        return -1 if table is None else int(table.properties.get(_BATCH, -1))
+
+    def commit(self, added: Sequence[DataFile], removed: Sequence[DataFile] = (), batch: int | None = None) -> None:
+        table = self._open() or self._create()
+        self.check_order(batch, int(table.properties.get(_BATCH, -1)))
+        try:
+            with table.transaction() as change:
+                self._add_columns(table, change)
+                if removed:
+                    there = _current(table)
+                    with change.update_snapshot().overwrite() as old:
+                        for file in removed:
+                            old.delete_data_file(there[file.name])
+                if added:
+                    # Their names have random parts: none can be there already.
+                    change.add_files([f"{self.uri}/{file.name}" for file in added], check_duplicate_files=False)
+                if batch is not None:
+                    change.set_properties({_BATCH: str(batch)})
+        except CommitFailedException as problem:
+            raise TablesError(f"{self.uri}: another process has written it meanwhile; end one ({problem})") from None
+
+    def clean(self) -> None:
+        table = self._open()
+        if table is None:
+            return
+        edge = datetime.now(UTC) - timedelta(days=KEPT_DAYS)
+        table.maintenance.expire_snapshots().older_than(edge).commit()
+        table.refresh()
+        # pyiceberg forgets old versions, and leaves their files.
+        named = set(table.inspect.all_files()["file_path"].to_pylist())
+        place = self._storage.path(f"{self._name}/{_DATA}")
+        found = self._storage.filesystem.get_file_info(fs.FileSelector(place, recursive=True, allow_not_found=True))
+        prefix = f"{self.uri}/{_DATA}"
+        for file in found:
+            is_old = file.type == fs.FileType.File and file.mtime < edge
+            if is_old and prefix + file.path.removeprefix(place) not in named:
+                self._storage.filesystem.delete_file(file.path)
+
+    def _open(self) -> Table | None:
+        try:
+            return self._catalog.load_table(self._identifier)
+        except NoSuchTableError:
+            return None
+
+    def _create(self) -> Table:
+        with suppress(NamespaceAlreadyExistsError):
+            self._catalog.create_namespace(NAMESPACE)
+        try:
+            with self._catalog.create_table_transaction(
+                self._identifier, self._arrow(), self.uri, properties=_PROPERTIES
+            ) as change:
+                if self.by_day:
+                    with change.update_spec() as spec:
+                        spec.add_identity(DAY)
+        except TableAlreadyExistsError as problem:
+            raise TablesError(f"{self.uri}: another process has just made it ({problem})") from None
+        return self._catalog.load_table(self._identifier)
+
+    def _add_columns(self, table: Table, change: Transaction) -> None:
+        known = {field.name for field in table.schema().fields}
+        if not known.issuperset(self.schema.fieldNames()):
+            with change.update_schema() as update:
+                update.union_by_name(self._arrow())
+
+    def _arrow(self) -> pa.Schema:
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+    def _described(self, file: IcebergFile) -> DataFile:
+        day: Any = file.partition[0] if self.by_day else None
+        return DataFile(
+            file.file_path,
+            file.file_size_in_bytes,
+            file.record_count,
+            _EPOCH + timedelta(days=day) if isinstance(day, int) else day,
+        )
+
+
+def _current(table: Table) -> dict[str, IcebergFile]:
+    """The files of the current version, by name."""
+    tasks = table.scan().plan_files()
+    deleted = [task.file.file_path for task in tasks if task.delete_files]
+    if deleted:
+        raise TablesError(f"{table.location()} has deleted rows beside its files, which the pipeline does not read")
+    return {task.file.file_path: task.file for task in tasks}

@@ -1,0 +1,46 @@
+"""Views in Spark's catalog of the tables in a directory: `database.silver_jobs`, `database.gold_activity`, ..."""
+
+from pyspark.sql import SparkSession
+
+from waybill.pipeline import tables
+from waybill.pipeline.tables import Tables, TablesError, TableStore
+
+
+def create_views(spark: SparkSession, store: TableStore, database: str) -> list[str]:
+    """Make a view of each table that there is. Returns their names.
+
+    A view reads the path that always leads to the current version, so it need not be made again after a refresh. Raises
+    TablesError for tables of another format, which have ways of their own.
+    """
+    if not isinstance(store, Tables):
+        raise TablesError(
+            "views are of Parquet tables: Iceberg tables are in their catalog, and for Delta tables say in a Spark "
+            "that has Delta: CREATE TABLE name USING delta LOCATION 'place/silver/jobs'"
+        )
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}")
+    made = []
+    for table in tables.ALL:
+        if not store.has(table):
+            continue
+        name = table.name.replace("/", "_")
+        columns = ", ".join(map(_quoted, table.schema.fieldNames()))
+        # Spark's SQL takes names as text only; all of them are quoted.
+        place = _quoted(str(store.directory / table.name))
+        spark.sql(
+            f"CREATE OR REPLACE VIEW {_quoted(database)}.{_quoted(name)} AS SELECT {columns} FROM parquet.{place}"  # noqa: S608 - see above
+        )
+        made.append(f"{database}.{name}")
+    return made
+
+
+def check_is_kept(spark: SparkSession) -> None:
+    """Raise TablesError if the session's catalog ends with it."""
+    if spark.conf.get("spark.sql.catalogImplementation", "in-memory") != "hive":
+        raise TablesError(
+            "the catalog of this session ends with it: run the command under spark-submit, with your metastore and "
+            "--conf spark.sql.catalogImplementation=hive"
+        )
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
