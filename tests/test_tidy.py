@@ -84,6 +84,8 @@ VAGUE_NAMES: Final = {"util", "utils", "common", "manager", "managers", "helper"
 
 # Modules that something outside the package starts or finds by name.
 ENTRY_POINTS: Final = {"waybill", "waybill.__main__", "waybill.cli.main", "waybill.http.link", "waybill.http.worker"}
+# Alembic finds them.
+MIGRATIONS: Final = "waybill.ojs.coordinator.database.migrations"
 
 
 @cache
@@ -335,6 +337,8 @@ def test_no_file_is_dead() -> None:
 
 def is_found_by_name(module: str) -> bool:
     beside_the_package = module != "waybill" and not module.startswith("waybill.")
+    if module.startswith(MIGRATIONS):
+        return True
     return module in ENTRY_POINTS or beside_the_package or room(module) in {"cli", "django", "testing"}
 
 

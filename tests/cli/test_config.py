@@ -85,7 +85,7 @@ def test_every_setting_is_an_option_of_the_commands_that_have_it(verb: str) -> N
     command = main.get_command(click.Context(main), verb)
     assert command is not None
     offered = {name for parameter in command.params for name in parameter.opts}
-    of_http = {one.option for one in SETTINGS if one.table == "http" or one.name in {"database", "keys"}}
+    of_http = {one.option for one in SETTINGS if one.table == "http" or one.name in {"database", "keep_days", "keys"}}
     # `up` serves the management API at its HTTP port.
     of_management = {one.option for one in SETTINGS if one.table == "management"}
     missing = {"broker": of_http, "up": of_management}.get(verb, set())

@@ -63,9 +63,15 @@ class Backend:
     extensions: Extensions
 
     def __init__(
-        self, jobs: Jobs, *, database: str = ":memory:", is_test: bool = False, allows_private: bool = False
+        self,
+        jobs: Jobs,
+        *,
+        database: str = ":memory:",
+        keep_days: int | None = None,
+        is_test: bool = False,
+        allows_private: bool = False,
     ) -> None:
-        """`jobs` is a client of its own, without handlers. `database` is where the state of jobs is: see `Coordinator`.
+        """`jobs` is a client of its own, without handlers. `database` and `keep_days`: see `Coordinator`.
 
         `is_test` lets jobs say what their workers are told in heartbeats.
         """
@@ -86,6 +92,7 @@ class Backend:
         self._allows_private = allows_private
         self.started = time.monotonic()
         self._database = database
+        self._keep_days = keep_days
         self._coordinator: Coordinator | None = None
         self._broker: BrokerConnection | None = None
         self._settlement: Settlement | None = None
@@ -101,7 +108,9 @@ class Backend:
         broker = self._broker = await self.jobs.broker_connection()
         try:
             await broker.declarer.ensure_shared()
-            self._coordinator = Coordinator(self.jobs, queues=[], database=self._database, watches_queues=False)
+            self._coordinator = Coordinator(
+                self.jobs, queues=[], database=self._database, watches_queues=False, keep_days=self._keep_days
+            )
             await self._coordinator.start()
             await catch_up(self.view, broker.events)
             self.view.follow(broker.events)

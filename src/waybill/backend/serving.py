@@ -42,6 +42,7 @@ class Serving:
         port: int,
         *,
         database: str = ":memory:",
+        keep_days: int | None = None,
         keys: KeyRing | None = None,
         tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
@@ -62,6 +63,7 @@ class Serving:
         self._host = host
         self._port = port
         self._database = database
+        self._keep_days = keep_days
         self._keys = keys
         self._is_test = is_test
         self._codec = codec
@@ -116,7 +118,13 @@ class Serving:
     async def _begin(self) -> None:
         jobs = await self._stack.enter_async_context(self._make_jobs())
         backend = await self._stack.enter_async_context(
-            Backend(jobs, database=self._database, is_test=self._is_test, allows_private=self._allows_private)
+            Backend(
+                jobs,
+                database=self._database,
+                keep_days=self._keep_days,
+                is_test=self._is_test,
+                allows_private=self._allows_private,
+            )
         )
         self._backend = backend
         backend.codec = self._codec

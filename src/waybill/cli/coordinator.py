@@ -13,7 +13,7 @@ import click
 from waybill.cli.failure import explained
 from waybill.cli.garbage import collect_rarely
 from waybill.cli.metrics_server import serve
-from waybill.cli.ranges import PORT
+from waybill.cli.ranges import DAYS, PORT
 from waybill.cli.target import Target, broker_options
 from waybill.client import ClientError
 from waybill.ojs import Coordinator, InvalidJob
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     help="Where to keep the state of all jobs: a SQLite file, or a URL like postgresql://user@host/name.  [default: in"
     " memory, read from the events at each start]",
 )
+@click.option("--keep-days", type=DAYS, help="Forget jobs in the database so many days after their end.")
 @click.option("--rebuild", is_flag=True, help="Rebuild the state from the first event.")
 @click.option("--trust", multiple=True, metavar="USER", help="A user who may cancel and list all jobs.")
 @click.option("--metrics-port", type=PORT, help="Serve metrics for Prometheus on this port of localhost.")
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 def command(
     queues: tuple[str, ...],
     database: str,
+    keep_days: int | None,
     metrics_port: int | None,
     target: Target,
     *,
@@ -52,7 +54,9 @@ def command(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:
         policy = ControlPolicy(trusted=trust)
-        coordinator = Coordinator(target.jobs(), queues=queues, database=database, rebuild=rebuild, policy=policy)
+        coordinator = Coordinator(
+            target.jobs(), queues=queues, database=database, rebuild=rebuild, policy=policy, keep_days=keep_days
+        )
         with contextlib.ExitStack() as stack:
             if metrics_port is not None:
                 stack.enter_context(_metrics(coordinator, metrics_port))

@@ -17,6 +17,7 @@ VERBS: Final = {
     "config": "Show and check settings.",
     "context": "Remember brokers by name.",
     "store": "Check or repair a data directory.",
+    "state": "Migrate, examine and prune the database of jobs.",
     "backup": "Copy a data directory, while its broker runs or not.",
     "restore": "Make a data directory from a backup.",
     "definitions": "Export or import users, policies, queues and more.",

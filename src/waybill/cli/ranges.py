@@ -25,3 +25,4 @@ RATE: Final = Number(min=0, min_open=True, max=1_000_000)
 """Messages or jobs per second."""
 SECONDS: Final = Number(min=0, max=31_536_000)
 """Up to a year."""
+DAYS: Final = click.IntRange(1, 36_500)

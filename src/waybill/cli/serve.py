@@ -109,6 +109,7 @@ async def _serve(
         http.host,
         http.port,
         database=configuration.text_or_none("database") or ":memory:",
+        keep_days=configuration.whole_or_none("keep_days"),
         keys=http.keys,
         tls=http.tls,
         is_test=is_test,

@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 UP_TABLES: Final = ("", "amqp", "amqps", "amqp10", "alarms", "log", "limits", "http")
 BROKER_TABLES: Final = ("", "amqp", "amqps", "amqp10", "management", "alarms", "log", "limits")
 ALL_TABLES: Final = (*BROKER_TABLES, "http")
-OF_HTTP: Final = frozenset({"database", "keys"})
+OF_HTTP: Final = frozenset({"database", "keep_days", "keys"})
 """Settings at the top that only those have that serve HTTP."""
 HTTP_SHORT: Final = {
     "http.host": "--host",

@@ -44,6 +44,7 @@ class House:
 
     directory: Path | None
     database: str
+    keep_days: int | None
     http: HttpSettings
     login: tuple[str, str]
     program: str | None
@@ -78,6 +79,7 @@ def command(program: str | None, concurrency: int, grace_period: float, source: 
     house = House(
         directory,
         configuration.text_or_none("database") or _database(directory),
+        configuration.whole_or_none("keep_days"),
         http,
         own_login(configuration, VIRTUAL_HOST),
         program,
@@ -129,6 +131,7 @@ async def _up(house: House, broker: Broker, reloader: Reloader) -> int:
         http.host,
         http.port,
         database=house.database,
+        keep_days=house.keep_days,
         keys=http.keys,
         tls=http.tls,
         allows_private=http.allows_private,

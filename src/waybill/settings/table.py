@@ -21,6 +21,7 @@ from waybill.settings.setting import Setting
 from waybill.settings.users import Users
 
 PORT: Final = Whole(0, 65_535)
+DAYS: Final = Whole(1, 36_500)
 YEAR_S: Final = 31_536_000
 COUNT: Final = Whole(1, 10_000_000)
 CONTENT: Final = Size(4096, 1 << 40)
@@ -86,6 +87,9 @@ SETTINGS: Final = (
         None,
         "Where to keep the state of all jobs: a SQLite file, or a URL like postgresql://user@host/name.  [default:"
         " `up`: jobs.db in the data directory; `serve`: in memory, read from the events at each start]",
+    ),
+    Setting(
+        "keep_days", DAYS, None, "Forget jobs in the database so many days after their end.  [default: keep all jobs]"
     ),
     Setting("keys", FileName(), None, "A file of API keys: see `waybill key`.", reloads=False),
     Setting("amqp.host", Text(255), "127.0.0.1", "Address to listen on for AMQP, with and without TLS."),

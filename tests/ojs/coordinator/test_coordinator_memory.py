@@ -10,7 +10,8 @@ from tests.client.breaking import until
 from waybill.client import BasicProperties, Delivery, connect
 from waybill.ojs import Coordinator, Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.coordinator.job_view import FOLD_BYTES, PREFETCH
+from waybill.ojs.coordinator.job_store import JobStore
+from waybill.ojs.coordinator.job_view import PREFETCH
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
 from waybill.ojs.observe.event_forms import EventForms
 from waybill.ojs.observe.event_writer import MAX_CHARACTERS_PER_MESSAGE, EventWriter
@@ -86,7 +87,7 @@ async def test_a_coordinator_that_is_behind_holds_few_messages_and_fewer_events(
         # RabbitMQ sends all messages of a chunk of the stream when there is room for the first.
         assert store.most_deliveries <= PREFETCH
     # The last piece is let go of when the next one is there.
-    assert 0 < store.most_events * len(event) <= 2 * (FOLD_BYTES + len(body))
+    assert 0 < store.most_events * len(event) <= 2 * (JobStore.fold_bytes + len(body))
 
 
 async def test_messages_of_events_are_small(broker_uri: str, queue_name: str) -> None:

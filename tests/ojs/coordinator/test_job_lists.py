@@ -66,7 +66,7 @@ def test_counts_are_those_of_the_jobs(store: SqlJobStore, path: str) -> None:
 def test_counts_are_right_if_a_fold_fails(store: SqlJobStore, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store)
     before = store.counts()
-    monkeypatch.setattr(store, "_upsert", sql.text("no statement"))
+    monkeypatch.setattr(store._upsert, "_statement", sql.text("no statement"))
     with pytest.raises(sql.exc.SQLAlchemyError):
         store.apply([(1000, [event("job.enqueued", "new")])])
     assert store.counts() == before == recount(path)

@@ -204,7 +204,7 @@ async def test_an_event_that_a_store_refuses_is_stepped_over_alone(
     monkeypatch.setattr("waybill.ojs.coordinator.job_view.RETRY_SECONDS", 0.01)
     monkeypatch.setattr("waybill.ojs.coordinator.event_fold.PAUSE_SECONDS", 0.0)
     picky = Picky(open_job_store(":memory:"))
-    monkeypatch.setattr("waybill.ojs.coordinator.job_view.open_job_store", lambda _: picky)
+    monkeypatch.setattr("waybill.ojs.coordinator.job_view.open_job_store", lambda *_: picky)
     eye = Eye(waybill_uri)
     # Streams of their own: nobody else's events are counted.
     topology = Topology(prefix=f"{queue_name}.")

@@ -22,6 +22,7 @@ from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.desk import Answer, Desk, Request
 from waybill.ojs.coordinator.features import Features
+from waybill.ojs.coordinator.forgetting import forget_for_ever
 from waybill.ojs.coordinator.job_requests import JobRequests
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
@@ -60,8 +61,11 @@ class Coordinator:
         rebuild: bool = False,
         policy: ControlPolicy | None = None,
         watches_queues: bool = True,
+        keep_days: int | None = None,
     ) -> None:
         """Prepare; nothing happens before `start`. Raises InvalidJob for a bad queue name.
+
+        `keep_days` after their end, jobs are forgotten in a database; never unless given.
 
         Unless it `watches_queues`, `queue_counts` stays empty: with many queues, asking the broker costs.
         """
@@ -79,6 +83,7 @@ class Coordinator:
         self._database = database
         self._broker: BrokerConnection | None = None
         self._rebuild = rebuild
+        self._keep_days = keep_days
         self._view: JobView | None = None
         self._replacement: Replacement | None = None
         self._desk: Desk | None = None
@@ -95,7 +100,9 @@ class Coordinator:
         source = event_source("coordinators", self.id)
         broker = await BrokerConnection.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
         try:
-            self._view = JobView(self._database, rebuild=self._rebuild, features=self._features.folds)
+            self._view = JobView(
+                self._database, rebuild=self._rebuild, features=self._features.folds, keep_days=self._keep_days
+            )
             self._broker = broker
             declarer = broker.declarer
             await declarer.ensure_shared()
@@ -106,6 +113,8 @@ class Coordinator:
                 broker, self._view, self.policy, self.stepped_over, self._tasks, RETRY_PAUSES_SECONDS
             )
             desk.spawn(self._catch_up(broker))
+            if self._keep_days is not None:
+                desk.spawn(forget_for_ever(self._view))
             self._job_requests = JobRequests(desk, self._replacement)
             self._answers |= self._job_requests.answers()
             self._answers |= await self._features.start(desk, self.id, self._jobs)

@@ -22,8 +22,6 @@ from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent, read_events
 from waybill.ojs.spec.nesting import shown
 
-FOLD_BYTES: Final = 256 * 1024
-"""About so much of the stream is folded at a time, or one message if that is larger."""
 EVENT_TRIES: Final = 3
 PAUSE_SECONDS: Final = 0.1
 
@@ -44,7 +42,7 @@ def fold_messages(store: JobStore, messages: Sequence[Message]) -> tuple[Verdict
     start, size = 0, 0
     for end, (_, body, _) in enumerate(messages, 1):
         size += len(body)
-        if size >= FOLD_BYTES or end == len(messages):
+        if size >= store.fold_bytes or end == len(messages):
             piece = []
             for message in messages[start:end]:
                 events, unreadable = _events_of(store, message)

@@ -71,6 +71,10 @@ class EventReader:
             return
         mark = self._identity.note(offset, delivery.body)
         if mark is None:
+            _log.warning(
+                "the event stream was made anew: the state of jobs is made again from its first event, and what it does"
+                " not tell is forgotten"
+            )
             delivery.ack()
             self.replace()
         elif offset < self._next_offset:

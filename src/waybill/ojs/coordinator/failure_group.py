@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from waybill.ojs.coordinator.job_fold import JobRecord
+from waybill.ojs.spec.nesting import clean_text
 from waybill.ojs.spec.states import State
 
 MAX_MESSAGE: Final = 500
@@ -42,8 +43,8 @@ class FailureGroup(msgspec.Struct):
 def group_of(job: JobRecord) -> FailureGroup:
     """Return the group of a job that has failed for good, with this job only."""
     error = job.error or {}
-    kind = str(error.get("type") or error.get("code") or "unknown")[:MAX_MESSAGE]
-    message = str(error.get("message") or "")[:MAX_MESSAGE]
+    kind = clean_text(str(error.get("type") or error.get("code") or "unknown"), MAX_MESSAGE)
+    message = clean_text(str(error.get("message") or ""), MAX_MESSAGE)
     text = "\0".join((job.type, job.queue, kind, _DETAIL.sub("*", message)))
     fingerprint = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
     at = job.ended_at or ""

@@ -6,6 +6,7 @@ The stream is the truth, a store is a view of it. It knows its position in the s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from typing import NamedTuple, Self
 
 import msgspec
@@ -31,6 +32,13 @@ class HeldAttempt(NamedTuple):
     attempt: int
     visible_until: str | None
     visibility_ms: int
+
+
+class Forgotten(NamedTuple):
+    """What a step of forgetting has done: how many jobs are gone, about, and whether there may be more."""
+
+    jobs: int
+    is_more: bool
 
 
 class RunningJob(NamedTuple):
@@ -100,6 +108,8 @@ class JobStore:
 
     is_in_memory = False
     """Whether it never waits, and nothing of it outlives the process."""
+    fold_bytes = 256 * 1024
+    """About so much of the stream is folded at a time, or one message if that is larger."""
 
     def __init__(self) -> None:
         """No feature has rows here before `features` says so."""
@@ -158,6 +168,13 @@ class JobStore:
 
     def probe(self) -> None:
         """Write, and change nothing. Raises what keeps the store from writing anything at all."""
+
+    def cut(self) -> None:
+        """Let a call that waits for a database elsewhere fail now. From any thread."""
+
+    def forget_old(self, now: datetime) -> Forgotten:
+        """Forget some of the jobs that have ended long ago, if the store was opened so; nothing that may matter yet."""
+        return Forgotten(0, is_more=False)
 
     def get(self, job_id: str) -> JobInfo | None:
         """Return a job, None if no event of it was folded."""

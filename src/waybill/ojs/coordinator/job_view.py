@@ -13,20 +13,19 @@ import asyncio
 import contextlib
 import functools
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from waybill.client import Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.coordinator.event_fold import FOLD_BYTES, fold_messages, fold_what_can_be
+from waybill.ojs.coordinator.event_fold import fold_messages, fold_what_can_be
 from waybill.ojs.coordinator.event_reader import PREFETCH, EventReader
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R
 from waybill.ojs.coordinator.job_fold import ENDS
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobStore, keys_of
 from waybill.ojs.coordinator.open_store import open_job_store
+from waybill.ojs.coordinator.store_thread import Outage, StoreThread
 from waybill.ojs.coordinator.stream_identity import StreamMark, StreamReplaced
 from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.observe.own_events import EventFollower, OwnEvent
@@ -58,13 +57,17 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 class JobView(EventFollower):
     """The jobs that the stream tells of."""
 
-    def __init__(self, database: str, *, rebuild: bool, features: FeatureFolds | None = None) -> None:
+    def __init__(
+        self, database: str, *, rebuild: bool, features: FeatureFolds | None = None, keep_days: int | None = None
+    ) -> None:
         """See `Coordinator`; `features` are folded too."""
-        self._open_store = functools.partial(open_job_store, database)
+        self._open_store = functools.partial(open_job_store, database, keep_days)
         self._features = features or FeatureFolds()
         self._rebuild = rebuild
         self._store: JobStore | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-jobs")
+        self._thread = StoreThread()
+        self._lock = self._thread.lock
+        self._outage = Outage()
         self._reader = EventReader(self._take, self._stop_folding)
         self._waiting: deque[tuple[StreamMark, Delivery]] = deque()
         """Messages that are to be folded, each with its place in the stream."""
@@ -74,14 +77,12 @@ class JobView(EventFollower):
         self._arrived = asyncio.Event()
         self._many_wait = asyncio.Event()
         self._folded = asyncio.Event()
-        self._lock = threading.Lock()
-        """Held by whoever works with a store in memory: its thread, or the loop for what takes a moment."""
         self._own: dict[str, tuple[Sequence[OwnEvent], str | None]] = {}
         """Messages of this process that are not confirmed yet."""
         self._on_the_way: dict[str, bytes] = {}
         """Those that the stream is still to bring, each with what is to be folded of it then."""
         self._adopting: set[asyncio.Task[None]] = set()
-        self._folding: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.watched: set[str] = set()
         """Jobs whose ends somebody is to be told of."""
         self.on_end: list[Callable[[Sequence[str]], None]] = []
@@ -102,17 +103,21 @@ class JobView(EventFollower):
         store.expected = set()
         await self._reader.open(broker)
         await self._reader.begin(*await self._in_thread(store.begin))
-        self._folding = asyncio.get_running_loop().create_task(self._fold_for_ever(store))
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._thread.watch(store)), loop.create_task(self._fold_for_ever(store))]
 
     async def close(self) -> None:
         """Leave the stream, and close the store."""
-        if self._folding is not None:
-            self._folding.cancel()
-            await asyncio.gather(self._folding, return_exceptions=True)
+        for folding in self._tasks[1:]:
+            folding.cancel()
+            await asyncio.gather(folding, return_exceptions=True)
         if self._store is not None:
             await self._in_thread(self._store.close)
             self._store = None
-        self._thread.shutdown(wait=False)
+        for watching in self._tasks[:1]:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+        self._thread.shut_down()
 
     async def get(self, job_id: str) -> JobInfo | None:
         """Return a job, None if no event of it has arrived."""
@@ -190,7 +195,7 @@ class JobView(EventFollower):
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state. For any thread but that of the event loop: it blocks."""
-        return self._thread.submit(self._locked, self._known.counts).result()
+        return self._thread.run_from_outside(self._known.counts)
 
     async def settled(
         self, job_id: str, is_settled: Callable[[JobInfo | None], bool], seconds: float = SETTLE_SECONDS
@@ -267,7 +272,7 @@ class JobView(EventFollower):
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """Run what may take long, or wait, in the store's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._locked, call)
+        return await self._thread.run(call)
 
     async def _soon(self, call: Callable[[], T]) -> T:
         """Run what takes a moment: at once where the store is in memory, and nobody is at it."""
@@ -277,10 +282,6 @@ class JobView(EventFollower):
             return call()
         finally:
             self._lock.release()
-
-    def _locked(self, call: Callable[[], T]) -> T:
-        with self._lock:
-            return call()
 
     # What this process writes itself. ---------------------------------------------------------------------------
 
@@ -418,11 +419,7 @@ class JobView(EventFollower):
         self._many_wait.set()
 
     async def _begin_anew(self, store: JobStore) -> None:
-        """Make the state anew, from the first event that there is."""
-        _log.warning(
-            "the event stream was made anew, or another coordinator rebuilds the database: "
-            "the state of jobs is made again from the first event, and what that stream does not tell is forgotten"
-        )
+        """Fold from the first event on, or from where the database is if somebody else has begun an epoch there."""
         for _, delivery in self._waiting:
             delivery.ack()
         self._waiting.clear()
@@ -467,14 +464,16 @@ class JobView(EventFollower):
                 run = self._soon if is_little else self._in_thread
                 verdicts, skipped = await run(functools.partial(fold, store, messages))
                 break
-            except StreamReplaced:
+            except StreamReplaced as error:
+                _log.warning("%s", error)
                 self._waiting.extendleft(reversed(waiting))
                 self._reader.replace()
                 return
-            except Exception:  # noqa: BLE001 - whatever a database can have against it
+            except Exception as error:  # noqa: BLE001 - whatever a database can have against it
                 failures += 1
-                _log.exception("the state of jobs cannot be written, trying again in %g s", RETRY_SECONDS)
+                self._outage.failed(error, RETRY_SECONDS)
                 await asyncio.sleep(RETRY_SECONDS)
+        self._outage.over()
         self._skipped_count += skipped
         self._reader.folded(waiting[-1][0])
         for _, delivery in waiting:
@@ -497,4 +496,4 @@ class JobView(EventFollower):
         self._folded = asyncio.Event()
 
 
-__all__ = ["FOLD_BYTES", "PREFETCH", "JobView"]
+__all__ = ["PREFETCH", "JobView"]

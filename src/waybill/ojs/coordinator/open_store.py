@@ -10,8 +10,10 @@ from waybill.ojs.errors import DatabaseUnusable
 IN_MEMORY: Final = ":memory:"
 
 
-def open_job_store(database: str) -> JobStore:
-    """Open ":memory:", a SQLite file, or a URL of SQLAlchemy such as `postgresql://user@host/name`.
+def open_job_store(database: str, keep_days: int | None = None) -> JobStore:
+    """Open ":memory:", a SQLite file, or a URL such as `postgresql://user@host/name`, which may name several hosts.
+
+    With `keep_days`, `forget_old` forgets jobs of a database that have ended so many days ago.
 
     Raises ImportError, naming the extra, if a database needs SQLAlchemy and it is not installed, and DatabaseUnusable.
     """
@@ -23,7 +25,7 @@ def open_job_store(database: str) -> JobStore:
     from waybill.ojs.coordinator.sql_job_store import SqlJobStore  # noqa: PLC0415 - see above
 
     try:
-        return SqlJobStore(database)
+        return SqlJobStore(database, keep_days)
     except Exception as error:
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
 

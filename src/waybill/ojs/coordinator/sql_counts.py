@@ -7,12 +7,12 @@ stream is alone, so numbers become visible in their order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
+from waybill.ojs.coordinator.database.upsert import Upsert
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, Pair
 from waybill.ojs.coordinator.job_fold import JobRecord
 from waybill.ojs.coordinator.job_store import JobFilter
@@ -28,7 +28,7 @@ class CountTable:
 
     def __init__(self, metadata: sql.MetaData) -> None:
         """Add it to those of the store."""
-        self._counts = sql.Table(
+        self.table = sql.Table(
             "waybill_count",
             metadata,
             sql.Column("queue", sql.String, primary_key=True),
@@ -37,26 +37,27 @@ class CountTable:
             sql.Column("changed", sql.BigInteger, nullable=False),
             sql.Index("waybill_count_changed", "changed"),
         )
-        counts = self._counts.c
+        counts = self.table.c
         self._changed = sql.select(counts.queue, counts.state, counts.jobs).where(
             counts.changed > sql.bindparam("number", type_=sql.BigInteger)
         )
 
     def clear(self, connection: Connection) -> None:
         """Forget all counts."""
-        connection.execute(sql.delete(self._counts))
+        connection.execute(sql.delete(self.table))
 
     def change(
         self,
         connection: Connection,
-        insert: Callable[[sql.Table], Any],
+        upsert: Upsert,
         before: Mapping[str, Pair],
         jobs: Mapping[str, JobRecord],
         number: int,
     ) -> bool:
         """Count jobs that have changed, with the number of this change; False if none is counted elsewhere now.
 
-        Where as many came as went, the count gets the number as well: other jobs are there.
+        `upsert` is one of this table that adds to `jobs`. Where as many came as went, the count gets the number as
+        well: other jobs are there.
         """
         changes: Counter[Pair] = Counter()
         for job_id, after in pairs_of(jobs).items():
@@ -67,25 +68,23 @@ class CountTable:
                     changes[old] -= 1
         if not changes:
             return False
-        upsert = insert(self._counts)
-        new = {"jobs": self._counts.c.jobs + upsert.excluded["jobs"], "changed": upsert.excluded["changed"]}
         # In one order everywhere, so that two coordinators do not wait for each other.
-        values = [
+        rows: list[dict[str, str | float | None]] = [
             {"queue": queue, "state": state, "jobs": change, "changed": number}
             for (queue, state), change in sorted(changes.items())
         ]
-        connection.execute(upsert.on_conflict_do_update(index_elements=["queue", "state"], set_=new), values)
+        upsert.execute(connection, rows)
         return True
 
     def all(self, connection: Connection) -> dict[Pair, int]:
         """Return how many jobs there are by queue and state."""
-        counts = self._counts.c
+        counts = self.table.c
         found = connection.execute(sql.select(counts.queue, counts.state, counts.jobs).where(counts.jobs > 0))
         return {(queue, state): jobs for queue, state, jobs in found}
 
     def of(self, connection: Connection, queue: str, state: str) -> int:
         """Return how many jobs of a queue are in a state."""
-        counts = self._counts.c
+        counts = self.table.c
         select = sql.select(counts.jobs).where(counts.queue == queue, counts.state == state)
         return connection.execute(select).scalar() or 0
 
@@ -100,7 +99,7 @@ class CountTable:
 
     def pairs(self, connection: Connection, wanted: JobFilter, most: int) -> dict[Pair, int]:
         """Return how many jobs there are in queues and states that are wanted, `most` pairs of these at most."""
-        counts = self._counts.c
+        counts = self.table.c
         select = sql.select(counts.queue, counts.state, counts.jobs).where(counts.jobs > 0).limit(most)
         if wanted.queue is not None:
             select = select.where(counts.queue == wanted.queue)

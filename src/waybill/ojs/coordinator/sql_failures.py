@@ -95,7 +95,12 @@ class FailureTable:
             # In one order everywhere, so that two coordinators do not wait for each other.
             values = [msgspec.to_builtins(failed[one]) for one in sorted(failed)]
             connection.execute(upsert.on_conflict_do_update(index_elements=["fingerprint"], set_=new), values)
-        for fingerprint, count in sorted(left.items()):
+        self.forget(connection, left)
+
+    def forget(self, connection: Connection, counts: Mapping[str, int]) -> None:
+        """Take jobs from their groups, those that have none left included; `counts` says how many from which."""
+        groups = self._groups
+        for fingerprint, count in sorted(counts.items()):
             own = groups.c.fingerprint == fingerprint
             connection.execute(sql.update(groups).where(own).values(count=groups.c.count - count))
             gone = connection.execute(sql.delete(groups).where(own, groups.c.count <= 0))

@@ -1,20 +1,24 @@
-"""The state of all jobs as the events tell it, in SQLite or PostgreSQL. Needs the package sqlalchemy.
+"""The state of all jobs as the events tell it, in SQLite or PostgreSQL. Needs the packages sqlalchemy and alembic.
 
 The stream is the truth, this is a view of it: the position in the stream is written in one transaction with what was
 folded, so that a crash repeats or loses nothing, and a lost database is made again from the first event. Coordinators
 may share a PostgreSQL database: the position is locked while one writes, and what another has folded is skipped. Each
 time the view is made anew, an epoch begins: who still folds what belongs to the one before is refused.
+
+After a fail-over to a replica that had not got everything, the position is behind what was confirmed to this store. An
+epoch begins then, too, and everybody folds again from the database's position on.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -22,7 +26,15 @@ from waybill.ojs.coordinator.failure_group import FailureGroup, Hours, fingerpri
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark
 from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, in_the_way, info_of, is_foldable, unique_key_of
-from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, RunningJob, detail_of
+from waybill.ojs.coordinator.job_store import (
+    Forgotten,
+    HeldAttempt,
+    JobDetail,
+    JobFilter,
+    JobStore,
+    RunningJob,
+    detail_of,
+)
 from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.coordinator.stream_identity import StreamMark, StreamReplaced
 from waybill.ojs.spec.checkpoint import read_checkpoint
@@ -32,214 +44,209 @@ from waybill.ojs.spec.states import State
 
 try:
     import sqlalchemy as sql
-    from sqlalchemy.engine import Connection, Engine, make_url
-    from sqlalchemy.pool import StaticPool
+    from sqlalchemy.engine import Connection
 
     from waybill.ojs.coordinator import sql_search
-    from waybill.ojs.coordinator.sql_counts import CountTable, pairs_of
-    from waybill.ojs.coordinator.sql_failures import FailureTable, fingerprints_of
-    from waybill.ojs.coordinator.sql_search import TimesOfQueues, search_rows
+    from waybill.ojs.coordinator.database.arrays import array_of
+    from waybill.ojs.coordinator.database.engine import OpenConnections, insert_of, open_engine
+    from waybill.ojs.coordinator.database.partitions import Partitions
+    from waybill.ojs.coordinator.database.position import Position, begin_epoch, forget_all, read_position
+    from waybill.ojs.coordinator.database.retention import forget_old
+    from waybill.ojs.coordinator.database.schema import migrate
+    from waybill.ojs.coordinator.database.tables import COUNTS, FAILURES, JOBS, POSITIONS, ROWS, STREAM, TIMES
+    from waybill.ojs.coordinator.database.upsert import Upsert
+    from waybill.ojs.coordinator.sql_counts import pairs_of
+    from waybill.ojs.coordinator.sql_failures import fingerprints_of
+    from waybill.ojs.coordinator.sql_search import search_rows
 except ImportError as error:
-    raise ImportError("the state of jobs needs the package sqlalchemy: pip install 'waybill-amqp[state]'") from error
+    text = "the state of jobs needs the packages sqlalchemy and alembic: pip install 'waybill-amqp[state]'"
+    raise ImportError(text) from error
 
 T = TypeVar("T")
 
-_VERSION: Final = 15
-_STREAM: Final = "events"
+POSTGRESQL_FOLD_BYTES: Final = 1024 * 1024
 _VALUES_PER_SELECT: Final = 500
 _SPANS: Final = 64
 """Of so many pairs of a queue and a state, or of so few jobs, each is looked at by itself."""
 _FEW: Final = 2000
 _JSON_FIELDS: Final = ("error", "result", "checkpoint", "message", "envelope", "errors", "progress_data")
 
-_metadata: Final = sql.MetaData()
-_jobs: Final = sql.Table(
-    "waybill_job",
-    _metadata,
-    sql.Column("id", sql.String, primary_key=True),
-    sql.Column("type", sql.String, nullable=False),
-    sql.Column("queue", sql.String, nullable=False),
-    sql.Column("state", sql.String, nullable=False),
-    sql.Column("attempt", sql.Integer, nullable=False),
-    sql.Column("rank", sql.BigInteger, nullable=False),
-    *(
-        sql.Column(name, sql.String)
-        for name in (
-            "enqueued_at", "scheduled_at", "started_at", "ended_at", "next_retry_at", "visible_until", "worker_id",
-            "error", "result", "progress_message", "checkpoint", "unique_key", "created_at",
-            "owner", "message", "result_expires_at", "envelope", "errors", "progress_data", "progress_at",
-        )
-    ),
-    sql.Column("progress", sql.Float),
-    sql.Column("visibility_ms", sql.Integer),
-    # The last: it is no field of a job.
-    sql.Column("fingerprint", sql.String),
-    sql.Index("waybill_job_queue", "queue", "enqueued_at"),
-    # What lists ask for: a page of a queue's jobs in a state, or of a type, the newest first.
-    sql.Index("waybill_job_state", "queue", "state", "id"),
-    sql.Index("waybill_job_type", "type", "id"),
-    sql.Index("waybill_job_unique_key", "unique_key"),
-    *sql_search.indices(),
-    sql.Index(
-        "waybill_job_held",
-        "visibility_ms",
-        sqlite_where=sql.column("visibility_ms").is_not(None),
-        postgresql_where=sql.column("visibility_ms").is_not(None),
-    ),
-)  # fmt: skip
-_positions: Final = sql.Table(
-    "waybill_position",
-    _metadata,
-    sql.Column("stream", sql.String, primary_key=True),
-    sql.Column("next_offset", sql.BigInteger, nullable=False),
-    sql.Column("version", sql.Integer, nullable=False),
-    sql.Column("epoch", sql.Integer, nullable=False),
-    sql.Column("mark_offset", sql.BigInteger),
-    sql.Column("mark_digest", sql.BigInteger),
-    sql.Column("count_number", sql.BigInteger, nullable=False),
-)
-_counts: Final = CountTable(_metadata)
-_failures: Final = FailureTable(_metadata)
-_times: Final = TimesOfQueues(_jobs)
-_rows: Final = sql.Table(
-    "waybill_row",
-    _metadata,
-    sql.Column("key", sql.String(collation="C").with_variant(sql.String(), "sqlite"), primary_key=True),
-    sql.Column("mark", sql.String),
-    sql.Column("value", sql.String, nullable=False),
-    sql.Index("waybill_row_mark", "mark", "key"),
-)
-
 
 class SqlJobStore(JobStore):
     """One database. Calls block for the time of a small transaction."""
 
-    def __init__(self, database: str) -> None:
-        """`database` is a SQLite file, or a URL of SQLAlchemy: `postgresql://user@host/name`.
+    def __init__(self, database: str, keep_days: int | None = None) -> None:
+        """`database` is a SQLite file, or a URL of SQLAlchemy or libpq: `postgresql://user@host/name`.
 
-        A view of an older form is made again from the events. Raises sqlalchemy.exc.SQLAlchemyError.
+        Its tables are made, or migrated. `keep_days` after their end, `forget_old` forgets jobs; never if None.
+        Raises sqlalchemy.exc.SQLAlchemyError, and DatabaseUnusable if a newer Waybill has migrated the database.
         """
         super().__init__()
-        self._engine = _engine(database)
-        insert = self._insert = _insert_of(self._engine)
-        upsert = insert(_jobs)
-        columns = [column.name for column in _jobs.columns if not column.primary_key]
-        self._upsert = upsert.on_conflict_do_update(
-            index_elements=["id"], set_={name: upsert.excluded[name] for name in columns}
-        )
-        rows = insert(_rows)
-        self._upsert_row = rows.on_conflict_do_update(
-            index_elements=["key"], set_={name: rows.excluded[name] for name in ("mark", "value")}
-        )
-        self._insert_position = insert(_positions).on_conflict_do_nothing()
+        self._engine = open_engine(database)
+        self._connections = OpenConnections(self._engine)
+        insert = self._insert = insert_of(self._engine)
+        self._upsert = Upsert(self._engine, JOBS, insert)
+        self._upsert_row = Upsert(self._engine, ROWS, insert)
+        self._add_counts = Upsert(self._engine, COUNTS.table, insert, adds=["jobs"])
+        self._keep_days = keep_days
+        self._partitions = Partitions(keep_days) if self._engine.dialect.name == "postgresql" else None
+        if self._partitions is not None:
+            # Each transaction waits for a disk, and a job that is in it with several events is written once.
+            self.fold_bytes = POSTGRESQL_FOLD_BYTES
         self._epoch = 0
-        self._prepare()
+        self._folded = 0
+        """The offset from which on this store has folded nothing: what is below was confirmed by the database."""
+        try:
+            migrate(self._engine)
+            self._prepare()
+        except BaseException:
+            self._engine.dispose()
+            raise
 
     def close(self) -> None:
         """Close the database."""
         self._engine.dispose()
 
+    def cut(self) -> None:
+        """End the connections to PostgreSQL, so that a call that waits for it fails now. From any thread."""
+        self._connections.cut()
+
     def clear(self) -> None:
         """Forget all jobs and the position: the view is to be made again from the first event."""
         with self._engine.begin() as connection:
-            epoch = _clear(connection, _position(connection, lock=True))
-        self._epoch = epoch
+            epoch = forget_all(connection, read_position(connection, lock=True))
+        self._epoch, self._folded = epoch, 0
 
     def begin_anew(self) -> None:
-        """Forget all jobs and the position, unless another coordinator has done so since this one began."""
+        """Forget all jobs and the position, unless an epoch has begun since this store knew of one."""
         with self._engine.begin() as connection:
-            position = _position(connection, lock=True)
-            epoch = _clear(connection, position) if position.epoch == self._epoch else position.epoch
+            position = read_position(connection, lock=True)
+            epoch = forget_all(connection, position) if position.epoch == self._epoch else position.epoch
         self._epoch = epoch
 
     def begin(self) -> tuple[int, StreamMark | None]:
         """Return the offset from which on events are not folded yet, and a message before it, if one is known."""
         with self._engine.connect() as connection:
-            position = _position(connection)
-        self._epoch = position.epoch
+            position = read_position(connection)
+        self._epoch, self._folded = position.epoch, position.next_offset
+        if self._partitions is not None:
+            self._partitions.forget()
         return position.next_offset, position.mark
 
     @property
     def next_offset(self) -> int:
         """The offset in the stream from which on events are not folded yet."""
         with self._engine.connect() as connection:
-            return _position(connection).next_offset
+            return read_position(connection).next_offset
 
     def probe(self) -> None:
         """Write the position as it is."""
         with self._engine.begin() as connection:
-            connection.execute(sql.update(_positions).values(next_offset=_positions.c.next_offset))
+            connection.execute(sql.update(POSITIONS).values(next_offset=POSITIONS.c.next_offset))
+
+    def forget_old(self, now: datetime) -> Forgotten:
+        """Forget some of the jobs that have ended `keep_days` ago, if there is such a limit."""
+        if self._keep_days is None:
+            return Forgotten(0, is_more=False)
+        with self._engine.begin() as connection:
+            read_position(connection, lock=True)
+            found = forget_old(connection, self._keep_days, now)
+        if self._partitions is not None:
+            self._partitions.forget()
+        return found
 
     def apply(
         self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]], *, keeps_position: bool = False
     ) -> dict[str, JobInfo | None]:
         """Fold messages in one transaction."""
-        verdicts: dict[str, JobInfo | None] = {}
         if not messages:
-            return verdicts
+            return {}
         with self._engine.begin() as connection:
-            position, epoch, _, number = _position(connection, lock=True)
-            if epoch != self._epoch:
-                raise StreamReplaced("another coordinator makes the state of jobs anew from the first event")
-            arrived = [event for offset, found in messages if offset >= position for event in found]
-            known = [event for offset, found in messages if offset < position for event in found]
-            verdicts |= dict.fromkeys(event.id for event in known if self.features.wants(event))
-            verdicts |= dict.fromkeys(self._fold_features(connection, arrived))
-            events = [event for event in arrived if is_foldable(event)]
-            decided = [event for event in known if is_foldable(event)]
-            verdicts |= self._decided(connection, [event for event in decided if event.type == "job.reserved"])
-            jobs = self._load(connection, _jobs.c.id, list(dict.fromkeys(event.subject for event in events)))
-            same = self._same(connection, events, jobs)
-            before = pairs_of(jobs)
-            changes: dict[str, object] = {}
-            groups = fingerprints_of(jobs)
-            verdicts |= fold_all(events, jobs, same)
-            if jobs:
-                connection.execute(self._upsert, [_row(job) for job in jobs.values()])
-                _failures.change(connection, self._insert, groups, jobs)
-                if _counts.change(connection, self._insert, before, jobs, number + 1):
-                    changes["count_number"] = number + 1
-            if messages[-1][0] >= position and not keeps_position:
-                changes["next_offset"] = messages[-1][0] + 1
-                if self.mark is not None:
-                    changes |= {"mark_offset": self.mark.offset, "mark_digest": self.mark.digest}
-            if changes:
-                connection.execute(sql.update(_positions).values(changes))
+            position = read_position(connection, lock=True)
+            if position.epoch != self._epoch:
+                raise StreamReplaced("another coordinator rebuilds the state of jobs, or has found it to be behind")
+            is_behind = position.next_offset < self._folded
+            if is_behind:
+                begin_epoch(connection, position)
+            else:
+                verdicts = self._apply(connection, position, messages, keeps_position=keeps_position)
+        if is_behind:
+            text = "the database has lost what it had confirmed, as a replica that was behind does: its position is"
+            raise StreamReplaced(f"{text} {position.next_offset}, after {self._folded}. Events are folded again")
+        if not keeps_position:
+            self._folded = max(self._folded, messages[-1][0] + 1)
+        return verdicts
+
+    def _apply(
+        self,
+        connection: Connection,
+        before: Position,
+        messages: Sequence[tuple[int, Sequence[ReceivedEvent]]],
+        *,
+        keeps_position: bool,
+    ) -> dict[str, JobInfo | None]:
+        position = before.next_offset
+        arrived = [event for offset, found in messages if offset >= position for event in found]
+        known = [event for offset, found in messages if offset < position for event in found]
+        verdicts: dict[str, JobInfo | None] = dict.fromkeys(event.id for event in known if self.features.wants(event))
+        verdicts |= dict.fromkeys(self._fold_features(connection, arrived))
+        events = [event for event in arrived if is_foldable(event)]
+        decided = [event for event in known if is_foldable(event)]
+        verdicts |= self._decided(connection, [event for event in decided if event.type == "job.reserved"])
+        jobs = self._load(connection, JOBS.c.id, list(dict.fromkeys(event.subject for event in events)))
+        same = self._same(connection, events, jobs)
+        pairs = pairs_of(jobs)
+        changes: dict[str, object] = {}
+        groups = fingerprints_of(jobs)
+        verdicts |= fold_all(events, jobs, same)
+        if jobs:
+            if self._partitions is not None:
+                self._partitions.ensure(connection, jobs)
+            self._upsert.execute(connection, [_row(job) for job in jobs.values()])
+            FAILURES.change(connection, self._insert, groups, jobs)
+            if COUNTS.change(connection, self._add_counts, pairs, jobs, before.count_number + 1):
+                changes["count_number"] = before.count_number + 1
+        if messages[-1][0] >= position and not keeps_position:
+            changes["next_offset"] = messages[-1][0] + 1
+            if self.mark is not None:
+                changes |= {"mark_offset": self.mark.offset, "mark_digest": self.mark.digest}
+        if changes:
+            connection.execute(sql.update(POSITIONS).values(changes))
         return verdicts
 
     def newest(
         self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
     ) -> list[JobInfo]:
         """Return the jobs of a queue that were enqueued last, all states unless one is given."""
-        select = sql.select(_jobs).where(_jobs.c.queue == queue)
-        time: sql.ColumnElement[Any] = _jobs.c.enqueued_at
+        select = sql.select(JOBS).where(JOBS.c.queue == queue)
+        time: sql.ColumnElement[Any] = JOBS.c.enqueued_at
         if state is not None:
             # Where few are in this state, they are found and ordered; of many, the newest are soon met.
             with self._engine.connect() as connection:
-                is_rare = _counts.of(connection, queue, state) <= _FEW
-            select = select.where((_jobs.c.state if is_rare else _jobs.c.state.concat("")) == state)
+                is_rare = COUNTS.of(connection, queue, state) <= _FEW
+            select = select.where((JOBS.c.state if is_rare else JOBS.c.state.concat("")) == state)
             time = time.concat("") if is_rare else time
         if owners is not None:
-            named = _jobs.c.owner.in_([owner for owner in owners if owner is not None])
-            select = select.where(sql.or_(named, _jobs.c.owner.is_(None)) if None in owners else named)
-        select = select.order_by(time.desc().nulls_last(), _jobs.c.id.desc()).limit(limit)
+            named = JOBS.c.owner.in_([owner for owner in owners if owner is not None])
+            select = select.where(sql.or_(named, JOBS.c.owner.is_(None)) if None in owners else named)
+        select = select.order_by(time.desc().nulls_last(), JOBS.c.id.desc()).limit(limit)
         with self._engine.connect() as connection:
             return [info_of(_record(row)) for row in connection.execute(select)]
 
     def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
         """Return jobs in the order of their ids, from the greatest on that is below `before`."""
-        select = sql.select(_jobs).order_by(_jobs.c.id.desc()).limit(limit)
+        select = sql.select(JOBS).order_by(JOBS.c.id.desc()).limit(limit)
         if before:
-            select = select.where(_jobs.c.id < before)
+            select = select.where(JOBS.c.id < before)
         with self._engine.connect() as connection:
             if not sql_search.is_plain(wanted):
-                selects = [select.where(*sql_search.all_conditions(_jobs, wanted, before))]
+                selects = [select.where(*sql_search.all_conditions(JOBS, wanted, before))]
             elif sql_search.is_by_state(wanted):
-                selects = sql_search.open_selects(select, _jobs, wanted)
+                selects = sql_search.open_selects(select, JOBS, wanted)
             elif wanted.queue is None and wanted.states is None and not wanted.prefix:
-                selects = [select if wanted.type is None else select.where(_jobs.c.type == wanted.type)]
+                selects = [select if wanted.type is None else select.where(JOBS.c.type == wanted.type)]
             else:
-                selects = self._selects(select, wanted, _counts.pairs(connection, wanted, _SPANS + 1))
+                selects = self._selects(select, wanted, COUNTS.pairs(connection, wanted, _SPANS + 1))
             found = [connection.execute(one) for one in selects]
             # By the id, which is the first column. Only what is on the page is fetched, and read.
             newest = found[0] if len(found) == 1 else merge(*found, key=itemgetter(0), reverse=True)
@@ -249,19 +256,19 @@ class SqlJobStore(JobStore):
     def _selects(select: sql.Select[Any], wanted: JobFilter, pairs: Mapping[tuple[str, str], int]) -> list[Any]:
         """Return what finds a page: the index has the order of the ids within one queue and one state."""
         if wanted.type is None and len(pairs) <= _SPANS:
-            return [select.where(_jobs.c.queue == queue, _jobs.c.state == state) for queue, state in pairs]
+            return [select.where(JOBS.c.queue == queue, JOBS.c.state == state) for queue, state in pairs]
         if wanted.type is not None:
             if len(pairs) <= _SPANS and sum(pairs.values()) <= _FEW:
-                kind = _jobs.c.type.concat("") == wanted.type
-                return [select.where(_jobs.c.queue == queue, _jobs.c.state == state, kind) for queue, state in pairs]
-            select = select.where(_jobs.c.type == wanted.type)
+                kind = JOBS.c.type.concat("") == wanted.type
+                return [select.where(JOBS.c.queue == queue, JOBS.c.state == state, kind) for queue, state in pairs]
+            select = select.where(JOBS.c.type == wanted.type)
         # The others go along the ids, and leave out what does not fit.
         if wanted.queue is not None:
-            select = select.where(_jobs.c.queue.concat("") == wanted.queue)
+            select = select.where(JOBS.c.queue.concat("") == wanted.queue)
         if wanted.prefix:
-            select = select.where(_jobs.c.queue.startswith(wanted.prefix, autoescape=True))
+            select = select.where(JOBS.c.queue.startswith(wanted.prefix, autoescape=True))
         if wanted.states is not None:
-            select = select.where(_jobs.c.state.concat("").in_(wanted.states))
+            select = select.where(JOBS.c.state.concat("").in_(wanted.states))
         return [select]
 
     def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
@@ -270,89 +277,84 @@ class SqlJobStore(JobStore):
             found = self.page(wanted, before, limit + 1)
             return found[:limit], found[limit - 1].info.id if len(found) > limit else ""
         with self._engine.connect() as connection:
-            rows, last = search_rows(connection, _jobs, wanted, before, limit, most)
+            rows, last = search_rows(connection, JOBS, wanted, before, limit, most)
         return [detail_of(_record(row)) for row in rows], last
 
     def running(self, limit: int, prefix: str = "") -> list[RunningJob]:
         """Return the jobs that run, the greatest ids first."""
         with self._engine.connect() as connection:
-            return [RunningJob(*row) for row in connection.execute(sql_search.select_running(_jobs, limit, prefix))]
+            return [RunningJob(*row) for row in connection.execute(sql_search.select_running(JOBS, limit, prefix))]
 
     def times(self, queue: str, last: int) -> QueueTimes:
         """Return the times of a queue, by its `last` completed jobs."""
         with self._engine.connect() as connection:
-            return _times.read(connection, queue, last)
+            return TIMES.read(connection, queue, last)
 
     def failures(self, limit: int, prefix: str = "") -> list[FailureGroup]:
         """Return the groups of jobs that have failed for good, the one that grew last first."""
         with self._engine.connect() as connection:
-            return _failures.newest(connection, limit, prefix)
+            return FAILURES.newest(connection, limit, prefix)
 
     def failure_hours(self, fingerprints: Sequence[str]) -> dict[str, Hours]:
         """Return how many jobs of some groups failed in which hour."""
         with self._engine.connect() as connection:
-            return _failures.hours(connection, fingerprints)
+            return FAILURES.hours(connection, fingerprints)
 
     def held(self) -> list[HeldAttempt]:
         """Return the attempts that are under way and have sent heartbeats."""
-        select = sql.select(
-            _jobs.c.id, _jobs.c.queue, _jobs.c.attempt, _jobs.c.visible_until, _jobs.c.visibility_ms
-        ).where(_jobs.c.visibility_ms.is_not(None), _jobs.c.state == State.ACTIVE.value)
+        select = sql.select(JOBS.c.id, JOBS.c.queue, JOBS.c.attempt, JOBS.c.visible_until, JOBS.c.visibility_ms).where(
+            JOBS.c.visibility_ms.is_not(None), JOBS.c.state == State.ACTIVE.value
+        )
         with self._engine.connect() as connection:
             return [HeldAttempt(*row) for row in connection.execute(select)]
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state."""
         with self._engine.connect() as connection:
-            return _counts.all(connection)
+            return COUNTS.all(connection)
 
     def count_changes(self, since: CountMark | None) -> CountChanges:
         """Return the counts that have changed since a mark, all of them for None."""
         with self._engine.connect() as connection:
-            position = _position(connection)
-            return _counts.changes(connection, CountMark(position.epoch, position.count_number), since)
+            position = read_position(connection)
+            return COUNTS.changes(connection, CountMark(position.epoch, position.count_number), since)
 
     def _fold_features(self, connection: Connection, events: Sequence[ReceivedEvent]) -> list[str]:
-        rows = Rows(functools.partial(_load_rows, connection))
+        rows = Rows(functools.partial(self._load_rows, connection))
         folded = self.features.fold_all(rows, events)
         put, gone = rows.changes()
         if put:
             values = [{"key": key, "mark": row.mark, "value": row.value.decode()} for key, row in put.items()]
-            connection.execute(self._upsert_row, values)
+            self._upsert_row.execute(connection, values)
         for chunk in _chunks(list(gone)):
-            connection.execute(sql.delete(_rows).where(_rows.c.key.in_(chunk)))
+            connection.execute(sql.delete(ROWS).where(ROWS.c.key.in_(chunk)))
         return folded
 
     def _rows_of(self, keys: Sequence[str]) -> dict[str, StoredRow]:
         with self._engine.connect() as connection:
-            return _load_rows(connection, keys)
+            return self._load_rows(connection, keys)
 
     def _marked(self, mark: str, limit: int) -> list[tuple[str, StoredRow]]:
-        select = sql.select(_rows).where(_rows.c.mark == mark).order_by(_rows.c.key).limit(limit)
+        select = sql.select(ROWS).where(ROWS.c.mark == mark).order_by(ROWS.c.key).limit(limit)
         with self._engine.connect() as connection:
             return list(_stored_rows(connection.execute(select)).items())
 
     def _listed(self, prefix: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:
         # The greatest character that a key can have: what begins with the prefix is below it.
-        within = _rows.c.key > max(prefix, after), _rows.c.key < prefix + "\U0010ffff"
-        select = sql.select(_rows).where(*within).order_by(_rows.c.key).limit(limit)
+        within = ROWS.c.key > max(prefix, after), ROWS.c.key < prefix + "\U0010ffff"
+        select = sql.select(ROWS).where(*within).order_by(ROWS.c.key).limit(limit)
         with self._engine.connect() as connection:
             return list(_stored_rows(connection.execute(select)).items())
 
     def _find(self, job_id: str) -> JobRecord | None:
         with self._engine.connect() as connection:
-            return self._load(connection, _jobs.c.id, [job_id]).get(job_id)
+            return self._load(connection, JOBS.c.id, [job_id]).get(job_id)
 
     def _prepare(self) -> None:
         with self._engine.begin() as connection:
-            if sql.inspect(connection).has_table(_positions.name):
-                version = connection.execute(sql.select(_positions.c.version)).scalar()
-                if version not in {None, _VERSION}:
-                    _metadata.drop_all(connection)
-            _metadata.create_all(connection)
-            new = {"stream": _STREAM, "next_offset": 0, "version": _VERSION, "epoch": 1, "count_number": 0}
-            connection.execute(self._insert_position.values(new))
-            self._epoch = _position(connection).epoch
+            new = {"stream": STREAM, "next_offset": 0, "epoch": 1, "count_number": 0}
+            connection.execute(self._insert(POSITIONS).values(new).on_conflict_do_nothing())
+            self._epoch = read_position(connection).epoch
 
     def _decided(self, connection: Connection, events: Sequence[ReceivedEvent]) -> dict[str, JobInfo | None]:
         """Return what another coordinator has found for reservations that it folded into this database."""
@@ -373,17 +375,36 @@ class SqlJobStore(JobStore):
         same: defaultdict[object, list[JobRecord]] = defaultdict(list)
         keys = dict.fromkeys(unique_key_of(event) for event in events if event.type == "job.reserved")
         if keys:
-            for job_id, job in self._load(connection, _jobs.c.unique_key, list(keys)).items():
+            for job_id, job in self._load(connection, JOBS.c.unique_key, list(keys)).items():
                 same[job.unique_key].append(jobs.setdefault(job_id, job))
         return same
 
-    @staticmethod
-    def _load(connection: Connection, column: sql.Column[str], values: Sequence[object]) -> dict[str, JobRecord]:
-        found: dict[str, JobRecord] = {}
+    def _load(self, connection: Connection, column: sql.Column[str], values: Sequence[object]) -> dict[str, JobRecord]:
+        return {row[0]: _record(row) for row in self._matching(connection, JOBS, column, values)}
+
+    def _matching(
+        self, connection: Connection, table: sql.Table, column: sql.Column[str], values: Sequence[object]
+    ) -> Iterator[Any]:
+        """Yield the rows of a table whose column has one of some values."""
+        if self._partitions is not None and values:
+            texts = [str(value) for value in values]
+            # The range shows PostgreSQL which partitions it need not look at, whatever plan it has.
+            bounds = {"texts": array_of(texts), "lowest": min(texts), "highest": max(texts)}
+            yield from connection.execute(_select_any(column), bounds)
+            return
         for chunk in _chunks(values):
-            rows = connection.execute(sql.select(_jobs).where(column.in_(chunk)))
-            found.update((row[0], _record(row)) for row in rows)
-        return found
+            yield from connection.execute(sql.select(table).where(column.in_(chunk)))
+
+    def _load_rows(self, connection: Connection, keys: Sequence[str]) -> dict[str, StoredRow]:
+        return _stored_rows(self._matching(connection, ROWS, ROWS.c.key, keys))
+
+
+@functools.cache
+def _select_any(column: sql.Column[str]) -> sql.Select[Any]:
+    """Return what finds the rows whose column has one of the texts of an array."""
+    wanted = sql.cast(sql.bindparam("texts", type_=sql.String), sql.ARRAY(sql.String))
+    lowest, highest = (sql.bindparam(name, type_=column.type) for name in ("lowest", "highest"))
+    return sql.select(column.table).where(column == sql.any_(wanted), column >= lowest, column <= highest)
 
 
 def _chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -391,85 +412,12 @@ def _chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
         yield values[start : start + _VALUES_PER_SELECT]
 
 
-def _load_rows(connection: Connection, keys: Sequence[str]) -> dict[str, StoredRow]:
-    found: dict[str, StoredRow] = {}
-    for chunk in _chunks(keys):
-        found |= _stored_rows(connection.execute(sql.select(_rows).where(_rows.c.key.in_(chunk))))
-    return found
-
-
 def _stored_rows(result: Iterable[Any]) -> dict[str, StoredRow]:
     return {key: StoredRow(value.encode(), mark) for key, mark, value in result}
 
 
-def _engine(database: str) -> Engine:
-    if "://" in database:
-        url = make_url(database)
-        if url.drivername == "postgresql":
-            # The driver that the extra brings.
-            url = url.set(drivername="postgresql+psycopg")
-        engine = sql.create_engine(url)
-    else:
-        url = make_url("sqlite://").set(database=database)
-        engine = sql.create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
-    if engine.dialect.name == "sqlite":
-        sql.event.listen(engine, "connect", _set_up_sqlite)
-        sql.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin immediate"))
-    return engine
-
-
-def _insert_of(engine: Engine) -> Callable[[sql.Table], Any]:
-    """Return `insert` of the engine's database; a dialect brings all of its drivers, so only that one is loaded."""
-    if engine.dialect.name == "postgresql":
-        from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - see above
-
-        return postgresql.insert
-    from sqlalchemy.dialects import sqlite  # noqa: PLC0415 - see above
-
-    return sqlite.insert
-
-
-def _set_up_sqlite(connection: object, _record: object) -> None:
-    # The driver would begin transactions by itself, and not before the first write.
-    connection.isolation_level = None  # type: ignore[attr-defined]
-    cursor = connection.cursor()  # type: ignore[attr-defined]
-    cursor.execute("pragma journal_mode = wal")
-    cursor.execute("pragma synchronous = normal")
-    cursor.close()
-
-
-class _Position(NamedTuple):
-    """Where the view is in the stream, and how often it was made anew."""
-
-    next_offset: int
-    epoch: int
-    mark: StreamMark | None
-    count_number: int
-    """That of the last change of counts."""
-
-
-def _position(connection: Connection, *, lock: bool = False) -> _Position:
-    columns = _positions.c
-    fields = columns.next_offset, columns.epoch, columns.mark_offset, columns.mark_digest, columns.count_number
-    select = sql.select(*fields).where(columns.stream == _STREAM)
-    row = connection.execute(select.with_for_update() if lock else select).one()
-    return _Position(row[0], row[1], None if row[2] is None else StreamMark(row[2], row[3]), row[4])
-
-
-def _clear(connection: Connection, position: _Position) -> int:
-    """Forget everything, and begin an epoch, which is returned."""
-    connection.execute(sql.delete(_jobs))
-    _counts.clear(connection)
-    connection.execute(sql.delete(_rows))
-    _failures.clear(connection)
-    epoch = position.epoch + 1
-    new = {"next_offset": 0, "epoch": epoch, "mark_offset": None, "mark_digest": None, "count_number": 0}
-    connection.execute(sql.update(_positions).values(new))
-    return epoch
-
-
-def _row(job: JobRecord) -> dict[str, object]:
-    row: dict[str, object] = {name: getattr(job, name) for name in _COLUMNS}
+def _row(job: JobRecord) -> dict[str, Any]:
+    row: dict[str, Any] = {name: getattr(job, name) for name in _COLUMNS}
     row["fingerprint"] = fingerprint_of(job)
     for name in _JSON_FIELDS:
         value = row[name]
@@ -488,4 +436,4 @@ def _record(row: Sequence[object]) -> JobRecord:
     return JobRecord(**fields)  # type: ignore[arg-type]
 
 
-_COLUMNS: Final = tuple(column.name for column in _jobs.columns if column.name != "fingerprint")
+_COLUMNS: Final = tuple(column.name for column in JOBS.columns if column.name != "fingerprint")

@@ -1,0 +1,156 @@
+"""`waybill state`: the database in which coordinators and servers keep the state of jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from waybill.cli.ranges import DAYS
+from waybill.ojs.errors import DatabaseUnusable
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection, Engine
+
+database_argument = click.argument("database", envvar="WAYBILL_DATABASE")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def command() -> None:
+    """Migrate, examine and prune the database with the state of jobs.
+
+    DATABASE is a SQLite file, or a URL like postgresql://user@host/name, as for `waybill coordinator --database`.
+    """
+
+
+@command.command("migrate")
+@database_argument
+@json_option
+def migrate_command(database: str, *, as_json: bool) -> None:
+    """Migrate DATABASE to the form that this version needs.
+
+    Every coordinator and server does so when it starts. With millions of jobs it may take minutes: do it before.
+    """
+    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    with _engine(database) as engine:
+        from waybill.ojs.coordinator.database.schema import migrate
+
+        done = migrate(engine)
+    if as_json:
+        click.echo(json.dumps({"migrations": done}))
+    elif done:
+        click.echo(f"migrated: {', '.join(done)}")
+    else:
+        click.echo("nothing to migrate")
+
+
+@command.command("current")
+@database_argument
+@json_option
+def current_command(database: str, *, as_json: bool) -> None:
+    """Print the last migration of DATABASE, and whether it is the one that this version needs.
+
+    Exit codes: 0 it is, 1 it is not.
+    """
+    from waybill.ojs.coordinator.database.schema import HEAD, current
+
+    with _connection(database) as connection:
+        found = current(connection)
+    if as_json:
+        click.echo(json.dumps({"migration": found, "needed": HEAD}))
+    elif found == HEAD:
+        click.echo(f"{found} (the newest)")
+    else:
+        click.echo(f"{found or 'none'} (this version needs {HEAD})")
+    if found != HEAD:
+        raise click.exceptions.Exit(1)
+
+
+@command.command("history")
+@database_argument
+@json_option
+def history_command(database: str, *, as_json: bool) -> None:
+    """List all migrations, and which of them DATABASE has."""
+    from waybill.ojs.coordinator.database.schema import history
+
+    with _connection(database) as connection:
+        found = history(connection)
+    if as_json:
+        click.echo(json.dumps([one._asdict() for one in found]))
+    else:
+        for one in found:
+            click.echo(f"{one.revision}  {'done' if one.is_applied else 'to do'}  {one.text}")
+
+
+@command.command("prune")
+@database_argument
+@click.option("--keep-days", type=DAYS, required=True, help="Forget jobs that have ended so many days ago.")
+@json_option
+def prune_command(database: str, keep_days: int, *, as_json: bool) -> None:
+    """Forget jobs of DATABASE that have ended long ago, once. Coordinators and servers may run.
+
+    `--keep-days` of `waybill coordinator`, `serve` and `up` does so all the time.
+    """
+    from waybill.ojs.coordinator.open_store import open_job_store
+
+    if not as_json:
+        logging.basicConfig(format="%(message)s", level=logging.INFO)
+    _existing(database)
+    total = 0
+    with _explained(), open_job_store(database, keep_days) as store:
+        is_more = True
+        while is_more:
+            jobs, is_more = store.forget_old(datetime.now(UTC))
+            total += jobs
+    click.echo(json.dumps({"jobs": total}) if as_json else f"forgot {total} jobs")
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Say what is wrong with a database in one line."""
+    try:
+        yield
+    except (DatabaseUnusable, ImportError) as error:
+        raise click.ClickException(str(error)) from None
+    except Exception as error:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        if not isinstance(error, SQLAlchemyError):
+            raise
+        cause = str(error.__cause__ or error).strip().splitlines()[0]
+        raise click.ClickException(f"the database cannot be used: {cause}") from None
+
+
+def _existing(database: str) -> None:
+    """Refuse a file that is not there, which opening would make."""
+    from pathlib import Path
+
+    if "://" not in database and not Path(database).is_file():
+        raise click.UsageError(f"there is no file {database}")
+
+
+@contextlib.contextmanager
+def _engine(database: str) -> Iterator[Engine]:
+    with _explained():
+        try:
+            from waybill.ojs.coordinator.database.engine import open_engine
+        except ImportError:
+            raise ImportError("this needs sqlalchemy and alembic: pip install 'waybill-amqp[state]'") from None
+        _existing(database)
+        engine = open_engine(database)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+
+
+@contextlib.contextmanager
+def _connection(database: str) -> Iterator[Connection]:
+    with _engine(database) as engine, engine.connect() as connection:
+        yield connection

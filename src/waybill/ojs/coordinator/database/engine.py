@@ -1,0 +1,112 @@
+"""Connections to the database of the state of jobs: a SQLite file, or PostgreSQL on one or several hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+import sqlalchemy as sql
+from sqlalchemy.engine import URL, Engine, make_url
+from sqlalchemy.pool import StaticPool
+
+CONNECT_SECONDS: Final = 5
+"""How long each host may take to answer. libpq tries all of them, one after another."""
+SILENCE_MS: Final = 30_000
+"""How long the network may swallow what was sent before the connection counts as lost."""
+PSYCOPG: Final = "postgresql+psycopg"
+_DEFAULTS: Final[dict[str, str]] = {
+    "application_name": "waybill",
+    "connect_timeout": str(CONNECT_SECONDS),
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "4",
+    "tcp_user_timeout": str(SILENCE_MS),
+}
+_HOSTS: Final = re.compile(
+    r"(?P<scheme>[a-z0-9+]+)://(?:(?P<login>[^/?#]*)@)?(?P<hosts>[^/?#@]*,[^/?#@]*)(?P<rest>[/?].*)?"
+)
+
+
+def open_engine(database: str) -> Engine:
+    """Return what connects to a SQLite file, or to a URL of SQLAlchemy or libpq. Nothing is opened yet.
+
+    Raises sqlalchemy.exc.ArgumentError for a URL that is none.
+    """
+    if "://" not in database:
+        url = make_url("sqlite://").set(database=database)
+        engine = sql.create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
+    else:
+        url = url_of(database)
+        # A connection may have broken since it was used last, by a fail-over for example: it is tried first.
+        engine = sql.create_engine(url, pool_pre_ping=True) if url.drivername == PSYCOPG else sql.create_engine(url)
+    if engine.dialect.name == "sqlite":
+        sql.event.listen(engine, "connect", _set_up_sqlite)
+        sql.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin immediate"))
+    return engine
+
+
+def url_of(database: str) -> URL:
+    """Return a URL for SQLAlchemy. That of PostgreSQL may name several hosts: `postgresql://user@a:5432,b:5432/jobs`.
+
+    Of several, the one that takes writes is used, unless the URL says otherwise.
+    """
+    found = _HOSTS.fullmatch(database)
+    if found is not None:
+        login = "" if found["login"] is None else f"{found['login']}@"
+        url = make_url(f"{found['scheme']}://{login}{found['rest'] or ''}")
+        url = url.update_query_dict({"host": found["hosts"].split(",")})
+    else:
+        url = make_url(database)
+    if url.drivername == "postgresql":
+        # The driver that the extra brings.
+        url = url.set(drivername=PSYCOPG)
+    if url.drivername != PSYCOPG:
+        return url
+    defaults = {name: value for name, value in _DEFAULTS.items() if name not in url.query}
+    hosts = url.query.get("host", ())
+    if (isinstance(hosts, tuple) and len(hosts) > 1) or "," in hosts:
+        defaults.setdefault("target_session_attrs", "read-write")
+    return url.update_query_dict({name: value for name, value in defaults.items() if name not in url.query})
+
+
+def insert_of(engine: Engine) -> Callable[[sql.Table], Any]:
+    """Return `insert` of the engine's database; a dialect brings all of its drivers, so only that one is loaded."""
+    if engine.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - see above
+
+        return postgresql.insert
+    from sqlalchemy.dialects import sqlite  # noqa: PLC0415 - see above
+
+    return sqlite.insert
+
+
+class OpenConnections:
+    """The connections of an engine to PostgreSQL: cut off, from any thread, when the server has hung."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Note those that are opened from now on."""
+        self._connections: set[Any] = set()
+        if engine.driver == "psycopg":
+            sql.event.listen(engine, "connect", lambda connection, _: self._connections.add(connection))
+            sql.event.listen(engine, "close", lambda connection, _: self._connections.discard(connection))
+            sql.event.listen(engine, "close_detached", self._connections.discard)
+
+    def cut(self) -> None:
+        """End them as a lost network would: whoever waits for an answer gets an error now."""
+        for connection in list(self._connections):
+            # One may be closed meanwhile.
+            with contextlib.suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as one:
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def _set_up_sqlite(connection: object, _record: object) -> None:
+    # The driver would begin transactions by itself, and not before the first write.
+    connection.isolation_level = None  # type: ignore[attr-defined]
+    cursor = connection.cursor()  # type: ignore[attr-defined]
+    cursor.execute("pragma journal_mode = wal")
+    cursor.execute("pragma synchronous = normal")
+    cursor.close()

@@ -1,0 +1,120 @@
+"""Brings the tables of a database to the form that this Waybill knows, with Alembic: see `migrations/versions`.
+
+A database is migrated when it is opened, in one transaction: all of it or nothing. Those who open it at the same time
+wait for each other, by an advisory lock in PostgreSQL, by the lock on the file in SQLite.
+
+    no tables                                make them
+    tables of the form 15, without Alembic   the first migration stands for them: go on from there
+    tables of an older form                  drop them: the state is made again from the first event
+    a migration that is not known here       refuse: a newer Waybill has been here
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import sqlalchemy as sql
+from sqlalchemy.engine import Connection, Engine
+
+from waybill.ojs.coordinator.database.tables import METADATA, POSITIONS
+from waybill.ojs.errors import DatabaseUnusable
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from alembic.runtime.migration import MigrationInfo
+
+HEAD: Final = "0002"
+"""The last migration. Written here, so that a database that has it is opened without loading Alembic."""
+VERSION_TABLE: Final = "waybill_migration"
+FIRST: Final = "0001"
+FIRST_VERSION: Final = 15
+LOCK: Final = 0x57_61_79_62_69_6C_6C
+"""Of PostgreSQL's advisory locks, the one that whoever migrates holds."""
+
+_PLACE: Final = Path(__file__).with_name("migrations")
+_log = logging.getLogger("waybill.ojs.coordinator")
+
+
+class Migration(NamedTuple):
+    """One step, the oldest of a history first."""
+
+    revision: str
+    text: str
+    is_applied: bool
+
+
+def current(connection: Connection) -> str | None:
+    """Return the last migration of a database; None if it has none of our tables, or had them before migrations."""
+    table = sql.table(VERSION_TABLE, sql.column("version_num", sql.String))
+    if not sql.inspect(connection).has_table(VERSION_TABLE):
+        return None
+    found: str | None = connection.execute(sql.select(table.c.version_num)).scalar()
+    return found
+
+
+def migrate(engine: Engine) -> list[str]:
+    """Do what is missing; returns the migrations that were done. Raises DatabaseUnusable after a newer Waybill."""
+    with engine.begin() as connection:
+        if current(connection) == HEAD:
+            return []
+        if engine.dialect.name == "postgresql":
+            connection.execute(sql.select(sql.func.pg_advisory_xact_lock(LOCK)))
+        found = current(connection)
+        if found == HEAD:
+            # Somebody was faster.
+            return []
+        return _upgrade(connection, found)
+
+
+def history(connection: Connection) -> list[Migration]:
+    """Return all migrations that this Waybill knows."""
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 - see HEAD
+
+    found = current(connection)
+    scripts = list(ScriptDirectory.from_config(_config(connection, [])).walk_revisions())
+    known = [script.revision for script in scripts]
+    applied = set(known[known.index(found) :]) if found in known else set()
+    return [Migration(one.revision, one.doc, one.revision in applied) for one in reversed(scripts)]
+
+
+def _upgrade(connection: Connection, found: str | None) -> list[str]:
+    from alembic import command  # noqa: PLC0415 - see HEAD
+    from alembic.util import CommandError  # noqa: PLC0415 - see HEAD
+
+    done: list[str] = []
+    config = _config(connection, done)
+    is_new = found is None
+    if found is None and sql.inspect(connection).has_table(POSITIONS.name):
+        version = connection.execute(sql.text("SELECT version FROM waybill_position")).scalar()
+        if version in {None, FIRST_VERSION}:
+            command.stamp(config, FIRST)
+            is_new = False
+        else:
+            _log.warning("the state of jobs has form %s, which is too old: it is made again from the events", version)
+            METADATA.drop_all(connection)
+    if not is_new:
+        _log.info("migrating the state of jobs: this may take minutes where millions of jobs are known")
+    done.clear()
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise DatabaseUnusable(
+            f"the state of jobs has migration {found}, which this Waybill does not know: a newer version has migrated"
+            " it. Use that version, or another database, which is made anew from the stream of events"
+        ) from error
+    if not is_new:
+        _log.info("migrated the state of jobs: %s", ", ".join(done))
+    return done
+
+
+def _config(connection: Connection, done: list[str]) -> Config:
+    from alembic.config import Config  # noqa: PLC0415 - see HEAD
+
+    def note(step: MigrationInfo, **_: object) -> None:
+        done.extend(step.up_revision_ids)
+
+    config = Config(attributes={"connection": connection, "version_table": VERSION_TABLE, "on_version_apply": note})
+    config.set_main_option("script_location", str(_PLACE).replace("%", "%%"))
+    return config

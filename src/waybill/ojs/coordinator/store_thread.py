@@ -1,0 +1,98 @@
+"""The thread that works with a store, and what sees that it does not wait for a database for ever.
+
+A server that has hung, or whose machine was cut off, answers nothing, and its connections stay open. So whoever waits
+for long has its connections cut: the call fails, and the next one connects anew, to another host if there are several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from waybill.ojs.coordinator.job_store import JobStore
+
+WARN_SECONDS: Final = 20.0
+CUT_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 5.0
+LOG_AGAIN_SECONDS: Final = 30.0
+
+T = TypeVar("T")
+
+_log = logging.getLogger("waybill.ojs.coordinator")
+
+
+class StoreThread:
+    """Runs calls of a store one after another, in a thread of its own."""
+
+    def __init__(self) -> None:
+        """Nothing runs yet."""
+        self.lock = threading.Lock()
+        """Held by whoever works with a store in memory: its thread, or the loop for what takes a moment."""
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-jobs")
+        self._began: float | None = None
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Return what a call returns."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._locked, call)
+
+    def run_from_outside(self, call: Callable[[], T]) -> T:
+        """Do the same from any thread but that of the event loop: it blocks."""
+        return self._executor.submit(self._locked, call).result()
+
+    def shut_down(self) -> None:
+        """Run nothing more."""
+        self._executor.shutdown(wait=False)
+
+    async def watch(self, store: JobStore) -> None:
+        """Warn when the store waits for long, and let it wait no more when that is too long; until cancelled."""
+        warned: float | None = None
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            began = self._began
+            waited = 0.0 if began is None else time.monotonic() - began
+            if waited >= CUT_SECONDS:
+                _log.error("the database of jobs has not answered for %.0f s: its connections are cut", waited)
+                store.cut()
+            elif waited >= WARN_SECONDS and began != warned:
+                warned = began
+                _log.warning("the database of jobs has not answered for %.0f s", waited)
+
+    def _locked(self, call: Callable[[], T]) -> T:
+        with self.lock:
+            self._began = time.monotonic()
+            try:
+                return call()
+            finally:
+                self._began = None
+
+
+class Outage:
+    """Logs that a database cannot be written to, and that it can be again, without a line for each try."""
+
+    def __init__(self) -> None:
+        """All is well."""
+        self._began: float | None = None
+        self._logged = 0.0
+
+    def failed(self, error: Exception, again_seconds: float) -> None:
+        """Take note of a try that has failed."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began = self._logged = now
+            text = "the state of jobs cannot be written, trying again every %g s; events wait in their stream"
+            _log.error(text, again_seconds, exc_info=error)
+        elif now - self._logged >= LOG_AGAIN_SECONDS:
+            self._logged = now
+            cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            _log.error("the state of jobs has not been written for %.0f s: %s", now - self._began, cause)
+
+    def over(self) -> None:
+        """Take note of a try that has not failed."""
+        if self._began is not None:
+            _log.warning("the state of jobs is written again, after %.1f s", time.monotonic() - self._began)
+            self._began = None
