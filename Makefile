@@ -26,7 +26,7 @@ PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorde
 # A test of real brokers and processes may fail because others take the machine: what fails alone as well has failed.
 AGAIN = echo "what has failed runs again, alone"; $(RUN) -m pytest --last-failed --last-failed-no-failures none
 
-.PHONY: up help qpid damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch soak-http soak-jobs soak-shop soak-worker bench-http bench-dashboard bench-management bench-jobs bench-protocols bench-pipeline bench-growth soak-pipeline pipeline-incremental pipeline-cluster pipeline-lake wheels check-wheel check-manifests docs site setup clean
+.PHONY: up help qpid damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch failover soak-http soak-jobs soak-shop soak-worker bench-http bench-dashboard bench-management bench-jobs bench-state bench-protocols bench-pipeline bench-growth soak-pipeline pipeline-incremental pipeline-cluster pipeline-lake wheels check-wheel check-manifests docs site setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -120,6 +120,9 @@ bench-dashboard: setup $(BUILT)/stamp ## each page of the dashboard with 1,000,0
 bench-management: setup $(BUILT)/stamp ## what management, metrics and dashboard cost a broker: CPU of a message with and without
 	@$(BUILT_RUN) -m benchmarks.management $(BENCH_ARGUMENTS)
 
+bench-state: setup $(BUILT)/stamp ## events a second that a coordinator folds into PostgreSQL, and the CPU that they cost
+	@$(BUILT_RUN) -m benchmarks.job_state --known 200000 $(BENCH_ARGUMENTS)
+
 bench-jobs: setup ## compare jobs with Celery, Dramatiq, Taskiq and FastStream on this machine
 	@$(RUN) -m benchmarks.jobs $(BENCH_ARGUMENTS)
 
@@ -175,6 +178,10 @@ soak: $(BUILT)/stamp ## kill -9 of a real broker under load: ROUNDS=how many; th
 JOBS ?= 200000
 soak-jobs: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker under JOBS jobs, on RabbitMQ and on ours
 	@$(BUILT_RUN) -m tests.soak.jobs --jobs $(JOBS)
+
+ROUNDS ?= 10
+failover: setup $(BUILT)/stamp ## kill -9 of PostgreSQL's primary under jobs, ROUNDS times, each time its replica is promoted: nothing is lost
+	@$(BUILT_RUN) -m tests.soak.failover --rounds $(ROUNDS)
 
 soak-http: setup $(BUILT)/stamp ## kill -9 of workers, backend and broker under JOBS jobs that are pushed and done over HTTP
 	@$(BUILT_RUN) -m tests.soak.http --jobs $(JOBS)

@@ -55,7 +55,7 @@ class Server:
     def __init__(self, directory: Path, name: str = "data") -> None:
         self.port = free_port()
         self._directory = directory
-        self._name = name
+        self.name = name
         self._process: subprocess.Popen[bytes] | None = None
 
     def create(self) -> Self:
@@ -70,7 +70,7 @@ class Server:
         command = [_required("postgres"), "-D", self._data]
         for name, value in options.items():
             command += ["-c", f"{name}={value}"]
-        with (self._directory / f"{self._name}.log").open("ab") as log:
+        with (self._directory / f"{self.name}.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, user=owner(), cwd=self._directory, start_new_session=True
             )
@@ -80,7 +80,7 @@ class Server:
                 psycopg.connect(f"postgresql://{USER}@/postgres?host={self._directory}&port={self.port}").close()
             except psycopg.OperationalError:
                 if self._process.poll() is not None or time.monotonic() > deadline:
-                    log_text = (self._directory / f"{self._name}.log").read_text()
+                    log_text = (self._directory / f"{self.name}.log").read_text()
                     raise RuntimeError(f"PostgreSQL does not start: {log_text[-2000:]}") from None
                 time.sleep(0.02)
             else:
@@ -89,15 +89,17 @@ class Server:
     def kill(self) -> None:
         """End all of its processes at once, as if the machine had gone."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            # Each has a session of its own.
+            for pid in self.pids():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
 
     def pause(self) -> None:
         """Stop all of its processes: connections stay open, and nobody answers."""
-        if self._process is not None:
-            for pid in self.pids():
-                os.kill(pid, signal.SIGSTOP)
+        for pid in self.pids():
+            os.kill(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let a paused server go on."""
@@ -111,17 +113,32 @@ class Server:
             self._process.wait()
             self._process = None
 
-    def replica(self, name: str) -> "Server":
+    def replica(self, name: str, port: int | None = None) -> "Server":
         """A replica of this server, which runs: what this one commits comes to it by streaming, asynchronously."""
         made = Server(self._directory, name)
+        made.port = port or made.port
         source = f"host=127.0.0.1 port={self.port} user={USER}"
         self._run("pg_basebackup", "-D", made._data, "-d", source, "-R", "-X", "stream", "-c", "fast")
         return made
 
     def promote(self) -> None:
         """Make a replica a primary; returns when it takes writes."""
+        self.execute("SELECT pg_promote(true, 60)")
+
+    def execute(self, statement: str) -> object:
+        """The first value of what a statement returns, None if it returns nothing."""
         with psycopg.connect(self.dsn(), autocommit=True) as connection:
-            connection.execute("select pg_promote(true, 60)")
+            found = connection.execute(statement.encode())
+            row = found.fetchone() if found.description is not None else None
+            return None if row is None else row[0]
+
+    def wait_for(self, question: str) -> None:
+        """Return when a question is answered with true."""
+        deadline = time.monotonic() + START_SECONDS
+        while self.execute(question) is not True:
+            if time.monotonic() > deadline:
+                raise TimeoutError(question)
+            time.sleep(0.02)
 
     def dsn(self, name: str = "postgres") -> str:
         """What psycopg connects to."""
@@ -142,7 +159,7 @@ class Server:
 
     @property
     def _data(self) -> str:
-        return str(self._directory / self._name)
+        return str(self._directory / self.name)
 
     def _run(self, name: str, *arguments: str) -> None:
         subprocess.run(

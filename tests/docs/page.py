@@ -17,6 +17,7 @@ NOT_RUN: Final = {
     "installs": "it installs packages: tests/test_build.py builds and installs ours",
     "make": "the suite is run by it",
     "needs a cluster": "there is no Spark cluster beside the suite",
+    "needs a superuser": "it sets up PostgreSQL, or copies a database; tests/postgresql.py starts a server",
     "needs RabbitMQ": "it configures a RabbitMQ node; tests/rabbitmq.py starts one without the management tools",
     "needs Spark": "a Spark session takes longer than all pages; tests/cli/test_pipeline.py runs these commands",
 }

@@ -10,11 +10,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests import postgresql
 from tests.docs.page import NOT_RUN, Page, pages
 from tests.docs.shell import Shell, agrees
 from waybill.testing import TestBroker
 
-SHOWN_PORTS: Final = (5671, 5672, 8000, 8080, 9100, 15672)
+POSTGRESQL_PORT: Final = 5432
+SHOWN_PORTS: Final = (POSTGRESQL_PORT, 5671, 5672, 8000, 8080, 9100, 15672)
 RUNNING: Final = [page for page in pages() if page.runs]
 
 
@@ -35,8 +37,24 @@ def shared_port() -> Iterator[int]:
         yield port
 
 
+@pytest.fixture(scope="module")
+def postgresql_port() -> Iterator[int]:
+    """The port of a PostgreSQL with an empty database `jobs`, for the page about that."""
+    if not postgresql.is_installed():
+        pytest.skip(postgresql.HINT)
+    with postgresql.directory_for_servers() as directory:
+        server = postgresql.Server(directory).create().start()
+        try:
+            server.create_database("jobs")
+            yield server.port
+        finally:
+            server.stop()
+
+
 @pytest.fixture
-def shell(tmp_path: Path, repository: Path, shared_port: int, page: Page) -> Iterator[Shell]:
+def shell(
+    tmp_path: Path, repository: Path, shared_port: int, page: Page, request: pytest.FixtureRequest
+) -> Iterator[Shell]:
     texts = [block.text for block in page.blocks if block.kind == "console"]
     starts_a_broker = any(command in text for text in texts for command in ("waybill broker", "waybill up"))
     for tool in ("curl", "openssl"):
@@ -45,6 +63,8 @@ def shell(tmp_path: Path, repository: Path, shared_port: int, page: Page) -> Ite
     ports = dict(zip(SHOWN_PORTS, free_ports(len(SHOWN_PORTS)), strict=True))
     if not starts_a_broker:
         ports[5672] = shared_port
+    if f"localhost:{POSTGRESQL_PORT}" in page.text:
+        ports[POSTGRESQL_PORT] = request.getfixturevalue("postgresql_port")
     with closing(Shell(tmp_path, repository, ports)) as shell:
         yield shell
 

@@ -14,7 +14,7 @@ from waybill.backend.keys import KeyRing
 from waybill.backend.message import CLIENT_MEDIA_TYPE, MEDIA_TYPE, SPEC_VERSION, Request, Response, answer
 from waybill.backend.router import OPEN, Route, Router
 from waybill.client import ClientError
-from waybill.ojs.errors import ControlFailed, CronNotFound, DuplicateJob, InvalidJob, PushFailed
+from waybill.ojs.errors import ControlFailed, CronNotFound, DatabaseUnusable, DuplicateJob, InvalidJob, PushFailed
 from waybill.ojs.spec.identifiers import new_id
 
 MAX_REQUEST_ID: Final = 128
@@ -176,6 +176,9 @@ def _explained(error: Exception, request: Request) -> RequestRefused:
             return RequestRefused(OF_JOBS.get(error.code, "backend_error"), f"{error}.")
         case CronNotFound():
             return RequestRefused("not_found", f"{error}.")
+        case DatabaseUnusable():
+            _log.warning("%s %s: %s", request.method, request.path[:300], error)
+            return RequestRefused("backend_unavailable", "The database of jobs cannot be reached.")
         case ClientError() | ControlFailed():
             _log.warning("%s %s: %s", request.method, request.path[:300], error)
             return RequestRefused("backend_unavailable", "The broker cannot be reached.")

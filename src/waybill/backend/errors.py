@@ -47,7 +47,9 @@ KINDS: Final[dict[str, Kind]] = {
     "backend_error": Kind(500, "Try again; if it happens again, the log of the server says why.", is_retryable=True),
     "not_implemented": Kind(501, "Send the body chunked, or with its Content-Length."),
     "overloaded": Kind(503, "Try again after the time in the header Retry-After.", is_retryable=True),
-    "backend_unavailable": Kind(503, "Try again: the server has no connection to its broker.", is_retryable=True),
+    "backend_unavailable": Kind(
+        503, "Try again: the server cannot reach its broker or its database.", is_retryable=True
+    ),
     "backend_timeout": Kind(504, "Try again, or ask with GET what became of the request.", is_retryable=True),
     "version_not_supported": Kind(505, "Use HTTP/1.1."),
 }

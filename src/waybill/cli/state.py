@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from waybill.cli.failure import Failed
 from waybill.cli.ranges import DAYS
 from waybill.ojs.errors import DatabaseUnusable
 
@@ -124,7 +125,7 @@ def _explained() -> Iterator[None]:
         if not isinstance(error, SQLAlchemyError):
             raise
         cause = str(error.__cause__ or error).strip().splitlines()[0]
-        raise click.ClickException(f"the database cannot be used: {cause}") from None
+        raise Failed(f"the database cannot be used: {cause}", "check its name, and that it runs") from None
 
 
 def _existing(database: str) -> None:

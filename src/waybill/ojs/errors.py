@@ -15,7 +15,7 @@ class JobsError(Exception):
 
 
 class DatabaseUnusable(JobsError):
-    """The state of jobs cannot be kept in the database that was named: it is damaged, not there, or another's."""
+    """The state of jobs cannot be kept in the database that was named: it is damaged, away, or another's."""
 
 
 class InvalidJob(JobsError, ValueError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from waybill.ojs.coordinator.job_store import JobStore
+from waybill.ojs.errors import DatabaseUnusable
 
 WARN_SECONDS: Final = 20.0
 CUT_SECONDS: Final = 60.0
@@ -67,8 +69,22 @@ class StoreThread:
             self._began = time.monotonic()
             try:
                 return call()
+            except Exception as error:
+                cause = _cause_of_absence(error)
+                if cause is None:
+                    raise
+                raise DatabaseUnusable(f"the database of jobs cannot be reached: {cause}") from error
             finally:
                 self._began = None
+
+
+def _cause_of_absence(error: Exception) -> str | None:
+    """Return why a database did not answer; None if it did, or is no database elsewhere."""
+    # Loaded only if a database is used.
+    exceptions = sys.modules.get("sqlalchemy.exc")
+    if exceptions is None or not isinstance(error, (exceptions.OperationalError, exceptions.InterfaceError)):
+        return None
+    return (str(error.__cause__ or error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class Outage:
