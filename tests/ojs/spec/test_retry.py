@@ -117,3 +117,9 @@ def test_a_bad_policy_names_its_field(make: "type[Retry]", field: str) -> None:
     with pytest.raises(InvalidJob) as caught:
         make()
     assert (caught.value.field, caught.value.code) == (field, "INVALID_RETRY_POLICY")
+
+
+@pytest.mark.parametrize("name", ["initial_interval", "max_interval"])
+def test_a_number_is_no_interval(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"Retry: {name} must be a timedelta such as timedelta\(seconds=5\), not 5"):
+        Retry(**{name: 5})  # type: ignore[arg-type]

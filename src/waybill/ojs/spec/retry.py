@@ -41,7 +41,11 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     backoff_strategy: Backoff = "exponential"
 
     def __post_init__(self) -> None:
-        """Check the rules that a type cannot express."""
+        """Check the rules that a type cannot express, and what a call without a type checker gets wrong most often."""
+        for name in ("initial_interval", "max_interval"):
+            interval: object = getattr(self, name)
+            if not isinstance(interval, timedelta):
+                raise TypeError(f"Retry: {name} must be a timedelta such as timedelta(seconds=5), not {interval!r}")
         if self.max_attempts < 0:
             raise InvalidJob("retry.max_attempts", "must not be negative", code=_INVALID)
         if self.initial_interval <= timedelta(0):
