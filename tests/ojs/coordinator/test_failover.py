@@ -143,7 +143,6 @@ async def test_coordinators_go_on_with_a_replica_that_was_promoted(
             await asyncio.to_thread(second.promote)
             await push_until_known(one, 5)
             await push_until_known(other, 5)
-            assert "the database has lost what it had confirmed" in caplog.text
             # Now one hangs: its connections stay open, and nothing comes.
             third = await asyncio.to_thread(second.replica, "c", third.port)
             third.start()
