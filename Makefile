@@ -26,7 +26,7 @@ PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorde
 # A test of real brokers and processes may fail because others take the machine: what fails alone as well has failed.
 AGAIN = echo "what has failed runs again, alone"; $(RUN) -m pytest --last-failed --last-failed-no-failures none
 
-.PHONY: up help qpid damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch failover soak-http soak-jobs soak-shop soak-worker bench-http bench-dashboard bench-management bench-jobs bench-state bench-protocols bench-pipeline bench-growth soak-pipeline pipeline-incremental pipeline-cluster pipeline-lake wheels check-wheel check-manifests docs site setup clean
+.PHONY: up help qpid damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch failover soak-http soak-jobs soak-move soak-shop soak-worker bench-http bench-dashboard bench-management bench-jobs bench-state bench-protocols bench-pipeline bench-growth soak-pipeline pipeline-incremental pipeline-cluster pipeline-lake wheels check-wheel check-manifests docs site setup clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -199,6 +199,11 @@ SHOP_KILLS ?= 50
 soak-shop: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker of examples/shop, SHOP_KILLS times on each broker: all ends as it should
 	@$(BUILT_RUN) -m tests.soak.shop --kills $(SHOP_KILLS)
 
+MOVE_KILLS ?= 5
+MOVE_JOBS ?= 20000
+soak-move: setup $(BUILT)/stamp ## kill -9 of `waybill move` to RabbitMQ and back, MOVE_KILLS times each way under load: every message once and in order
+	@$(BUILT_RUN) -m tests.soak.move --kills $(MOVE_KILLS) --jobs $(MOVE_JOBS)
+
 WORKER_JOBS ?= 1000000
 soak-worker: setup $(BUILT)/stamp ## start, memory at rest and memory over WORKER_JOBS jobs of one worker, then with a coordinator in it
 	@$(BUILT_RUN) -m benchmarks.worker --jobs $(WORKER_JOBS)
@@ -236,8 +241,16 @@ KUBECONFORM := build/go/bin/kubeconform
 $(KUBECONFORM):
 	@GOBIN="$(CURDIR)/build/go/bin" go install github.com/yannh/kubeconform/cmd/kubeconform@v0.6.7
 
-check-manifests: $(KUBECONFORM) ## the Kubernetes manifests against the schemas of Kubernetes
-	@$(KUBECONFORM) -strict -summary deploy/kubernetes
+KUBERNETES := build/kubernetes
+$(KUBERNETES)/stamp: $(VENV)/stamp scripts/kubernetes_schemas.py
+	@rm -rf $(KUBERNETES)
+	@$(INSTALL) --no-deps --target $(KUBERNETES)/package kubernetes-validate
+	@$(RUN) -m scripts.kubernetes_schemas $(KUBERNETES)/package/kubernetes_validate $(KUBERNETES)/schemas
+	@touch $@
+
+check-manifests: $(KUBECONFORM) $(KUBERNETES)/stamp ## the Kubernetes manifests against the schemas of Kubernetes
+	@$(KUBECONFORM) -strict -summary -schema-location "$(CURDIR)/$(KUBERNETES)/schemas/{{.ResourceKind}}{{.KindSuffix}}.json" \
+		deploy/kubernetes
 
 docs: $(VENV)/stamp ## write the generated pages
 	@$(RUN) -m scripts.conformance

@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from waybill.cli.garbage import collect_rarely
+from waybill.cli.garbage_collection import collect_rarely
 from waybill.ojs import Coordinator, Jobs, NewJob, Worker, WorkflowHandle, batch, new_workflow_id
 
 QUEUE: Final = "large-batch"

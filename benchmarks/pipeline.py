@@ -38,10 +38,10 @@ from waybill.ojs import Topology
 from waybill.pipeline import tables
 from waybill.pipeline.events import EventColumns
 from waybill.pipeline.message import NOTHING_SENT, MessageBlock
+from waybill.pipeline.progress_reports import Pace, Step
 from waybill.pipeline.run import Settings, ingest, refresh_silver
 from waybill.pipeline.session import local_session
 from waybill.pipeline.source import EVENT_STREAM
-from waybill.pipeline.steps import Pace, Step
 from waybill.pipeline.tables import Tables
 
 PAGE: Final = Path("docs/benchmarks/pipeline.md")

@@ -25,7 +25,7 @@ from typing import Final
 
 from benchmarks.page import write_part
 from benchmarks.report import machine
-from waybill.cli.garbage import collect_rarely
+from waybill.cli.garbage_collection import collect_rarely
 from waybill.engine.negotiation import Negotiation
 from waybill.engine.server_engine import ServerEngine
 from waybill.node.node import Node, NodeOptions

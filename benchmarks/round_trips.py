@@ -40,7 +40,7 @@ RUN_TIMEOUT_S: Final = 600
 
 def main_of_worker(uri: str) -> None:
     """Run the jobs until standard input ends."""
-    from waybill.cli.garbage import collect_rarely  # noqa: PLC0415 - of the worker's process only
+    from waybill.cli.garbage_collection import collect_rarely  # noqa: PLC0415 - of the worker's process only
     from waybill.ojs import Jobs, Worker  # noqa: PLC0415 - see above
     from waybill.transport.loop import run  # noqa: PLC0415 - see above
 
@@ -61,7 +61,7 @@ def main_of_worker(uri: str) -> None:
 
 def main_of_pusher(uri: str, count: int, under_way: int, *, results: bool) -> None:
     """Push, await, and print one line of JSON."""
-    from waybill.cli.garbage import collect_rarely  # noqa: PLC0415 - of the pusher's process only
+    from waybill.cli.garbage_collection import collect_rarely  # noqa: PLC0415 - of the pusher's process only
     from waybill.ojs import Jobs  # noqa: PLC0415 - see above
     from waybill.transport.loop import run  # noqa: PLC0415 - see above
 

@@ -30,6 +30,7 @@ ARROWS: Final[dict[str, set[str]]] = {
     "http": {"ojs", "client"},
     "management": {"backend", "broker", "transport", "node", "engine", "wire", "model"},
     "pipeline": {"ojs", "client"},
+    "move": {"ojs", "client"},
     "testing": {"broker", "node", "client", "ojs"},
     # Its management command is the one of the command line.
     "django": {"ojs", "client", "cli"},

@@ -7,7 +7,7 @@ the others; or `quorum`.
 import asyncio
 
 from benchmarks.peers.meter import CONCURRENCY, NOOP, PREFETCH, SLEEP_SECONDS, Arguments, Meter
-from waybill.cli.garbage import collect_rarely
+from waybill.cli.garbage_collection import collect_rarely
 from waybill.ojs import Jobs, Topology, Worker
 from waybill.transport.loop import run
 

@@ -6,7 +6,7 @@ The fifth argument is `pipeline` or `single`. A worker as in `waybill_jobs` runs
 import asyncio
 
 from benchmarks.peers.meter import CONCURRENCY, PREFETCH, Arguments, Meter
-from waybill.cli.garbage import collect_rarely
+from waybill.cli.garbage_collection import collect_rarely
 from waybill.ojs import Jobs, Worker
 from waybill.transport.loop import run
 

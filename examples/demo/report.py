@@ -15,12 +15,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from waybill.pipeline.progress_reports import BatchWritten, Step
 from waybill.pipeline.report.figures import collect
 from waybill.pipeline.report.page import render
 from waybill.pipeline.report.terminal import show
 from waybill.pipeline.run import Settings, run_once
 from waybill.pipeline.session import local_session
-from waybill.pipeline.steps import BatchWritten, Step
 from waybill.pipeline.tables import Tables
 
 LOG_WIDTH = 120

@@ -123,7 +123,7 @@ async def test_a_server_that_dies_before_it_tells_of_a_job_leaves_nothing_twice(
 async def test_a_queue_that_is_too_long_to_look_into_gets_nothing_twice(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("waybill.backend.unheard_of.MOST_LOOKED_AT", 2)
+    monkeypatch.setattr("waybill.backend.unreported_jobs.MOST_LOOKED_AT", 2)
     async with client_of(uri) as client:
         for _ in range(3):
             await client.push()

@@ -44,7 +44,7 @@ async def test_a_tenant_has_so_many_jobs_at_most(client: Client) -> None:
 
 async def test_a_tenant_pushes_so_fast_at_most(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(client.backend.extensions.gate.tenants, "_clock", lambda: now[0])
+    monkeypatch.setattr(client.backend.extensions.push_checks.tenants, "_clock", lambda: now[0])
     await limit(client, max_enqueue_rate={"limit": 2, "period": "PT1M"})
     await push(client, count=2)
     assert (await push(client, 429))["error"]["details"]["limit"] == "max_enqueue_rate"

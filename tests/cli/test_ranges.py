@@ -14,7 +14,7 @@ from waybill.client import ChannelPool, ConnectionPool, InvalidURI, ReconnectPol
 from waybill.client.uri import parse_uri
 from waybill.ojs import Jobs, Topology, Worker
 from waybill.ojs.middleware import ConcurrencyLimit, RateLimit, RetryInPlace, TimeLimit
-from waybill.ojs.middleware.limited import Patience
+from waybill.ojs.middleware.limited import WaitPolicy
 from waybill.pipeline.named_options import OptionError
 from waybill.pipeline.options import parse_options
 
@@ -94,7 +94,7 @@ def test_weights_of_queues_have_a_range() -> None:
         lambda: RetryInPlace(pause_seconds=float("inf")),
         lambda: TimeLimit(0),
         lambda: TimeLimit(float("nan")),
-        lambda: Patience(wait_seconds=-1),
+        lambda: WaitPolicy(wait_seconds=-1),
         lambda: ConcurrencyLimit(Jobs("amqp://localhost"), 0, key="a"),
         lambda: RateLimit(Jobs("amqp://localhost"), 1, timedelta(0), key="a"),
     ],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.dashboard.conftest import REPORT, Server, start, stop, until
+from tests.program_environment import program_environment
 from waybill.backend.keys import add_key
 
 Shown = Callable[[str, str], Any]
@@ -95,6 +98,24 @@ def test_a_job_is_cancelled_and_another_edited_and_retried(shown: Shown, server:
     page.get_by_label("Arguments as JSON").fill("[2002]")
     _click(page, "Retry", "dialog")
     page.locator("text=no figures for 2002").first.wait_for()
+
+
+def test_a_dead_letter_that_was_pushed_over_amqp_has_its_arguments(shown: Shown, server: Server) -> None:
+    (port,) = (one["port"] for one in server.ask("GET", "broker/overview")["listeners"] if one["protocol"] == "amqp")
+    uri = f"amqp://guest:guest@127.0.0.1:{port}/%2Fojs"
+    push = ["job", "push", "report.make", "[2003]", "--queue", "reports", "--uri", uri]
+    # In a process of its own: Playwright's loop runs in this thread.
+    command = [sys.executable, "-m", "waybill", *push]
+    pushed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=program_environment())
+    job = pushed.stdout.strip()
+    server.wait(job, "discarded")
+    page = shown(f"job/{job}", "report.make")
+    page.locator(".tree", has_text="2003").wait_for()
+    assert page.locator(".failure .code").count() == 1
+    _click(page, "Edit and retry")
+    page.get_by_label("Arguments as JSON").fill("[2004]")
+    _click(page, "Retry", "dialog")
+    page.locator("text=no figures for 2004").first.wait_for()
 
 
 def test_a_group_of_failures_is_retried_and_dismissed(shown: Shown, server: Server) -> None:

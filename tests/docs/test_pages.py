@@ -16,7 +16,7 @@ from tests.docs.shell import Shell, agrees
 from waybill.testing import TestBroker
 
 POSTGRESQL_PORT: Final = 5432
-SHOWN_PORTS: Final = (POSTGRESQL_PORT, 5671, 5672, 8000, 8080, 9100, 15672)
+SHOWN_PORTS: Final = (POSTGRESQL_PORT, 5671, 5672, 5673, 8000, 8080, 9100, 15672)
 RUNNING: Final = [page for page in pages() if page.runs]
 
 

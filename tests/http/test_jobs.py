@@ -140,4 +140,4 @@ def test_tests_of_programs_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None
             jobs.sync.push("email.send", queue="email")
         broker.assert_enqueued("email.send", count=1)
     assert jobs.uri == URL
-    assert jobs.stand_in is not None
+    assert jobs.broker_substitute is not None

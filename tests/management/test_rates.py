@@ -4,10 +4,10 @@ from pathlib import Path
 
 from tests.management.api import Api, running
 from waybill.client import connect
-from waybill.management.figures import QUEUES, TOTALS
 from waybill.management.history import HOURS, SAMPLE_SECONDS, Series
 from waybill.management.history_file import read_history
 from waybill.management.sampler import FILE, Sampler
+from waybill.management.statistic_kinds import QUEUES, TOTALS
 
 START = 1_700_000_000
 
@@ -26,7 +26,7 @@ def with_clock(api: Api) -> tuple[Sampler, Clock]:
     """Have the sampler of an API look at another clock."""
     clock = Clock()
     sampler = Sampler(api.broker, clock)
-    api.management.scene.sampler = sampler
+    api.management.context.sampler = sampler
     return sampler, clock
 
 

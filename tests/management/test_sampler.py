@@ -7,9 +7,9 @@ import pytest
 from tests.management.test_rates import Clock
 from waybill.broker import Broker
 from waybill.client import Channel, connect
-from waybill.management.figures import QUEUES, TOTALS, VIRTUAL_HOSTS
 from waybill.management.sampler import Sampler
-from waybill.model.activity import changed_queues
+from waybill.management.statistic_kinds import QUEUES, TOTALS, VIRTUAL_HOSTS
+from waybill.model.changed_queues import changed_queues
 from waybill.model.queue import Queue
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Channel
 from tests.engine.disk_bench import DiskBench
-from waybill.model.delivery_gate import MIN_DELIVERY_WINDOW
+from waybill.model.delivery_recorder import MIN_DELIVERY_WINDOW
 from waybill.wire.amqp091.methods import (
     BasicCancel,
     BasicCancelOk,

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from waybill.engine.host import Limits
+from waybill.model.declaration_limits import ARGUMENTS_BYTES_MAX
 from waybill.model.errors import InvalidArgument, ResourceRefused
-from waybill.model.growth import ARGUMENTS_BYTES_MAX
 from waybill.model.message import Address, Message
 from waybill.model.virtual_host import VirtualHost
 from waybill.node.node import FORMATS, Node, NodeOptions

@@ -45,7 +45,7 @@ async def record(uri: str) -> Recording:
     """Play the scenario through a tap."""
     async with WireTap(uri) as tap:
         recording = Recording(tap)
-        with patch("waybill.ojs.worker.leases.HEARTBEAT_SECONDS", 0.1):
+        with patch("waybill.ojs.worker.attempt_heartbeats.HEARTBEAT_SECONDS", 0.1):
             await _live(recording, uri)
         await _fill_a_queue(recording)
         await _use_quorum_queues(recording)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tests.pipeline.reference_fold import fold
 from tests.pipeline.whole_run import EVENTS, WholeRun
-from waybill.pipeline.report import scales, words
+from waybill.pipeline.report import formatting, scales
 from waybill.pipeline.report.figures import Percentiles, Report, collect
 from waybill.pipeline.report.page import render
 from waybill.pipeline.report.terminal import show
@@ -145,14 +145,19 @@ def test_the_terminal_shows_every_table(report: Report) -> None:
 
 
 def test_durations_are_said_in_fitting_units() -> None:
-    said = [words.duration(value) for value in (0, 999, 1250, 59_999, 200_000, 7_500_000)]
+    said = [formatting.duration(value) for value in (0, 999, 1250, 59_999, 200_000, 7_500_000)]
     assert said == ["0 ms", "999 ms", "1.25 s", "60 s", "3 min 20 s", "2 h 5 min"]
-    assert [words.number(value) for value in (12_345, 3.21, 0.042, 250.5)] == ["12,345", "3.2", "0.042", "250"]
+    assert [formatting.number(value) for value in (12_345, 3.21, 0.042, 250.5)] == ["12,345", "3.2", "0.042", "250"]
 
 
 def test_a_share_is_never_rounded_to_all_or_nothing() -> None:
-    assert [words.share(part, 100_000) for part in (0, 1, 99_999, 100_000)] == ["0 %", "0.01 %", "99.99 %", "100 %"]
-    assert words.share(0, 0) == "–"  # noqa: RUF001
+    assert [formatting.share(part, 100_000) for part in (0, 1, 99_999, 100_000)] == [
+        "0 %",
+        "0.01 %",
+        "99.99 %",
+        "100 %",
+    ]
+    assert formatting.share(0, 0) == "–"  # noqa: RUF001
 
 
 def test_scales_reach_their_largest_value_in_round_steps() -> None:

@@ -18,8 +18,8 @@ from tests.pipeline.whole_run import EVENTS as WHOLE
 from tests.pipeline.whole_run import JOBS, WholeRun
 from waybill.pipeline import compaction, tables
 from waybill.pipeline import run as run_module
+from waybill.pipeline.progress_reports import BatchWritten, Compacted, TableWritten
 from waybill.pipeline.run import PipelineError, Settings, ingest, run_continuously
-from waybill.pipeline.steps import BatchWritten, Compacted, TableWritten
 from waybill.pipeline.tables import Tables
 
 EVENTS = history(11, 40)

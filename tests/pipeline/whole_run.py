@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 
 from tests.pipeline.histories import history
 from tests.pipeline.streams import Stream
+from waybill.pipeline.progress_reports import Step
 from waybill.pipeline.report.figures import Report, collect
 from waybill.pipeline.run import Settings, run_once
-from waybill.pipeline.steps import Step
 from waybill.pipeline.tables import Tables
 
 JOBS: Final = 80

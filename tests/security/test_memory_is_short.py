@@ -7,7 +7,7 @@ from typing import Final
 from tests.engine.amqp091.peer import Channel, Cut, EngineWire, NodeBench, Peer
 from tests.engine.disk_bench import DiskBench
 from waybill.engine.amqp091.server.connection import Connection
-from waybill.engine.held import SPARE_OUTPUT_BYTES, UNREAD_BYTES
+from waybill.engine.held_memory import SPARE_OUTPUT_BYTES, UNREAD_BYTES
 from waybill.wire.amqp091.methods import BasicConsume, QueueDeclare
 
 LIMIT_BYTES: Final = 4 << 20

@@ -132,7 +132,7 @@ class Backend:
                 self.limits,
                 allows_private=self._allows_private,
             )
-            self.extensions.gate.drop = self._drop_oldest
+            self.extensions.push_checks.drop = self._drop_oldest
             self.extensions.seen_count = lambda: self.events.seen_count
             await self.extensions.start()
             for queue in list((await self.job_counts()).by_queue)[:MAX_QUEUES]:

@@ -10,13 +10,13 @@ from typing import Final
 
 import msgspec
 
-from waybill.backend.gate import Gate
 from waybill.backend.history import SAMPLE_SECONDS, History
 from waybill.backend.idempotency import Idempotency
 from waybill.backend.leases import Leases
 from waybill.backend.limits import Limits
 from waybill.backend.presence import Presence
 from waybill.backend.progress import ProgressWriter
+from waybill.backend.push_checks import PushChecks
 from waybill.backend.scheduling.scheduler import Scheduler
 from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
@@ -95,7 +95,7 @@ class Extensions:
         self.schemas = Schemas(self.settings)
         self.type_defaults = TypeDefaults(self.settings)
         tenants = Tenants(self.settings, limits)
-        self.gate = Gate(self.settings, self.schemas, self._counts, tenants, self.type_defaults)
+        self.push_checks = PushChecks(self.settings, self.schemas, self._counts, tenants, self.type_defaults)
         self.webhooks = Webhooks(self.settings, broker, allows_private=allows_private)
         self.progress = ProgressWriter(broker.events, view, leases, backend_id)
         self.workers = HttpWorkers()

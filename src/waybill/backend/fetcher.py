@@ -24,8 +24,8 @@ from waybill.ojs.spec.identifiers import DERIVED
 from waybill.ojs.spec.states import State
 from waybill.ojs.worker.admission import Admissions
 from waybill.ojs.worker.cancellations import Cancellations
+from waybill.ojs.worker.delivered_job import read_delivered
 from waybill.ojs.worker.execution import Execution, lost_failure
-from waybill.ojs.worker.intake import read_delivered
 from waybill.ojs.worker.settlement import Settlement
 
 Fits = Callable[[Execution], bool]

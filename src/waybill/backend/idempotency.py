@@ -7,7 +7,7 @@
 Whoever comes with the same key meanwhile waits. A server that dies between 1 and 3 leaves a claim without an answer.
 The next request under the key takes it over once that server's connection is gone, and makes the change again with the
 same ids: a job that is known by then is not pushed twice, and the answer says how it is now. One that the broker has
-confirmed, and of which no event tells, is looked for in its queue before (`unheard_of`).
+confirmed, and of which no event tells, is looked for in its queue before (`unreported_jobs`).
 
 Answers other than 2xx are not kept: nothing was changed, and the same may work later.
 """
@@ -23,12 +23,12 @@ from typing import Final
 import msgspec
 
 from waybill.backend.errors import RequestRefused, may_be_queue
-from waybill.backend.gate import queue_of
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.presence import Presence
+from waybill.backend.push_checks import queue_of
 from waybill.backend.router import Handler
-from waybill.backend.unheard_of import tell_of
+from waybill.backend.unreported_jobs import tell_of
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.records import Records

@@ -9,7 +9,7 @@ import signal
 import click
 
 from waybill.cli.app import load_jobs
-from waybill.cli.garbage import collect_rarely
+from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.target import json_option
 from waybill.cli.worker import log_to_stderr
 from waybill.client import ClientError, InvalidURI

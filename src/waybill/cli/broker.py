@@ -11,7 +11,7 @@ from waybill.broker import Broker, BrokerFailed
 from waybill.cli.broker_change import policy_command, user_command, vhost_command
 from waybill.cli.broker_list import close_command, list_command, show_command
 from waybill.cli.definitions import show_report
-from waybill.cli.garbage import collect_rarely
+from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import tls_context
 from waybill.cli.own_broker import Reloader, make_broker, set_up_log
 from waybill.cli.settings_options import BROKER_TABLES, Source, loaded, settings_options

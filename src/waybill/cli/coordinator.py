@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from waybill.cli.failure import explained
-from waybill.cli.garbage import collect_rarely
+from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import DAYS, PORT
 from waybill.cli.target import Target, broker_options

@@ -8,7 +8,7 @@ from typing import IO, Any, TypeVar
 
 import click
 
-from waybill.cli.guarded import INTERRUPTED
+from waybill.cli.guarded_group import INTERRUPTED
 from waybill.cli.target import Target
 from waybill.client import (
     AccessRefused,

@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from waybill.cli.console import Console, plain
 from waybill.cli.failure import ask
-from waybill.cli.garbage import collect_rarely
+from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.ranges import Number
 from waybill.cli.target import ID_WIDTH, Target, broker_options, create_option, json_option
 from waybill.ojs import BatchFailed, Envelope, InvalidJob, JobInfo, NewJob, Options, Retry, State

@@ -7,8 +7,8 @@ from typing import Final
 import click
 
 from waybill import __version__
-from waybill.cli.garbage import no_collection
-from waybill.cli.guarded import GuardedGroup
+from waybill.cli.garbage_collection import no_collection
+from waybill.cli.guarded_group import GuardedGroup
 
 # The verbs in the order of `waybill --help`, each with its line there: help must not import the verbs.
 VERBS: Final = {
@@ -34,6 +34,8 @@ VERBS: Final = {
     "doctor": "Find unsafe settings of a broker.",
     "topology": "Declare, check and migrate queues and exchanges.",
     "dlq": "List, retry and discard dead letters.",
+    "shovel": "Move the messages of a queue to another broker.",
+    "move": "Move a whole system of jobs to another broker.",
     "bridge": "Run Celery's messages as jobs.",
     "migrate": "Write handlers from Celery's tasks.",
     "pipeline": "Turn job events into tables and a report.",

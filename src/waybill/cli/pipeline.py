@@ -20,7 +20,7 @@ from waybill.cli.ranges import RATE, Number
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from waybill.pipeline.steps import Step
+    from waybill.pipeline.progress_reports import Step
     from waybill.pipeline.transforms.objectives import Objectives
 
 _STEPS: Final = {"BatchWritten": "batch", "TableWritten": "table", "Pace": "pace", "Compacted": "compacted"}
@@ -238,8 +238,8 @@ def backfill(data: str, table_format: str, catalog: str | None, objectives: tupl
     _check_directory(data)
     written: dict[str, float] = {}
     with _explained_failures(), _spark(console, data, table_format, short=False) as spark:
+        from waybill.pipeline.progress_reports import TableWritten
         from waybill.pipeline.run import backfill as compute
-        from waybill.pipeline.steps import TableWritten
         from waybill.pipeline.table_formats import open_store
 
         with Progress(console=console, transient=True) as progress:
@@ -363,7 +363,7 @@ class _Steps:
         self._tables: dict[str, float] = {}
 
     def __call__(self, step: Step) -> None:
-        from waybill.pipeline.steps import BatchWritten, Compacted, Pace, TableWritten
+        from waybill.pipeline.progress_reports import BatchWritten, Compacted, Pace, TableWritten
 
         if self._as_lines:
             click.echo(json.dumps({"step": _STEPS[type(step).__name__], **asdict(step)}))

@@ -13,7 +13,7 @@ import click
 
 from waybill.broker import BrokerFailed
 from waybill.cli.failure import explained
-from waybill.cli.garbage import collect_rarely
+from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
 from waybill.cli.own_broker import Reloader, make_broker, own_login, set_up_log
 from waybill.cli.settings_options import ALL_TABLES, HTTP_SHORT, Source, loaded, settings_options

@@ -17,7 +17,7 @@ import click
 from waybill import __version__
 from waybill.broker import Broker, BrokerFailed
 from waybill.cli.definitions import show_report
-from waybill.cli.garbage import collect_rarely
+from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
 from waybill.cli.own_broker import GUEST, Reloader, make_broker, own_login, set_up_log
 from waybill.cli.ranges import SECONDS

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from waybill.cli.app import load_jobs
-from waybill.cli.garbage import collect_rarely
-from waybill.cli.lifeline import end_with_parent
+from waybill.cli.end_with_parent import end_with_parent
+from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import PORT, SECONDS
 from waybill.client import ClientError, InvalidURI

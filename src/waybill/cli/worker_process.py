@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from waybill.cli.lifeline import EXTRA_SECONDS
+from waybill.cli.end_with_parent import EXTRA_SECONDS
 from waybill.cli.reload import DEBOUNCE_MS
 
 if TYPE_CHECKING:

@@ -2,16 +2,17 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 from waybill.client.errors import error_of
-from waybill.client.requests import ask, ignore, request_of
+from waybill.client.requests import ask, ask_many, ignore, request_of
 from waybill.client.restoration import side_channel
 from waybill.client.socket_connection import SocketConnection
 from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage
 from waybill.engine.amqp091.client.events import ChannelEvents
 from waybill.engine.amqp091.client.requests import Reply
-from waybill.wire.amqp091.methods import BasicGet, Method, QueueDeclare, QueueDelete, TxCommit, TxSelect
+from waybill.wire.amqp091.methods import BasicGet, Method, QueueDeclare, QueueDeclareOk, QueueDelete, TxCommit, TxSelect
 from waybill.wire.amqp091.properties import BasicProperties
 
 
@@ -51,6 +52,21 @@ class SideChannel:
         """Fetch one message, None if the queue has none ready. It goes back to the queue if the channel ends."""
         reply = await self._ask(BasicGet(queue))
         return reply if isinstance(reply, Delivery) else None
+
+    async def message_count(self, queue: str) -> int:
+        """How many messages are ready in a queue, which has to exist: NotFound ends this channel."""
+        return cast("QueueDeclareOk", await self._ask(QueueDeclare(queue, passive=True))).message_count
+
+    async def get_many(self, queue: str, count: int) -> list[Delivery]:
+        """Fetch up to `count` messages that are ready, with one wait for all of them; at least one is asked for."""
+
+        def hand_back(reply: Reply) -> None:
+            if isinstance(reply, Delivery):
+                reply.nack()
+
+        return await ask_many(
+            request_of(self._channel, BasicGet(queue)), max(count, 1), self._timeout_s, on_orphan=hand_back
+        )
 
     async def tx_select(self) -> None:
         """Hold publishes and settlements from now on until `tx_commit`."""

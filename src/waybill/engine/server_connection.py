@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from waybill.engine.access import check_permission, check_topic
 from waybill.engine.connection_state import CLOSED, CLOSING, ENDED, LEAVING, OPEN, OPENED, SASL, TRANSITIONS
-from waybill.engine.held import SPARE_OUTPUT_BYTES, HeldMemory
+from waybill.engine.held_memory import SPARE_OUTPUT_BYTES, HeldMemory
 from waybill.engine.host import Host, User
 from waybill.engine.server_engine import Confirming, ServerEngine
 from waybill.model.runtime import Chore

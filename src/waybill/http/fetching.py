@@ -108,8 +108,10 @@ class Fetching:
             "wait_ms": int(WAIT_SECONDS * 1000),
             "visibility_timeout_ms": int(VISIBILITY_SECONDS * 1000),
         }
-        patience = WAIT_SECONDS + ANSWER_SECONDS
-        answer = await self._control.answer_of("POST", "/ojs/v1/workers/fetch", body, timeout_seconds=patience)
+        request_timeout_seconds = WAIT_SECONDS + ANSWER_SECONDS
+        answer = await self._control.answer_of(
+            "POST", "/ojs/v1/workers/fetch", body, timeout_seconds=request_timeout_seconds
+        )
         jobs = _fetched.decode(answer.body).jobs
         for raw in jobs:
             self._take(bytes(raw))

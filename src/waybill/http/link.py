@@ -11,8 +11,8 @@ from waybill.http.exchange import open_exchange
 from waybill.http.inbox import HttpInbox
 from waybill.http.push import HttpPush
 from waybill.ojs.errors import PushFailed
+from waybill.ojs.push.broker_substitute import BrokerSubstitute
 from waybill.ojs.push.outgoing import Outgoing
-from waybill.ojs.push.stand_in import StandIn
 from waybill.ojs.results.inbox import Inbox
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.sync.background import background
@@ -20,7 +20,7 @@ from waybill.ojs.sync.background import background
 T = TypeVar("T")
 
 
-class HttpLink(StandIn):
+class HttpLink(BrokerSubstitute):
     """The jobs of one server."""
 
     is_remote = True

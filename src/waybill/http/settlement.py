@@ -26,8 +26,8 @@ from waybill.ojs.spec.envelope import Envelope, ErrorRecord
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.worker.attempt_ends import delay_of, encoded_result, gets_another, log_failure, placeholder_of
 from waybill.ojs.worker.execution import Execution, Failure
+from waybill.ojs.worker.hook_notifier import HookNotifier
 from waybill.ojs.worker.settlement import MAX_REASON, Settlement
-from waybill.ojs.worker.told import Told
 from waybill.ojs.worker.unique_ends import UniqueEnds
 
 TELL_SECONDS: Final = 300.0
@@ -74,7 +74,7 @@ class HttpSettlement(Settlement):
         self._requests = control
         self._reports = broker.reports
         self._worker_id = worker_id
-        self._told = Told(hooks)
+        self._hook_notifier = HookNotifier(hooks)
         self._on_change = on_change
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -89,8 +89,8 @@ class HttpSettlement(Settlement):
         """Tell of a success."""
         encoded = None if result is None else encoded_result(execution, result)[0]
         self.completed_count += 1
-        if self._told.hooks.on_success:
-            self._told.success(execution, result, duration_seconds)
+        if self._hook_notifier.hooks.on_success:
+            self._hook_notifier.success(execution, result, duration_seconds)
         self._reports.counters.durations[execution.envelope.type].add(duration_seconds)
         body: Form = {} if encoded is None else {"result": msgspec.Raw(encoded)}
         self._say_of(execution, _ACK, body)
@@ -109,14 +109,16 @@ class HttpSettlement(Settlement):
         if execution.handler is not None:
             self._reports.counters.durations[execution.envelope.type].add(duration_seconds)
         log_failure(_log, execution, failure, delay_of(execution) if again else None, error)
-        self._told.failure(execution, failure, duration_seconds, error)
+        self._hook_notifier.failure(execution, failure, duration_seconds, error)
         body: Form = {"error": _error_of(failure.record, failure.response)}
 
         def answered(answer: Form) -> None:
             delay_ms = answer.get("retry_delay_ms")
             if answer.get("state") != _DISCARDED:
                 self.retried_count += 1
-                self._told.retry(execution, failure, delay_ms / 1000 if isinstance(delay_ms, int | float) else 0.0)
+                self._hook_notifier.retry(
+                    execution, failure, delay_ms / 1000 if isinstance(delay_ms, int | float) else 0.0
+                )
             else:
                 self._discarded(execution.queue, execution.envelope, execution.attempt, failure.record)
 
@@ -191,7 +193,7 @@ class HttpSettlement(Settlement):
 
     def _discarded(self, queue: str, envelope: Envelope, attempt: int, record: ErrorRecord) -> None:
         self.discarded_count += 1
-        self._told.discard(queue, envelope, attempt, record)
+        self._hook_notifier.discard(queue, envelope, attempt, record)
 
     def _say_of(
         self, execution: Execution, path: str, body: Form, answered: Callable[[Form], None] | None = None

@@ -12,7 +12,7 @@ from waybill.http.exchange import open_exchange
 from waybill.http.fetching import Fetching
 from waybill.http.settlement import HttpSettlement
 from waybill.ojs.client import Jobs
-from waybill.ojs.worker.leases import Leases
+from waybill.ojs.worker.attempt_heartbeats import AttemptHeartbeats
 from waybill.ojs.worker.runner import Runner
 from waybill.ojs.worker.worker import Worker
 
@@ -140,7 +140,7 @@ class HttpWorker(Worker):
         await self._exchange.close()
 
 
-class _ServerLeases(Leases):
+class _ServerLeases(AttemptHeartbeats):
     """The server knows whose attempts are whose, and refuses what comes too late."""
 
     def is_late(self, execution: object) -> bool:

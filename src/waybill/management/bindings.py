@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import quote, quote_plus
 
+from waybill.management.api_context import ApiContext, exchange_name, exchange_of, queue_of
 from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, table_of, text_of
 from waybill.management.errors import not_authorised, not_found
 from waybill.management.listing import Item, Listing, plain
 from waybill.management.router import Route
-from waybill.management.scene import Scene, exchange_name, exchange_of, queue_of
 from waybill.model.binding import EXCHANGE, QUEUE, Binding
 from waybill.model.permission import READ, WRITE
 from waybill.model.queue import Queue
@@ -27,8 +27,8 @@ ALL: Final = "~"
 class BindingRoutes:
     """Answers them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -45,10 +45,10 @@ class BindingRoutes:
         ]
 
     async def _list(self, call: Call) -> Answer:
-        return await self._listed(call, (one for host in self._scene.virtual_hosts(call) for one in _all_of(host)))
+        return await self._listed(call, (one for host in self._context.virtual_hosts(call) for one in _all_of(host)))
 
     async def _from_exchange(self, call: Call) -> Answer:
-        host = self._scene.virtual_host(call)
+        host = self._context.virtual_host(call)
         # As on RabbitMQ, what is not there has no bindings: clients ask so before they declare.
         exchange = host.exchanges.get(exchange_name(call["exchange"]))
         if exchange is None:
@@ -58,7 +58,7 @@ class BindingRoutes:
         return await self._listed(call, ((host, binding) for binding in list(exchange.bindings.values())))
 
     async def _to_exchange(self, call: Call) -> Answer:
-        host = self._scene.virtual_host(call)
+        host = self._context.virtual_host(call)
         exchange = host.exchanges.get(exchange_name(call["exchange"]))
         incoming = [] if exchange is None else list(exchange.incoming.values())
         return await self._listed(call, ((host, binding) for binding in incoming))
@@ -99,7 +99,7 @@ class BindingRoutes:
         return kind, exchange_of(host, call["destination"]).name
 
     async def _between(self, call: Call) -> list[Item]:
-        host = self._scene.virtual_host(call)
+        host = self._context.virtual_host(call)
         kind = KINDS.get(call["kind"])
         if kind is None:
             raise not_found()
@@ -108,14 +108,14 @@ class BindingRoutes:
         return self._found(call, host) if has_end and exchange_name(call["source"]) in host.exchanges else []
 
     async def _show(self, call: Call) -> Item:
-        host = self._scene.virtual_host(call)
+        host = self._context.virtual_host(call)
         for item in self._found(call, host):
             if is_named(item, call["properties"]):
                 return item
         raise not_found()
 
     async def _bind(self, call: Call) -> Answer:
-        host = self._scene.entered(call)
+        host = self._context.entered(call)
         kind, destination = KINDS.get(call["kind"], ""), call["destination"]
         if not kind:
             raise not_found()
@@ -133,13 +133,13 @@ class BindingRoutes:
             else:
                 host.bind_exchange(destination, source.name, key, arguments)
 
-        await self._scene.perform(bind)
+        await self._context.perform(bind)
         # Relative to the path that was asked for, as RabbitMQ has it.
         location = "/".join(quote(one, safe="~") for one in (destination, properties_key(key, arguments)))
         return Answer(CREATED, headers=[("Location", location)])
 
     async def _unbind(self, call: Call) -> Answer:
-        host = self._scene.entered(call)
+        host = self._context.entered(call)
         kind, destination = self._ends(call, host)
         source = exchange_name(call["source"])
         for item in self._found(call, host):
@@ -163,7 +163,7 @@ class BindingRoutes:
             for one in wanted:
                 host.unbind(kind, destination, source, one.routing_key, one.arguments)
 
-        await self._scene.perform(unbind)
+        await self._context.perform(unbind)
         return Answer(NO_CONTENT)
 
 

@@ -9,16 +9,8 @@ from waybill.engine.amqp091.server.connection import Connection as Amqp091Connec
 from waybill.engine.amqp10.server.connection import Connection as Amqp10Connection
 from waybill.engine.connection_state import OPEN
 from waybill.engine.server_connection import ServerConnection
-from waybill.management.call import NO_CONTENT, Answer, Call
-from waybill.management.consumers import consumer_item
-from waybill.management.errors import not_authorised, not_found
-from waybill.management.figures import CHANNELS, CONNECTIONS
-from waybill.management.listing import Item, Listing, cut_to_columns, plain
-from waybill.management.rates import Spans, details, message_stats, spans_of
-from waybill.management.router import Route
-from waybill.management.sampler import connection_key
-from waybill.management.scene import (
-    Scene,
+from waybill.management.api_context import (
+    ApiContext,
     channel_name,
     channels_of,
     connection_details,
@@ -26,6 +18,14 @@ from waybill.management.scene import (
     local_address,
     split_address,
 )
+from waybill.management.call import NO_CONTENT, Answer, Call
+from waybill.management.consumers import consumer_item
+from waybill.management.errors import not_authorised, not_found
+from waybill.management.listing import Item, Listing, cut_to_columns, plain
+from waybill.management.rates import Spans, details, message_stats, spans_of
+from waybill.management.router import Route
+from waybill.management.sampler import connection_key
+from waybill.management.statistic_kinds import CHANNELS, CONNECTIONS
 from waybill.node.node import Node
 
 GARBAGE: Final = {
@@ -43,8 +43,8 @@ REASON_MAX: Final = 200
 class ConnectionRoutes:
     """Answers them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -65,9 +65,9 @@ class ConnectionRoutes:
     # Connections. -------------------------------------------------------------------------------------------------
 
     def _seen(self, call: Call) -> list[ServerConnection]:
-        engines = self._scene.connections(call.principal)
+        engines = self._context.connections(call.principal)
         if "vhost" in call.parameters:
-            host = self._scene.virtual_host(call)
+            host = self._context.virtual_host(call)
             engines = [engine for engine in engines if engine.virtual_host is host]
         return engines
 
@@ -75,7 +75,7 @@ class ConnectionRoutes:
         return await self._listed(call, self._seen(call))
 
     async def _connections_of_user(self, call: Call) -> Answer:
-        engines = self._scene.connections(call.principal)
+        engines = self._context.connections(call.principal)
         return await self._listed(call, [engine for engine in engines if engine.user_name == call["user"]])
 
     async def _listed(self, call: Call, engines: list[ServerConnection]) -> Answer:
@@ -96,7 +96,7 @@ class ConnectionRoutes:
         return await listing.answer(call, engines)
 
     def _find(self, call: Call) -> ServerConnection:
-        for engine in self._scene.node.connections:
+        for engine in self._context.node.connections:
             if isinstance(engine, ServerConnection) and connection_name(engine) == call["connection"]:
                 if not (call.principal.is_monitor or engine.user_name == call.principal.name):
                     raise not_authorised("User not authorised to access object")
@@ -109,7 +109,7 @@ class ConnectionRoutes:
     def _item(self, engine: ServerConnection, spans: Spans) -> Item:
         peer_host, peer_port = split_address(engine.peer_address)
         host, port = split_address(local_address(engine))
-        sampler = self._scene.sampler
+        sampler = self._context.sampler
         series = sampler.series(CONNECTIONS, connection_key(engine))
         span = spans.data_rates
         properties = client_properties(engine)
@@ -123,7 +123,7 @@ class ConnectionRoutes:
             "garbage_collection": GARBAGE,
             "host": host,
             "name": connection_name(engine),
-            "node": self._scene.node_name,
+            "node": self._context.node_name,
             "peer_cert_issuer": None,
             "peer_cert_subject": None,
             "peer_cert_validity": None,
@@ -160,7 +160,7 @@ class ConnectionRoutes:
             return "closing"
         if not engine.is_reading_paused:
             return "running"
-        return "blocked" if self._scene.node.alarm else "flow"
+        return "blocked" if self._context.node.alarm else "flow"
 
     async def _close(self, call: Call) -> Answer:
         engine = self._find(call)
@@ -174,7 +174,7 @@ class ConnectionRoutes:
             call.principal.require_administrator()
         engines = [
             engine
-            for engine in self._scene.node.connections
+            for engine in self._context.node.connections
             if isinstance(engine, ServerConnection) and engine.user_name == call["user"]
         ]
         await self._shut(engines, call)
@@ -187,7 +187,7 @@ class ConnectionRoutes:
             for engine in engines:
                 engine.shut_down(reason)
 
-        await self._scene.perform(shut)
+        await self._context.perform(shut)
 
     # Channels. ----------------------------------------------------------------------------------------------------
 
@@ -216,13 +216,13 @@ class ConnectionRoutes:
 
     async def _channel(self, call: Call) -> Item:
         name, _, number = call["channel"].rpartition(" (")
-        for engine in self._scene.connections(call.principal):
+        for engine in self._context.connections(call.principal):
             if isinstance(engine, Amqp091Connection) and connection_name(engine) == name:
                 for channel in engine.channels.values():
                     if f"{int(channel.number)})" == number:
                         item = self._channel_item(channel, spans_of(call.query))
                         item["consumer_details"] = [
-                            consumer_item(consumer, consumer.queue, engine.virtual_host.name, self._scene.node_name)
+                            consumer_item(consumer, consumer.queue, engine.virtual_host.name, self._context.node_name)
                             for consumer in channel.consumers.values()
                         ]
                         item["deliveries"] = []
@@ -240,7 +240,7 @@ class ConnectionRoutes:
             int(channel.delivery_tag),
             int(channel.acknowledged_count),
         )
-        sampler = self._scene.sampler
+        sampler = self._context.sampler
         series = sampler.series(CHANNELS, (*connection_key(engine), str(int(channel.number))))
         item: Item = {
             "acks_uncommitted": 0 if transaction is None else len(transaction.outcomes),
@@ -253,7 +253,7 @@ class ConnectionRoutes:
             "messages_uncommitted": 0 if transaction is None else len(transaction.publishes),
             "messages_unconfirmed": 0 if confirms is None else int(confirms.publish_count) - confirmed,
             "name": channel_name(channel),
-            "node": self._scene.node_name,
+            "node": self._context.node_name,
             "number": int(channel.number),
             "pending_raft_commands": 0,
             "prefetch_count": int(channel.default_prefetch),

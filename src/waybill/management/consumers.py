@@ -5,10 +5,10 @@ from __future__ import annotations
 from waybill.engine.amqp091.server.consumer import ChannelConsumer
 from waybill.engine.amqp10.server.outgoing import OutgoingLink
 from waybill.engine.server_connection import ServerConnection
+from waybill.management.api_context import ApiContext, channel_details
 from waybill.management.call import Answer, Call
 from waybill.management.listing import Item, Listing
 from waybill.management.router import Route
-from waybill.management.scene import Scene, channel_details
 from waybill.model.consumer import Consumer
 from waybill.model.queue import Queue
 
@@ -16,15 +16,15 @@ from waybill.model.queue import Queue
 class ConsumerRoutes:
     """Answers them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
         return [Route("GET", "/consumers", self._list), Route("GET", "/consumers/{vhost}", self._list)]
 
     async def _list(self, call: Call) -> Answer:
-        node = self._scene.node_name
+        node = self._context.node_name
         listing = Listing[tuple[str, Queue, Consumer]](
             lambda one: consumer_item(one[2], one[1], one[0], node),
             {
@@ -36,7 +36,7 @@ class ConsumerRoutes:
         )
         found = [
             (host.name, queue, consumer)
-            for host in self._scene.virtual_hosts(call)
+            for host in self._context.virtual_hosts(call)
             for queue in host.queues.values()
             if queue.consumers
             for consumer in queue.consumers

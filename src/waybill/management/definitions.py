@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
+from waybill.management.api_context import ApiContext
 from waybill.management.call import NO_CONTENT, Answer, Call
 from waybill.management.errors import Refused, bad_request
 from waybill.management.listing import Item
 from waybill.management.overview import VERSION
 from waybill.management.router import Route
-from waybill.management.scene import Scene
 from waybill.node.definitions import DefinitionImport, export_definitions
 from waybill.node.node import Node
 
@@ -21,8 +21,8 @@ OF_A_VIRTUAL_HOST: Final = ("parameters", "policies", "queues", "exchanges", "bi
 class DefinitionRoutes:
     """Answers them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -35,19 +35,19 @@ class DefinitionRoutes:
 
     async def _export(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        values = self._scene.administration.parameters.values
+        values = self._context.administration.parameters.values
         document: Item = {
             "rabbit_version": VERSION,
             "rabbitmq_version": VERSION,
-            **export_definitions(self._scene.node),
+            **export_definitions(self._context.node),
             "global_parameters": [{"name": name, "value": value} for name, value in sorted(values.items())],
         }
         return Answer(200, document, headers=_as_file(call))
 
     async def _export_one(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        host = self._scene.virtual_host(call)
-        document = export_definitions(self._scene.node)
+        host = self._context.virtual_host(call)
+        document = export_definitions(self._context.node)
         found: Item = {"rabbit_version": VERSION, "rabbitmq_version": VERSION}
         for section in OF_A_VIRTUAL_HOST:
             items: Any = document[section]
@@ -65,7 +65,7 @@ class DefinitionRoutes:
 
     async def _import_one(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        host = self._scene.virtual_host(call)
+        host = self._context.virtual_host(call)
         document = _document(call)
         taken: Item = {}
         for section in OF_A_VIRTUAL_HOST:
@@ -79,15 +79,15 @@ class DefinitionRoutes:
     async def _take(self, call: Call, document: Item) -> None:
         """Import a document. Raises Refused if something of it is refused: the rest is there all the same."""
         rest = {name: value for name, value in document.items() if name != "global_parameters"}
-        importing = DefinitionImport(self._scene.node, rest)
-        await self._scene.perform(lambda _node: importing)
+        importing = DefinitionImport(self._context.node, rest)
+        await self._context.perform(lambda _node: importing)
 
         def note(node: Node) -> None:
             for item in document.get("global_parameters") or []:
                 if isinstance(item, dict) and isinstance(item.get("name"), str):
                     node.administration.parameters.put(item["name"], item.get("value"))
 
-        await self._scene.perform(note)
+        await self._context.perform(note)
         errors = importing.report.errors
         if errors:
             raise bad_request("; ".join(errors[:10]))

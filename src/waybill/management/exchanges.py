@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from waybill.management.api_context import ApiContext, exchange_name, exchange_of
 from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, flag_of, table_of, text_of
 from waybill.management.errors import not_authorised
-from waybill.management.figures import EXCHANGES
 from waybill.management.listing import Item, Listing, cut_to_columns, plain
 from waybill.management.rates import NOTHING, Spans, message_stats, spans_of
 from waybill.management.router import Route
-from waybill.management.scene import Scene, exchange_name, exchange_of
+from waybill.management.statistic_kinds import EXCHANGES
 from waybill.model.binding import EXCHANGE
 from waybill.model.exchange import Exchange
 from waybill.model.permission import CONFIGURE
@@ -22,8 +22,8 @@ Place = tuple[VirtualHost, Exchange]
 class ExchangeRoutes:
     """Answers them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -48,13 +48,13 @@ class ExchangeRoutes:
             },
             tie=lambda place: (place[0].name, place[1].name),
         )
-        hosts = self._scene.virtual_hosts(call)
+        hosts = self._context.virtual_hosts(call)
         return await listing.answer(call, ((host, one) for host in hosts for one in host.exchanges.values()))
 
     def item(self, place: Place, spans: Spans = NOTHING) -> Item:
         """Return what is told of an exchange in a list."""
         host, exchange = place
-        sampler = self._scene.sampler
+        sampler = self._context.sampler
         key = (host.name, exchange.name)
         row = (int(exchange.published_in), int(exchange.published_out))
         before = sampler.before(EXCHANGES, key)
@@ -79,14 +79,14 @@ class ExchangeRoutes:
         return item
 
     async def _show(self, call: Call) -> Item:
-        host = self._scene.virtual_host(call)
+        host = self._context.virtual_host(call)
         item = self.item((host, exchange_of(host, call["exchange"])), spans_of(call.query))
         item["incoming"] = []
         item["outgoing"] = []
         return cut_to_columns(call.query, item)
 
     async def _declare(self, call: Call) -> Answer:
-        host = self._scene.entered(call)
+        host = self._context.entered(call)
         body = call.body()
         name = exchange_name(call["exchange"])
         is_new = name not in host.exchanges
@@ -104,11 +104,11 @@ class ExchangeRoutes:
                 arguments=arguments,
             )
 
-        await self._scene.perform(declare)
+        await self._context.perform(declare)
         return Answer(CREATED if is_new else NO_CONTENT)
 
     async def _delete(self, call: Call) -> Answer:
-        host = self._scene.entered(call)
+        host = self._context.entered(call)
         name = exchange_of(host, call["exchange"]).name
         if _is_predeclared(name):
             raise not_authorised(f"ACCESS_REFUSED - exchange name '{name}' contains reserved prefix 'amq.*'")
@@ -117,7 +117,7 @@ class ExchangeRoutes:
             call.principal.check(host, CONFIGURE, EXCHANGE, name)
             return host.delete_exchange(name, if_unused=call.flag("if-unused"))
 
-        await self._scene.perform(delete)
+        await self._context.perform(delete)
         return Answer(NO_CONTENT)
 
 

@@ -6,11 +6,11 @@ import ssl
 import time
 from typing import Final
 
+from waybill.management.api_context import ApiContext
 from waybill.management.call import Answer, Call
 from waybill.management.errors import bad_request, not_found
 from waybill.management.listing import Item
 from waybill.management.router import Route
-from waybill.management.scene import Scene
 
 OK: Final[Item] = {"status": "ok"}
 UNITS: Final = {
@@ -28,8 +28,8 @@ PROTOCOLS: Final = {"amqp091": "amqp", "amqp10": "amqp", "amqps": "amqp/ssl", "h
 class HealthRoutes:
     """Answers them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -65,18 +65,18 @@ class HealthRoutes:
         return {"reason": "single node cluster", "status": "ok"}
 
     async def _alarms(self, _call: Call) -> object:
-        alarm = self._scene.node.alarm
+        alarm = self._context.node.alarm
         if not alarm:
             return OK
-        resource = "disk" if self._scene.node.runtime.disk_alarm else "memory"
+        resource = "disk" if self._context.node.runtime.disk_alarm else "memory"
         return _failed(
             f"Alarms are in effect: {alarm}",
-            alarms=[{"node": self._scene.node_name, "resource": resource}],
+            alarms=[{"node": self._context.node_name, "resource": resource}],
         )
 
     async def _connections(self, _call: Call) -> object:
-        limit = int(self._scene.node.limits.connections_max)
-        count = len(self._scene.node.connections)
+        limit = int(self._context.node.limits.connections_max)
+        count = len(self._context.node.connections)
         if count < limit:
             return {"status": "ok", "limit": limit, "connections": count}
         return _failed("node connection limit is reached", limit=limit, connections=count)
@@ -88,7 +88,7 @@ class HealthRoutes:
             raise bad_request("Time unit not recognised. Supported units: days, weeks, months, years.")
         if not within.isdecimal() or len(within) > 9:
             raise bad_request("Invalid expiration value")
-        certificate = self._scene.broker.tls_certificate
+        certificate = self._context.broker.tls_certificate
         if certificate is None:
             return OK
         expires = _expiry(str(certificate))
@@ -97,7 +97,7 @@ class HealthRoutes:
         return _failed("Certificates expiring", expired=[{"certificate": str(certificate), "expires_at": int(expires)}])
 
     def _listeners(self) -> list[dict[str, object]]:
-        return self._scene.listeners()
+        return self._context.listeners()
 
     async def _port(self, call: Call) -> object:
         text = call["port"]
@@ -119,16 +119,16 @@ class HealthRoutes:
 
     async def _alive(self, call: Call) -> Item:
         """Say that a virtual host can be used, without leaving a queue in it as RabbitMQ does."""
-        self._scene.virtual_host(call)
+        self._context.virtual_host(call)
         # A commit that ends shows that the store works.
-        await self._scene.perform(lambda _node: None)
+        await self._context.perform(lambda _node: None)
         return OK
 
     async def _node(self, call: Call) -> Item:
         call.principal.require_monitor()
-        if call.parameters.get("node", self._scene.node_name) != self._scene.node_name:
+        if call.parameters.get("node", self._context.node_name) != self._context.node_name:
             raise not_found()
-        await self._scene.perform(lambda _node: None)
+        await self._context.perform(lambda _node: None)
         return OK
 
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from waybill.management.figures import KEPT
 from waybill.management.history import DAY, MINUTE, Row, Series
+from waybill.management.statistic_kinds import KEPT
 
 VERSION: Final = 1
 

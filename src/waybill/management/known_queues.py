@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from waybill.management.history import Row
-from waybill.model.activity import Trace
+from waybill.model.changed_queues import Trace
 from waybill.model.queue import Queue
 from waybill.model.virtual_host import VirtualHost
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 from waybill.engine.access import check_topic
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.conversion.convert import Inconvertible, amqp091_content
+from waybill.management.api_context import ApiContext, exchange_name, queue_of
 from waybill.management.call import Answer, Call, require, table_of, text_of, whole_of
 from waybill.management.errors import Refused, bad_request, missing, refused_by_channel
 from waybill.management.listing import Item, encode, plain
 from waybill.management.router import Route
-from waybill.management.scene import Scene, exchange_name, queue_of
 from waybill.model.binding import EXCHANGE, QUEUE
 from waybill.model.entry import Entry
 from waybill.model.errors import InvalidArgument, ModelError
@@ -51,8 +51,8 @@ NUMBERS: Final = ("delivery_mode", "priority", "timestamp")
 class MessageRoutes:
     """Answers them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -64,7 +64,7 @@ class MessageRoutes:
     # Publishing. --------------------------------------------------------------------------------------------------
 
     async def _publish(self, call: Call) -> Item:
-        host = self._scene.entered(call)
+        host = self._context.entered(call)
         body = call.body()
         require(body, "properties", "routing_key", "payload", "payload_encoding")
         key = text_of(body, "routing_key")
@@ -107,7 +107,7 @@ class MessageRoutes:
 
     async def _performed(self, change: Callable[[Node], object]) -> None:
         try:
-            await self._scene.perform(change)
+            await self._context.perform(change)
         except ModelError as error:
             raise refused_by_channel(error) from None
 
@@ -132,7 +132,7 @@ class MessageRoutes:
 
     async def _get(self, call: Call) -> Answer:
         call.principal.require_messages()
-        host = self._scene.entered(call)
+        host = self._context.entered(call)
         queue = queue_of(host, call["queue"])
         body = call.body()
         require(body, "count", "encoding")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from waybill.engine.server_connection import ServerConnection
+from waybill.management.api_context import ApiContext, channel_name, channels_of, connection_name
 from waybill.management.connections import channel_count
-from waybill.management.scene import Scene, channel_name, channels_of, connection_name
 from waybill.model.leveled_queue import LeveledQueue
 from waybill.model.queue import Queue
 from waybill.model.stream import Stream
@@ -16,7 +16,7 @@ GAUGE: Final = "gauge"
 COUNTER: Final = "counter"
 
 Labelled = Iterator[tuple[str, tuple[float, ...]]]
-Objects = Callable[[Scene, "list[str] | None"], Labelled]
+Objects = Callable[[ApiContext, "list[str] | None"], Labelled]
 
 
 class Family(NamedTuple):
@@ -36,34 +36,34 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def _queues(scene: Scene, hosts: list[str] | None) -> Iterator[tuple[str, Queue]]:
-    for host in list(scene.node.virtual_hosts.values()):
+def _queues(context: ApiContext, hosts: list[str] | None) -> Iterator[tuple[str, Queue]]:
+    for host in list(context.node.virtual_hosts.values()):
         if hosts is None or host.name in hosts:
             for queue in list(host.queues.values()):
                 yield labelled(vhost=host.name, queue=queue.name), queue
 
 
-def _engines(scene: Scene, hosts: list[str] | None) -> list[ServerConnection]:
+def _engines(context: ApiContext, hosts: list[str] | None) -> list[ServerConnection]:
     return [
         engine
-        for engine in scene.node.connections
+        for engine in context.node.connections
         if isinstance(engine, ServerConnection) and (hosts is None or engine.virtual_host.name in hosts)
     ]
 
 
-def _coarse(scene: Scene, hosts: list[str] | None) -> Labelled:
-    for labels, queue in _queues(scene, hosts):
+def _coarse(context: ApiContext, hosts: list[str] | None) -> Labelled:
+    for labels, queue in _queues(context, hosts):
         ready, unacked = queue.message_count, int(queue.unsettled_count)
         yield labels, (ready, unacked, ready + unacked)
 
 
-def _consumer_count(scene: Scene, hosts: list[str] | None) -> Labelled:
-    for labels, queue in _queues(scene, hosts):
+def _consumer_count(context: ApiContext, hosts: list[str] | None) -> Labelled:
+    for labels, queue in _queues(context, hosts):
         yield labels, (len(queue.consumers),)
 
 
-def _queue_metrics(scene: Scene, hosts: list[str] | None) -> Labelled:
-    for labels, queue in _queues(scene, hosts):
+def _queue_metrics(context: ApiContext, hosts: list[str] | None) -> Labelled:
+    for labels, queue in _queues(context, hosts):
         size = 0
         if isinstance(queue, LeveledQueue):
             size = int(queue.ready_bytes)
@@ -74,55 +74,55 @@ def _queue_metrics(scene: Scene, hosts: list[str] | None) -> Labelled:
         yield labels, (len(queue.consumers), capacity, persistent, size, size, int(queue.footprint))
 
 
-def _deliveries(scene: Scene, hosts: list[str] | None) -> Labelled:
-    for labels, queue in _queues(scene, hosts):
+def _deliveries(context: ApiContext, hosts: list[str] | None) -> Labelled:
+    for labels, queue in _queues(context, hosts):
         counts = queue.counts()
         yield labels, (counts[4], counts[3], counts[2], counts[1], counts[5], counts[6])
 
 
-def _queue_published(scene: Scene, hosts: list[str] | None) -> Labelled:
-    for labels, queue in _queues(scene, hosts):
+def _queue_published(context: ApiContext, hosts: list[str] | None) -> Labelled:
+    for labels, queue in _queues(context, hosts):
         yield labels, (int(queue.published_count()),)
 
 
-def _exchanges(scene: Scene, hosts: list[str] | None) -> Labelled:
-    for host in list(scene.node.virtual_hosts.values()):
+def _exchanges(context: ApiContext, hosts: list[str] | None) -> Labelled:
+    for host in list(context.node.virtual_hosts.values()):
         if hosts is None or host.name in hosts:
             for exchange in list(host.exchanges.values()):
                 labels = labelled(vhost=host.name, exchange=exchange.name or "amq.default")
                 yield labels, (int(exchange.published_in), int(exchange.published_out))
 
 
-def _exchange_bindings(scene: Scene, hosts: list[str] | None) -> Labelled:
-    for host in list(scene.node.virtual_hosts.values()):
+def _exchange_bindings(context: ApiContext, hosts: list[str] | None) -> Labelled:
+    for host in list(context.node.virtual_hosts.values()):
         if hosts is None or host.name in hosts:
             for exchange in list(host.exchanges.values()):
                 labels = labelled(vhost=host.name, exchange=exchange.name or "amq.default", type=exchange.type)
                 yield labels, (len(exchange.bindings),)
 
 
-def _virtual_hosts(scene: Scene, hosts: list[str] | None) -> Labelled:
-    for host in list(scene.node.virtual_hosts.values()):
+def _virtual_hosts(context: ApiContext, hosts: list[str] | None) -> Labelled:
+    for host in list(context.node.virtual_hosts.values()):
         if hosts is None or host.name in hosts:
             yield labelled(vhost=host.name), (0 if host.is_ending else 1,)
 
 
-def _connection_octets(scene: Scene, hosts: list[str] | None) -> Labelled:
-    for engine in _engines(scene, hosts):
+def _connection_octets(context: ApiContext, hosts: list[str] | None) -> Labelled:
+    for engine in _engines(context, hosts):
         octets = (int(engine.received_octets), int(engine.sent_octets))
         yield labelled(connection=connection_name(engine), vhost=engine.virtual_host.name), octets
 
 
-def _connections(scene: Scene, hosts: list[str] | None) -> Labelled:
-    for engine in _engines(scene, hosts):
+def _connections(context: ApiContext, hosts: list[str] | None) -> Labelled:
+    for engine in _engines(context, hosts):
         yield (
             labelled(connection=connection_name(engine), vhost=engine.virtual_host.name),
             (int(engine.received_count), int(engine.sent_count), len(engine.out), channel_count(engine)),
         )
 
 
-def _channels(scene: Scene, hosts: list[str] | None) -> Labelled:
-    for channel in channels_of(_engines(scene, hosts)):
+def _channels(context: ApiContext, hosts: list[str] | None) -> Labelled:
+    for channel in channels_of(_engines(context, hosts)):
         confirms, transaction = channel.confirms, channel.transaction
         unconfirmed = 0 if confirms is None else int(confirms.publish_count - confirms.confirmed_tag)
         yield (
@@ -138,8 +138,8 @@ def _channels(scene: Scene, hosts: list[str] | None) -> Labelled:
         )
 
 
-def _channel_published(scene: Scene, hosts: list[str] | None) -> Labelled:
-    for channel in channels_of(_engines(scene, hosts)):
+def _channel_published(context: ApiContext, hosts: list[str] | None) -> Labelled:
+    for channel in channels_of(_engines(context, hosts)):
         confirms = channel.confirms
         yield (
             labelled(channel=channel_name(channel), vhost=channel.connection.virtual_host.name),

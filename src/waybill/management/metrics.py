@@ -17,12 +17,12 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from waybill import __version__
+from waybill.management.api_context import ApiContext
 from waybill.management.call import Answer, Call
 from waybill.management.errors import bad_request
 from waybill.management.metric_families import FAMILIES, Family
 from waybill.management.node_metrics import node_metrics
 from waybill.management.router import Route
-from waybill.management.scene import Scene
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 BATCH: Final = 50
@@ -47,8 +47,8 @@ TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
 class MetricRoutes:
     """Answers them. Their paths are not below `/api`."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -62,7 +62,7 @@ class MetricRoutes:
         ]
 
     async def _all(self, _call: Call) -> Answer:
-        lines = [*node_metrics(self._scene, __version__)]
+        lines = [*node_metrics(self._context, __version__)]
         there = {line.split()[2] for line in lines if line.startswith("# TYPE")}
         for name in SUMMED:
             lines += await self._sums(FAMILIES[name], there)
@@ -71,7 +71,7 @@ class MetricRoutes:
     async def _sums(self, family: Family, there: set[str]) -> list[str]:
         """Return the sums of a family over all objects, but for those that are there already."""
         sums: list[float] = [0] * len(family.metrics)
-        objects = family.objects(self._scene, None)
+        objects = family.objects(self._context, None)
         while batch := list(islice(objects, BATCH)):
             for _, values in batch:
                 sums = [one + value for one, value in zip(sums, values, strict=True)]
@@ -84,7 +84,7 @@ class MetricRoutes:
         return lines
 
     async def _per_object(self, _call: Call) -> Answer:
-        lines = [*node_metrics(self._scene, __version__, is_per_object=True)]
+        lines = [*node_metrics(self._context, __version__, is_per_object=True)]
         for name in PER_OBJECT:
             lines += await self._lines(FAMILIES[name], PREFIX, None)
         return _metrics(lines)
@@ -103,7 +103,7 @@ class MetricRoutes:
     async def _lines(self, family: Family, prefix: str, hosts: list[str] | None) -> list[str]:
         """Return the lines of a family, made a few objects at a time."""
         columns: list[list[str]] = [[] for _ in family.metrics]
-        objects = family.objects(self._scene, hosts)
+        objects = family.objects(self._context, hosts)
         while batch := list(islice(objects, BATCH)):
             for labels, values in batch:
                 for column, value in zip(columns, values, strict=True):
@@ -120,9 +120,9 @@ class MetricRoutes:
 
     async def _ready(self, _call: Call) -> Answer:
         """Say whether clients can connect, and what they publish can be kept."""
-        if not self._scene.broker.is_serving:
+        if not self._context.broker.is_serving:
             return Answer(503, octets=b"stopping\n", headers=[TEXT])
-        alarm = self._scene.node.alarm
+        alarm = self._context.node.alarm
         return Answer(
             200, octets=f"ready, but publishers wait: {alarm}\n".encode() if alarm else b"ready\n", headers=[TEXT]
         )

@@ -10,10 +10,10 @@ from typing import Final
 from waybill.engine.amqp091.server.connection import Connection as Amqp091Connection
 from waybill.engine.server_connection import ServerConnection
 from waybill.management import node_state
-from waybill.management.figures import NODE, TOTALS
+from waybill.management.api_context import ApiContext, channels_of
 from waybill.management.metric_families import labelled
 from waybill.management.overview import VERSION, totals_row
-from waybill.management.scene import Scene, channels_of
+from waybill.management.statistic_kinds import NODE, TOTALS
 
 COUNTERS: Final = (
     ("global_messages_received_total", "publish_in", "Total number of messages received from clients"),
@@ -102,24 +102,24 @@ OF_CHANNELS: Final = (
 PREFIX: Final = "rabbitmq_"
 
 
-def node_metrics(scene: Scene, version: str, *, is_per_object: bool = False) -> Iterator[str]:
+def node_metrics(context: ApiContext, version: str, *, is_per_object: bool = False) -> Iterator[str]:
     """Yield the lines. With `is_per_object` the sums of what each object has by itself are left out."""
-    yield from _identity(scene, version)
-    yield from _objects(scene)
-    row = totals_row(scene)
+    yield from _identity(context, version)
+    yield from _objects(context)
+    row = totals_row(context)
     for name, figure, text in COUNTERS:
         yield from _metric(name, "counter", text, row[TOTALS.names.index(figure)])
     delivered = sum(row[TOTALS.names.index(one)] for one in ("deliver", "deliver_no_ack", "get", "get_no_ack"))
     yield from _metric(
         "global_messages_delivered_total", "counter", "Total number of messages delivered to consumers", delivered
     )
-    yield from _logins(scene)
-    yield from _alarms(scene)
-    yield from _process(scene)
-    engines = [one for one in scene.node.connections if isinstance(one, ServerConnection)]
-    yield from _publishing(scene, engines)
+    yield from _logins(context)
+    yield from _alarms(context)
+    yield from _process(context)
+    engines = [one for one in context.node.connections if isinstance(one, ServerConnection)]
+    yield from _publishing(context, engines)
     if not is_per_object:
-        yield from _sums(scene, engines)
+        yield from _sums(context, engines)
 
 
 def _metric(name: str, kind: str, text: str, value: float) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _metric(name: str, kind: str, text: str, value: float) -> Iterator[str]:
     yield f"{PREFIX}{name} {value}"
 
 
-def _identity(scene: Scene, version: str) -> Iterator[str]:
+def _identity(context: ApiContext, version: str) -> Iterator[str]:
     build = labelled(
         rabbitmq_version=VERSION,
         prometheus_plugin_version=VERSION,
@@ -141,17 +141,17 @@ def _identity(scene: Scene, version: str) -> Iterator[str]:
     yield f"# HELP {PREFIX}build_info RabbitMQ & Erlang/OTP version info"
     yield f"{PREFIX}build_info{{{build}}} 1"
     identity = labelled(
-        rabbitmq_node=scene.node_name,
-        rabbitmq_cluster=scene.cluster_name,
-        rabbitmq_cluster_permanent_id=f"rabbitmq-cluster-id-{scene.broker.node.name}",
+        rabbitmq_node=context.node_name,
+        rabbitmq_cluster=context.cluster_name,
+        rabbitmq_cluster_permanent_id=f"rabbitmq-cluster-id-{context.broker.node.name}",
     )
     yield f"# TYPE {PREFIX}identity_info untyped"
     yield f"# HELP {PREFIX}identity_info RabbitMQ node & cluster identity info"
     yield f"{PREFIX}identity_info{{{identity}}} 1"
 
 
-def _logins(scene: Scene) -> Iterator[str]:
-    logins = scene.node.runtime.counters.logins
+def _logins(context: ApiContext) -> Iterator[str]:
+    logins = context.node.runtime.counters.logins
     for name, text, figure in (
         ("auth_attempts_total", "Total number of authentication attempts", sum),
         ("auth_attempts_succeeded_total", "Total number of successful authentication attempts", itemgetter(0)),
@@ -163,11 +163,11 @@ def _logins(scene: Scene) -> Iterator[str]:
             yield f"{PREFIX}{name}{{{labelled(protocol=protocol)}}} {figure(counts)}"
 
 
-def _objects(scene: Scene) -> Iterator[str]:
-    node = scene.node
+def _objects(context: ApiContext) -> Iterator[str]:
+    node = context.node
     hosts = list(node.virtual_hosts.values())
     queues = sum(len(host.queues) for host in hosts)
-    consumers = sum(scene.sampler.consumers.values())
+    consumers = sum(context.sampler.consumers.values())
     engines = [one for one in node.connections if isinstance(one, ServerConnection)]
     yield from _metric("connections", "gauge", "Connections currently open", len(engines))
     channels = sum(len(one.channels) for one in engines if isinstance(one, Amqp091Connection))
@@ -179,20 +179,20 @@ def _objects(scene: Scene) -> Iterator[str]:
     yield from _metric("exchanges", "gauge", "Exchanges", sum(len(host.exchanges) for host in hosts))
 
 
-def _publishing(scene: Scene, engines: list[ServerConnection]) -> Iterator[str]:
+def _publishing(context: ApiContext, engines: list[ServerConnection]) -> Iterator[str]:
     publishers = waiting = 0
     for channel in channels_of(engines):
         publishers += channel.publish_count > 0
         if channel.confirms is not None:
             waiting += int(channel.confirms.publish_count - channel.confirms.confirmed_tag)
     yield from _metric("global_publishers", "gauge", "The current number of publishers", publishers)
-    confirmed = totals_row(scene)[TOTALS.names.index("confirm")]
+    confirmed = totals_row(context)[TOTALS.names.index("confirm")]
     text = "Total number of messages received from publishers expecting confirmations"
     yield from _metric("global_messages_received_confirm_total", "counter", text, confirmed + waiting)
 
 
-def _alarms(scene: Scene) -> Iterator[str]:
-    node = scene.node
+def _alarms(context: ApiContext) -> Iterator[str]:
+    node = context.node
     is_disk = bool(node.runtime.disk_alarm)
     yield from _metric("alarms_file_descriptor_limit", "gauge", "is 1 if file descriptor limit alarm is in effect", 0)
     yield from _metric(
@@ -209,9 +209,9 @@ def _alarms(scene: Scene) -> Iterator[str]:
     )
 
 
-def _process(scene: Scene) -> Iterator[str]:
-    node = scene.node
-    series = scene.sampler.series(NODE)
+def _process(context: ApiContext) -> Iterator[str]:
+    node = context.node
+    series = context.sampler.series(NODE)
     row = series.last if series is not None and series.last else (0,) * len(NODE.names)
     for name, kind, figure, factor, text in NODE_FIGURES:
         value = row[NODE.names.index(figure)]
@@ -230,19 +230,19 @@ def _process(scene: Scene) -> Iterator[str]:
     yield from _metric(
         "message_memory_bytes", "gauge", "Content of messages that is held in memory", int(node.runtime.memory_bytes)
     )
-    uptime = round(time.time() - scene.started_at, 3)
+    uptime = round(time.time() - context.started_at, 3)
     yield from _metric("erlang_uptime_seconds", "gauge", "Node uptime", uptime)
     yield from _metric("unreachable_cluster_peers_count", "gauge", "Number of peers that cannot be reached", 0)
 
 
-def _sums(scene: Scene, engines: list[ServerConnection]) -> Iterator[str]:
-    row = totals_row(scene)
+def _sums(context: ApiContext, engines: list[ServerConnection]) -> Iterator[str]:
+    row = totals_row(context)
     for name, figure, text in LENGTHS:
         yield from _metric(name, "gauge", text, row[TOTALS.names.index(figure)])
     messages = sum(row[TOTALS.names.index(figure)] for _, figure, _ in LENGTHS)
     text = "Sum of ready and unacknowledged messages - total queue depth"
     yield from _metric("queue_messages", "gauge", text, messages)
-    consumers = sum(scene.sampler.consumers.values())
+    consumers = sum(context.sampler.consumers.values())
     yield from _metric("queue_consumers", "gauge", "Consumers on a queue", consumers)
     channels = list(channels_of(engines))
     gauges = {
@@ -259,7 +259,7 @@ def _sums(scene: Scene, engines: list[ServerConnection]) -> Iterator[str]:
     }
     for name, (text, value) in gauges.items():
         yield from _metric(name, "gauge", text, value)
-    series = scene.sampler.series(NODE)
+    series = context.sampler.series(NODE)
     node = series.last if series is not None and series.last else (0,) * len(NODE.names)
     for name, figure, text in OCTETS:
         yield from _metric(name, "counter", text, node[NODE.names.index(figure)])

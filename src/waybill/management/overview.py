@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from waybill import __version__
 from waybill.management import node_state
+from waybill.management.api_context import CLUSTER_NAME, ApiContext
 from waybill.management.call import NO_CONTENT, Answer, Call, require, text_of
 from waybill.management.connections import channel_count
 from waybill.management.errors import not_found
-from waybill.management.figures import CHURN, NODE, TOTALS, VIRTUAL_HOSTS
 from waybill.management.history import Row, Series
 from waybill.management.listing import Item, Listing, cut_to_columns
 from waybill.management.rates import Span, details, lengths, message_stats, spans_of
 from waybill.management.router import Route
-from waybill.management.scene import CLUSTER_NAME, Scene
+from waybill.management.statistic_kinds import CHURN, NODE, TOTALS, VIRTUAL_HOSTS
 from waybill.model.virtual_host import VirtualHost
 
 VERSION: Final = "3.10.8"
@@ -44,8 +44,8 @@ NOTHING_COUNTED: Final = (
 class OverviewRoutes:
     """Answers them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -64,13 +64,13 @@ class OverviewRoutes:
     # The overview. ------------------------------------------------------------------------------------------------
 
     async def _overview(self, call: Call) -> Item:
-        scene, principal = self._scene, call.principal
+        context, principal = self._context, call.principal
         spans = spans_of(call.query)
-        sampler = scene.sampler
+        sampler = context.sampler
         series = sampler.series(TOTALS)
-        row = totals_row(scene)
+        row = totals_row(context)
         item: Item = {
-            "cluster_name": scene.cluster_name,
+            "cluster_name": context.cluster_name,
             "cluster_tags": {},
             "default_queue_type": "classic",
             "disable_stats": False,
@@ -80,7 +80,7 @@ class OverviewRoutes:
             "exchange_types": exchange_types(),
             "is_op_policy_updating_enabled": True,
             "management_version": VERSION,
-            "node": scene.node_name,
+            "node": context.node_name,
             "node_tags": {},
             "product_name": "Waybill",
             "product_version": __version__,
@@ -95,10 +95,10 @@ class OverviewRoutes:
         if principal.is_monitor:
             item["queue_totals"] = lengths(TOTALS, row, series, sampler.now, spans.lengths)
             item["message_stats"] = message_stats(TOTALS, row, series, sampler.now, spans.msg_rates)
-            item["listeners"] = [{"node": scene.node_name, **one} for one in scene.listeners()]
-            item["contexts"] = contexts(scene)
+            item["listeners"] = [{"node": context.node_name, **one} for one in context.listeners()]
+            item["contexts"] = contexts(context)
         else:
-            hosts = scene.virtual_hosts(call)
+            hosts = context.virtual_hosts(call)
             own = self._row_of(hosts)
             item["queue_totals"] = lengths(VIRTUAL_HOSTS, own, None, sampler.now, None)
             item["message_stats"] = message_stats(VIRTUAL_HOSTS, own, None, sampler.now, None)
@@ -108,18 +108,18 @@ class OverviewRoutes:
         rows = [
             series.last
             for host in hosts
-            if (series := self._scene.sampler.series(VIRTUAL_HOSTS, (host.name,))) is not None and series.last
+            if (series := self._context.sampler.series(VIRTUAL_HOSTS, (host.name,))) is not None and series.last
         ]
         return tuple(map(sum, zip(*rows, strict=True))) or (0,) * len(VIRTUAL_HOSTS.names)
 
     def _objects(self, call: Call) -> dict[str, int]:
-        scene = self._scene
-        hosts = scene.virtual_hosts(call)
-        engines = scene.connections(call.principal)
+        context = self._context
+        hosts = context.virtual_hosts(call)
+        engines = context.connections(call.principal)
         return {
             "channels": sum(map(channel_count, engines)),
             "connections": len(engines),
-            "consumers": sum(scene.sampler.consumers.get(host.name, 0) for host in hosts),
+            "consumers": sum(context.sampler.consumers.get(host.name, 0) for host in hosts),
             "exchanges": sum(len(host.exchanges) for host in hosts),
             "queues": sum(len(host.queues) for host in hosts),
         }
@@ -132,17 +132,17 @@ class OverviewRoutes:
     async def _nodes(self, call: Call) -> Answer:
         call.principal.require_monitor()
         span = spans_of(call.query).node_stats
-        listing = Listing[str](lambda _name: node_item(self._scene, span), {"name": str}, tie=str)
-        return await listing.answer(call, [self._scene.node_name])
+        listing = Listing[str](lambda _name: node_item(self._context, span), {"name": str}, tie=str)
+        return await listing.answer(call, [self._context.node_name])
 
     def _check_name(self, call: Call) -> None:
         call.principal.require_monitor()
-        if call["node"] != self._scene.node_name:
+        if call["node"] != self._context.node_name:
             raise not_found()
 
     async def _node(self, call: Call) -> Item:
         self._check_name(call)
-        item = node_item(self._scene, spans_of(call.query).node_stats)
+        item = node_item(self._context, spans_of(call.query).node_stats)
         if call.flag("memory"):
             item["memory"] = self._parts()
         return cut_to_columns(call.query, item)
@@ -158,7 +158,7 @@ class OverviewRoutes:
         return {"memory": parts}
 
     def _parts(self) -> dict[str, Any]:
-        runtime = self._scene.node.runtime
+        runtime = self._context.node.runtime
         total = node_state.resident_bytes()
         found: dict[str, Any] = {
             "msg_index": 0,
@@ -174,14 +174,14 @@ class OverviewRoutes:
         return {"ets_tables_memory": "no_tables"}
 
     async def _cluster_name(self, _call: Call) -> Item:
-        return {"name": self._scene.cluster_name}
+        return {"name": self._context.cluster_name}
 
     async def _rename(self, call: Call) -> Answer:
         call.principal.require_administrator()
         body = call.body()
         require(body, "name")
         name = text_of(body, "name")
-        await self._scene.perform(lambda node: node.administration.parameters.put(CLUSTER_NAME, name))
+        await self._context.perform(lambda node: node.administration.parameters.put(CLUSTER_NAME, name))
         return Answer(NO_CONTENT)
 
 
@@ -190,25 +190,25 @@ def exchange_types() -> list[Item]:
     return [{"description": text, "enabled": True, "name": name} for name, text in EXCHANGE_TYPES]
 
 
-def contexts(scene: Scene) -> list[Item]:
+def contexts(context: ApiContext) -> list[Item]:
     """Return where the API can be reached."""
     return [
         {
             "cowboy_opts": "[]",
             "description": "RabbitMQ Management",
             "ip": one.get("ip_address", ""),
-            "node": scene.node_name,
+            "node": context.node_name,
             "path": "/",
             "port": str(one.get("port", "")),
         }
-        for one in scene.listeners()
+        for one in context.listeners()
         if str(one.get("protocol", "")).startswith("http")
     ]
 
 
-def totals_row(scene: Scene) -> Row:
+def totals_row(context: ApiContext) -> Row:
     """Return the newest totals: those of the last look, which is seconds old, with the lengths of then."""
-    series = scene.sampler.series(TOTALS)
+    series = context.sampler.series(TOTALS)
     return series.last if series is not None and series.last else (0,) * len(TOTALS.names)
 
 
@@ -222,12 +222,12 @@ def churn(row: Row, series: Series | None, now: int, span: Span | None) -> Item:
     return found
 
 
-def node_item(scene: Scene, span: Span | None) -> Item:
+def node_item(context: ApiContext, span: Span | None) -> Item:
     """Return what is told of the node."""
-    sampler = scene.sampler
+    sampler = context.sampler
     series = sampler.series(NODE)
     row = series.last if series is not None and series.last else (0,) * len(NODE.names)
-    item = _lasting(scene)
+    item = _lasting(context)
     for index, name in enumerate(NODE.names):
         if name == "cpu_ms":
             continue
@@ -242,12 +242,12 @@ def node_item(scene: Scene, span: Span | None) -> Item:
     for name in NOTHING_COUNTED:
         item[name] = 0
         item[f"{name}_details"] = NO_RATE
-    return item | churn(totals_row(scene), sampler.series(TOTALS), sampler.now, span)
+    return item | churn(totals_row(context), sampler.series(TOTALS), sampler.now, span)
 
 
-def _lasting(scene: Scene) -> Item:
+def _lasting(context: ApiContext) -> Item:
     """Return what is not counted."""
-    node = scene.node
+    node = context.node
     runtime = node.runtime
     return {
         "applications": [
@@ -262,8 +262,8 @@ def _lasting(scene: Scene) -> Item:
         "being_drained": False,
         "cluster_links": [],
         "config_files": [],
-        "contexts": contexts(scene),
-        "db_dir": str(scene.broker.data_dir or ""),
+        "contexts": contexts(context),
+        "db_dir": str(context.broker.data_dir or ""),
         "disk_free_alarm": bool(runtime.disk_alarm),
         "disk_free_limit": node.disk_free_limit_bytes,
         "enabled_plugins": ["rabbitmq_management", "rabbitmq_prometheus"],
@@ -274,7 +274,7 @@ def _lasting(scene: Scene) -> Item:
         "mem_calculation_strategy": "rss",
         "mem_limit": max(int(runtime.configured_limit_bytes), 1),
         "metrics_gc_queue_length": {},
-        "name": scene.node_name,
+        "name": context.node_name,
         "net_ticktime": 60,
         "os_pid": str(os.getpid()),
         "partitions": [],
@@ -285,6 +285,6 @@ def _lasting(scene: Scene) -> Item:
         "run_queue": 0,
         "running": True,
         "sockets_total": int(node.limits.connections_max),
-        "type": "disc" if scene.broker.data_dir is not None else "ram",
-        "uptime": int((time.time() - scene.started_at) * 1000),
+        "type": "disc" if context.broker.data_dir is not None else "ram",
+        "uptime": int((time.time() - context.started_at) * 1000),
     }

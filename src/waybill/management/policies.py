@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from waybill.management.api_context import CLUSTER_NAME, ApiContext
 from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, require, table_of, text_of, whole_of
 from waybill.management.errors import bad_request, not_found
 from waybill.management.listing import Item, Listing, plain
 from waybill.management.router import Route
-from waybill.management.scene import CLUSTER_NAME, Scene
 from waybill.model.errors import ModelError
 from waybill.model.policy import ALL, Policy
 from waybill.model.virtual_host import VirtualHost
@@ -24,8 +24,8 @@ LIMITS: Final = {"max-connections", "max-queues"}
 class PolicyRoutes:
     """Answers what is about policies: an operator's, or the others."""
 
-    def __init__(self, scene: Scene, *, is_operator: bool) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext, *, is_operator: bool) -> None:
+        self._context = context
         self._is_operator = is_operator
 
     def routes(self) -> list[Route]:
@@ -54,11 +54,11 @@ class PolicyRoutes:
         return await listing.answer(call, found)
 
     def _hosts(self, call: Call) -> list[VirtualHost]:
-        return self._scene.virtual_hosts(call)
+        return self._context.virtual_hosts(call)
 
     async def _show(self, call: Call) -> Item:
         call.principal.require_policymaker()
-        host = self._scene.virtual_host(call)
+        host = self._context.virtual_host(call)
         policy = self._of(host).get(call["policy"])
         if policy is None:
             raise not_found()
@@ -70,7 +70,7 @@ class PolicyRoutes:
             call.principal.require_administrator()
         else:
             call.principal.require_policymaker()
-        return self._scene.virtual_host(call)
+        return self._context.virtual_host(call)
 
     async def _put(self, call: Call) -> Answer:
         host = self._changed(call)
@@ -93,14 +93,14 @@ class PolicyRoutes:
                 is_operator=self._is_operator,
             )
 
-        await _validated(self._scene, put)
+        await _validated(self._context, put)
         return Answer(CREATED if is_new else NO_CONTENT)
 
     async def _delete(self, call: Call) -> Answer:
         host = self._changed(call)
         if call["policy"] not in self._of(host):
             raise not_found()
-        await self._scene.perform(
+        await self._context.perform(
             lambda node: node.administration.clear_policy(host.name, call["policy"], is_operator=self._is_operator)
         )
         return Answer(NO_CONTENT)
@@ -109,8 +109,8 @@ class PolicyRoutes:
 class ParameterRoutes:
     """Answers what is about parameters. Of those of virtual hosts there are only their limits."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -132,8 +132,8 @@ class ParameterRoutes:
         call.principal.require_policymaker()
         component = call.parameters.get("component")
         found: list[Item] = []
-        for host in self._scene.virtual_hosts(call):
-            limits = self._scene.administration.limits[host.name]
+        for host in self._context.virtual_hosts(call):
+            limits = self._context.administration.limits[host.name]
             value = {"max-connections": limits.max_connections, "max-queues": limits.max_queues}
             value = {name: limit for name, limit in value.items() if limit >= 0}
             if value and component in {None, VIRTUAL_HOST_LIMITS}:
@@ -161,7 +161,7 @@ class ParameterRoutes:
 
     async def _put(self, call: Call) -> Answer:
         call.principal.require_policymaker()
-        host = self._scene.virtual_host(call)
+        host = self._context.virtual_host(call)
         component, name = call["component"], call["parameter"]
         body = call.body()
         require(body, "value")
@@ -171,7 +171,7 @@ class ParameterRoutes:
         unknown = value.keys() - LIMITS
         if unknown or name != "limits":
             raise bad_request(f"Validation failed\n\nUnrecognised terms {sorted(unknown) or name} in limits\n")
-        present = self._scene.administration.limits[host.name]
+        present = self._context.administration.limits[host.name]
         is_new = present.max_connections < 0 and present.max_queues < 0
 
         def put(node: Node) -> None:
@@ -182,20 +182,20 @@ class ParameterRoutes:
             )
 
         call.principal.require_administrator()
-        await self._scene.perform(put)
+        await self._context.perform(put)
         return Answer(CREATED if is_new else NO_CONTENT)
 
     async def _delete(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        host = self._scene.virtual_host(call)
+        host = self._context.virtual_host(call)
         if not any(item["name"] == call["parameter"] for item in self._found(call)):
             raise not_found()
         if call["component"] == OPERATOR_POLICY:
-            await self._scene.perform(
+            await self._context.perform(
                 lambda node: node.administration.clear_policy(host.name, call["parameter"], is_operator=True)
             )
         else:
-            await self._scene.perform(
+            await self._context.perform(
                 lambda node: node.administration.set_virtual_host_limits(
                     host.name, max_connections=UNLIMITED, max_queues=UNLIMITED
                 )
@@ -210,9 +210,9 @@ class ParameterRoutes:
 
     def _values(self) -> dict[str, object]:
         """Return all global parameters, with those that every cluster has."""
-        name = self._scene.cluster_name
+        name = self._context.cluster_name
         ours: dict[str, object] = {CLUSTER_NAME: name, "internal_cluster_id": f"rabbitmq-cluster-id-{name}"}
-        return ours | self._scene.administration.parameters.values
+        return ours | self._context.administration.parameters.values
 
     async def _global(self, call: Call) -> Item:
         call.principal.require_administrator()
@@ -226,23 +226,23 @@ class ParameterRoutes:
         body = call.body()
         require(body, "value")
         name = call["parameter"]
-        is_new = name not in self._scene.administration.parameters.values
+        is_new = name not in self._context.administration.parameters.values
         value: Any = body["value"]
-        await self._scene.perform(lambda node: node.administration.parameters.put(name, value))
+        await self._context.perform(lambda node: node.administration.parameters.put(name, value))
         return Answer(CREATED if is_new else NO_CONTENT)
 
     async def _delete_global(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        if call["parameter"] not in self._scene.administration.parameters.values:
+        if call["parameter"] not in self._context.administration.parameters.values:
             raise not_found()
-        await self._scene.perform(lambda node: node.administration.parameters.clear(call["parameter"]))
+        await self._context.perform(lambda node: node.administration.parameters.clear(call["parameter"]))
         return Answer(NO_CONTENT)
 
 
-async def _validated(scene: Scene, change: Callable[[Node], None]) -> None:
+async def _validated(context: ApiContext, change: Callable[[Node], None]) -> None:
     """Make a change of policies. Raises Refused in RabbitMQ's words."""
     try:
-        await scene.perform(change)
+        await context.perform(change)
     except ModelError as error:
         raise bad_request(f"Validation failed\n\n{error}\n") from None
 

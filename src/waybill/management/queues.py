@@ -7,17 +7,17 @@ from functools import partial
 from typing import Any, Final
 
 from waybill.engine.server_connection import ServerConnection
+from waybill.management.api_context import ApiContext, connection_details, queue_of
 from waybill.management.bindings import binding_item, default_binding
 from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, flag_of, table_of
 from waybill.management.connections import GARBAGE
 from waybill.management.consumers import consumer_item
 from waybill.management.errors import bad_request, not_authorised
-from waybill.management.figures import QUEUES
 from waybill.management.history import Indexes
 from waybill.management.listing import Item, Listing, cut_to_columns, plain
 from waybill.management.rates import MESSAGE_STATS, NOTHING, Spans, lengths, message_stats, spans_of
 from waybill.management.router import Route
-from waybill.management.scene import Scene, connection_details, queue_of
+from waybill.management.statistic_kinds import QUEUES
 from waybill.model.binding import QUEUE
 from waybill.model.leveled_queue import LeveledQueue
 from waybill.model.permission import CONFIGURE, READ
@@ -36,8 +36,8 @@ ACTIONS: Final = frozenset({"sync", "cancel_sync"})
 class QueueRoutes:
     """Answers them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -74,7 +74,7 @@ class QueueRoutes:
             },
             tie=lambda place: (place[0].name, place[1].name),
         )
-        hosts = self._scene.virtual_hosts(call)
+        hosts = self._context.virtual_hosts(call)
         return await listing.answer(call, ((host, queue) for host in hosts for queue in host.queues.values()))
 
     def _rates(self) -> dict[str, Callable[[Place], object]]:
@@ -85,7 +85,7 @@ class QueueRoutes:
         }
 
     def _rate(self, indexes: Indexes, place: Place) -> float:
-        sampler = self._scene.sampler
+        sampler = self._context.sampler
         series = sampler.series(QUEUES, (place[0].name, place[1].name))
         return 0.0 if series is None else series.rate(indexes, sampler.now)
 
@@ -108,7 +108,7 @@ class QueueRoutes:
     def item(self, place: Place, spans: Spans = NOTHING) -> Item:
         """Return what is told of a queue in a list."""
         host, queue = place
-        sampler = self._scene.sampler
+        sampler = self._context.sampler
         key = (host.name, queue.name)
         row = (*queue.counts(), queue.message_count, int(queue.unsettled_count))
         before = sampler.before(QUEUES, key)
@@ -137,7 +137,7 @@ class QueueRoutes:
             "messages_ram": row[-2] + row[-1],
             "messages_ready_ram": row[-2],
             "messages_unacknowledged_ram": row[-1],
-            "node": self._scene.node_name,
+            "node": self._context.node_name,
             "recoverable_slaves": None,
             "reductions": 0,
             "reductions_details": {"rate": 0.0},
@@ -157,25 +157,25 @@ class QueueRoutes:
         if isinstance(queue.owner, ServerConnection):
             item["owner_pid_details"] = connection_details(queue.owner)
         if queue.policy.type != CLASSIC:
-            name = self._scene.node_name
+            name = self._context.node_name
             item |= {"leader": name, "members": [name], "online": [name], "open_files": {name: 0}}
         if isinstance(queue, Stream):
             item |= {"first_offset": int(queue.log.first_offset), "next_offset": int(queue.log.next_offset)}
         return item
 
     async def _show(self, call: Call) -> Item:
-        host = self._scene.virtual_host(call)
+        host = self._context.virtual_host(call)
         queue = queue_of(host, call["queue"])
         item = self.item((host, queue), spans_of(call.query))
         item["consumer_details"] = [
-            consumer_item(consumer, queue, host.name, self._scene.node_name) for consumer in queue.consumers
+            consumer_item(consumer, queue, host.name, self._context.node_name) for consumer in queue.consumers
         ]
         item["deliveries"] = []
         item["incoming"] = []
         return cut_to_columns(call.query, item)
 
     async def _bindings(self, call: Call) -> Answer:
-        host = self._scene.virtual_host(call)
+        host = self._context.virtual_host(call)
         queue = host.queues.get(call["queue"])
         if queue is None:
             return Answer(200, [])
@@ -186,7 +186,7 @@ class QueueRoutes:
     # Changes. -----------------------------------------------------------------------------------------------------
 
     async def _declare(self, call: Call) -> Answer:
-        host = self._scene.entered(call)
+        host = self._context.entered(call)
         body = call.body()
         name = call["queue"]
         durable = flag_of(body, "durable", default=True)
@@ -207,11 +207,11 @@ class QueueRoutes:
                 arguments=arguments,
             )
 
-        await self._scene.perform(declare)
+        await self._context.perform(declare)
         return Answer(CREATED if is_new else NO_CONTENT)
 
     async def _delete(self, call: Call) -> Answer:
-        host = self._scene.entered(call)
+        host = self._context.entered(call)
         queue = queue_of(host, call["queue"])
 
         def delete(_node: Node) -> Chore | None:
@@ -224,23 +224,23 @@ class QueueRoutes:
                 if_empty=call.flag("if-empty"),
             )
 
-        await self._scene.perform(delete)
+        await self._context.perform(delete)
         return Answer(NO_CONTENT)
 
     async def _purge(self, call: Call) -> Answer:
-        host = self._scene.entered(call)
+        host = self._context.entered(call)
         queue = queue_of(host, call["queue"])
 
         def purge(_node: Node) -> Chore:
             call.principal.check(host, READ, QUEUE, queue.name)
             return host.queue(queue.name, None).begin_purge()
 
-        await self._scene.perform(purge)
+        await self._context.perform(purge)
         return Answer(NO_CONTENT)
 
     async def _act(self, call: Call) -> Answer:
         """Accept the actions of RabbitMQ's mirrors: there is nothing to do."""
-        queue_of(self._scene.entered(call), call["queue"])
+        queue_of(self._context.entered(call), call["queue"])
         call.principal.require_administrator()
         action: Any = call.body().get("action")
         if action not in ACTIONS:

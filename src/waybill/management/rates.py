@@ -6,8 +6,17 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from waybill.management.errors import bad_request
-from waybill.management.figures import CHANNELS, EXCHANGES, LENGTHS, QUEUE_COUNTERS, QUEUES, TOTALS, VIRTUAL_HOSTS, Kind
 from waybill.management.history import NEVER, Indexes, Row, Series
+from waybill.management.statistic_kinds import (
+    CHANNELS,
+    EXCHANGES,
+    LENGTHS,
+    QUEUE_COUNTERS,
+    QUEUES,
+    TOTALS,
+    VIRTUAL_HOSTS,
+    Kind,
+)
 
 SAMPLES_MAX: Final = 2000
 AGE_MAX: Final = 366 * 86_400

@@ -18,11 +18,21 @@ from waybill.broker import Broker
 from waybill.engine.amqp091.server.connection import Connection as Amqp091Connection
 from waybill.engine.server_connection import ServerConnection
 from waybill.management import node_state
-from waybill.management.figures import CHANNELS, CONNECTIONS, EXCHANGES, KEPT, NODE, QUEUES, TOTALS, VIRTUAL_HOSTS, Kind
 from waybill.management.history import MINUTE, SAMPLE_SECONDS, Row, Series
 from waybill.management.history_file import read_history, write_history
 from waybill.management.known_queues import KnownQueues
-from waybill.model.activity import changed_queues
+from waybill.management.statistic_kinds import (
+    CHANNELS,
+    CONNECTIONS,
+    EXCHANGES,
+    KEPT,
+    NODE,
+    QUEUES,
+    TOTALS,
+    VIRTUAL_HOSTS,
+    Kind,
+)
+from waybill.model.changed_queues import changed_queues
 from waybill.model.exchange import Exchange
 
 BATCH: Final = 200

@@ -15,6 +15,7 @@ from waybill.backend.server.connections import Answering
 from waybill.backend.server.limits import Limits
 from waybill.backend.server.server import HttpServer
 from waybill.broker import Broker
+from waybill.management.api_context import ApiContext
 from waybill.management.application import PREFIX, SAFE
 from waybill.management.application import Application as ManagementApplication
 from waybill.management.bindings import BindingRoutes
@@ -23,16 +24,15 @@ from waybill.management.consumers import ConsumerRoutes
 from waybill.management.definitions import DefinitionRoutes
 from waybill.management.exchanges import ExchangeRoutes
 from waybill.management.health import HealthRoutes
+from waybill.management.interface_routes import InterfaceRoutes
 from waybill.management.messages import MessageRoutes
 from waybill.management.metrics import MetricRoutes
-from waybill.management.odds import OddRoutes
 from waybill.management.overview import OverviewRoutes
 from waybill.management.policies import ParameterRoutes, PolicyRoutes
 from waybill.management.principal import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, holder_of_key
 from waybill.management.queues import QueueRoutes
 from waybill.management.router import Route
 from waybill.management.sampler import Sampler
-from waybill.management.scene import Scene
 from waybill.management.users import PermissionRoutes, UserRoutes
 from waybill.management.virtual_hosts import VirtualHostRoutes
 
@@ -56,8 +56,8 @@ class Management:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.sampler = Sampler(broker)
-        self.scene = Scene(broker, self.sampler, self._listeners)
-        self.application = ManagementApplication(broker, _routes(self.scene))
+        self.context = ApiContext(broker, self.sampler, self._listeners)
+        self.application = ManagementApplication(broker, _routes(self.context))
         self.addresses: list[tuple[str, int, str]] = []
         """Where it is served: host, port, "http" or "https"."""
 
@@ -87,13 +87,13 @@ def _listener(protocol: str, host: str, port: int) -> dict[str, object]:
     return {"ip_address": host, "port": port, "protocol": protocol, "socket_opts": SOCKET_OPTIONS}
 
 
-def _routes(scene: Scene) -> list[Route]:
+def _routes(context: ApiContext) -> list[Route]:
     resources = (
-        *(OverviewRoutes(scene), ConnectionRoutes(scene), ConsumerRoutes(scene), ExchangeRoutes(scene)),
-        *(QueueRoutes(scene), BindingRoutes(scene), MessageRoutes(scene), VirtualHostRoutes(scene)),
-        *(UserRoutes(scene), PermissionRoutes(scene), ParameterRoutes(scene), DefinitionRoutes(scene)),
-        *(PolicyRoutes(scene, is_operator=False), PolicyRoutes(scene, is_operator=True)),
-        *(HealthRoutes(scene), OddRoutes(scene), MetricRoutes(scene)),
+        *(OverviewRoutes(context), ConnectionRoutes(context), ConsumerRoutes(context), ExchangeRoutes(context)),
+        *(QueueRoutes(context), BindingRoutes(context), MessageRoutes(context), VirtualHostRoutes(context)),
+        *(UserRoutes(context), PermissionRoutes(context), ParameterRoutes(context), DefinitionRoutes(context)),
+        *(PolicyRoutes(context, is_operator=False), PolicyRoutes(context, is_operator=True)),
+        *(HealthRoutes(context), InterfaceRoutes(context), MetricRoutes(context)),
     )
     return [route for resource in resources for route in resource.routes()]
 

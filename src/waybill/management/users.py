@@ -6,11 +6,11 @@ import base64
 import binascii
 from typing import Any, Final
 
+from waybill.management.api_context import DEFAULT_EXCHANGE, ApiContext
 from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, require, text_of, whole_of
 from waybill.management.errors import bad_request, not_found
 from waybill.management.listing import Item, Listing
 from waybill.management.router import Route
-from waybill.management.scene import DEFAULT_EXCHANGE, Scene
 from waybill.model.permission import CONFIGURE, READ, WRITE
 from waybill.node.accounts import Account
 from waybill.node.administration import UNLIMITED
@@ -25,8 +25,8 @@ LIMITS: Final = (MAX_CONNECTIONS, MAX_CHANNELS)
 class UserRoutes:
     """Answers them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -45,7 +45,7 @@ class UserRoutes:
         ]
 
     def _account(self, call: Call) -> Account:
-        account = self._scene.administration.accounts.by_name.get(call["user"])
+        account = self._context.administration.accounts.by_name.get(call["user"])
         if account is None:
             raise not_found()
         return account
@@ -55,11 +55,11 @@ class UserRoutes:
 
     async def _list(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        return await self._listed(call, list(self._scene.administration.accounts.by_name.values()))
+        return await self._listed(call, list(self._context.administration.accounts.by_name.values()))
 
     async def _without_permissions(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        accounts = self._scene.administration.accounts.by_name.values()
+        accounts = self._context.administration.accounts.by_name.values()
         return await self._listed(call, [one for one in accounts if not one.user.permissions])
 
     @staticmethod
@@ -80,7 +80,7 @@ class UserRoutes:
             raise bad_request("tags_not_present")
         tags = _tags(body["tags"])
         name = call["user"]
-        accounts = self._scene.administration.accounts
+        accounts = self._context.administration.accounts
         is_new = name not in accounts.by_name
         credential = self._credential(body)
         present = accounts.by_name.get(name)
@@ -95,7 +95,7 @@ class UserRoutes:
             else:
                 administration.put_user_with_credential(name, credential, tags)
 
-        await self._scene.perform(put)
+        await self._context.perform(put)
         return Answer(CREATED if is_new else NO_CONTENT)
 
     @staticmethod
@@ -117,7 +117,7 @@ class UserRoutes:
     async def _delete(self, call: Call) -> Answer:
         call.principal.require_administrator()
         self._account(call)
-        await self._scene.perform(lambda node: node.administration.delete_user(call["user"]))
+        await self._context.perform(lambda node: node.administration.delete_user(call["user"]))
         return Answer(NO_CONTENT)
 
     async def _delete_many(self, call: Call) -> Answer:
@@ -131,14 +131,14 @@ class UserRoutes:
                 if name in node.administration.accounts.by_name:
                     node.administration.delete_user(name)
 
-        await self._scene.perform(delete)
+        await self._context.perform(delete)
         return Answer(NO_CONTENT)
 
     # Limits. ------------------------------------------------------------------------------------------------------
 
     async def _all_limits(self, call: Call) -> list[Item]:
         call.principal.require_administrator()
-        accounts = self._scene.administration.accounts.by_name.values()
+        accounts = self._context.administration.accounts.by_name.values()
         if "user" in call.parameters:
             accounts = [self._account(call)]  # type: ignore[assignment]
         return [{"user": one.user.name, "value": found} for one in accounts if (found := limits_of(one))]
@@ -168,14 +168,14 @@ class UserRoutes:
         def change(node: Node) -> None:
             node.administration.set_user_limits(call["user"], max_connections=connections, max_channels=channels)
 
-        await self._scene.perform(change)
+        await self._context.perform(change)
 
 
 class PermissionRoutes:
     """Answers what is about permissions."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -199,9 +199,9 @@ class PermissionRoutes:
         """Return the accounts that a path is about. Raises Refused."""
         if not (own and call["user"] == call.principal.name):
             call.principal.require_administrator()
-        by_name = self._scene.administration.accounts.by_name
+        by_name = self._context.administration.accounts.by_name
         if "vhost" in call.parameters:
-            self._scene.virtual_host(call)
+            self._context.virtual_host(call)
         if "user" not in call.parameters:
             return list(by_name.values())
         if call["user"] not in by_name:
@@ -249,24 +249,24 @@ class PermissionRoutes:
         body = call.body()
         require(body, CONFIGURE, WRITE, READ)
         configure, write, read = (text_of(body, name) for name in (CONFIGURE, WRITE, READ))
-        account = self._scene.administration.accounts.by_name[call["user"]]
+        account = self._context.administration.accounts.by_name[call["user"]]
         is_new = call["vhost"] not in account.user.permissions
-        await self._scene.perform(
+        await self._context.perform(
             lambda node: node.administration.set_permission(call["user"], call["vhost"], configure, write, read)
         )
         return Answer(CREATED if is_new else NO_CONTENT)
 
     def _check_ends(self, call: Call) -> None:
         """Raise Refused unless there are both user and virtual host."""
-        accounts = self._scene.administration.accounts.by_name
-        if self._scene.node.virtual_host(call["vhost"]) is None or call["user"] not in accounts:
+        accounts = self._context.administration.accounts.by_name
+        if self._context.node.virtual_host(call["vhost"]) is None or call["user"] not in accounts:
             raise bad_request("vhost_or_user_not_found")
 
     async def _delete(self, call: Call) -> Answer:
         call.principal.require_administrator()
         if not self._permissions(call):
             raise not_found()
-        await self._scene.perform(lambda node: node.administration.clear_permission(call["user"], call["vhost"]))
+        await self._context.perform(lambda node: node.administration.clear_permission(call["user"], call["vhost"]))
         return Answer(NO_CONTENT)
 
     # Of topics. ---------------------------------------------------------------------------------------------------
@@ -291,9 +291,9 @@ class PermissionRoutes:
         exchange = text_of(body, "exchange")
         exchange = "" if exchange == DEFAULT_EXCHANGE else exchange
         write, read = text_of(body, WRITE), text_of(body, READ)
-        user = self._scene.administration.accounts.by_name[call["user"]].user
+        user = self._context.administration.accounts.by_name[call["user"]].user
         is_new = not any(vhost == call["vhost"] for vhost, _ in user.topic_permissions)
-        await self._scene.perform(
+        await self._context.perform(
             lambda node: node.administration.set_topic_permission(call["user"], call["vhost"], exchange, write, read)
         )
         return Answer(CREATED if is_new else NO_CONTENT)
@@ -311,7 +311,7 @@ class PermissionRoutes:
                 exchange = "" if one["exchange"] == DEFAULT_EXCHANGE else one["exchange"]
                 node.administration.clear_topic_permission(call["user"], call["vhost"], exchange)
 
-        await self._scene.perform(delete)
+        await self._context.perform(delete)
         return Answer(NO_CONTENT)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from waybill.management.api_context import ApiContext
 from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, text_of, whole_of
 from waybill.management.errors import bad_request, not_found
-from waybill.management.figures import EXCHANGES, VIRTUAL_HOSTS
 from waybill.management.listing import Item, Listing, cut_to_columns
 from waybill.management.rates import Spans, lengths, message_stats, spans_of
 from waybill.management.router import Route
-from waybill.management.scene import Scene
+from waybill.management.statistic_kinds import EXCHANGES, VIRTUAL_HOSTS
 from waybill.model.virtual_host import VirtualHost
 from waybill.node.administration import UNLIMITED
 from waybill.node.node import Node
@@ -24,8 +24,8 @@ LIMITS: Final = (MAX_CONNECTIONS, MAX_QUEUES)
 class VirtualHostRoutes:
     """Answers them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -46,18 +46,18 @@ class VirtualHostRoutes:
         listing = Listing[VirtualHost](
             lambda host: self.item(host, spans), {"name": lambda host: host.name}, tie=lambda host: host.name
         )
-        return await listing.answer(call, self._scene.virtual_hosts(call))
+        return await listing.answer(call, self._context.virtual_hosts(call))
 
     async def _show(self, call: Call) -> Item:
-        return cut_to_columns(call.query, self.item(self._scene.virtual_host(call), spans_of(call.query)))
+        return cut_to_columns(call.query, self.item(self._context.virtual_host(call), spans_of(call.query)))
 
     def item(self, host: VirtualHost, spans: Spans) -> Item:
         """Return what is told of a virtual host."""
-        described = self._scene.administration.parameters.descriptions.get(host.name) or Description()
+        described = self._context.administration.parameters.descriptions.get(host.name) or Description()
         is_default = host.name == "/" and not described.text
         text = "Default virtual host" if is_default else described.text
         item: Item = {
-            "cluster_state": {self._scene.node_name: "stopped" if host.is_ending else "running"},
+            "cluster_state": {self._context.node_name: "stopped" if host.is_ending else "running"},
             "default_queue_type": described.default_queue_type or "undefined",
             "description": text,
             "metadata": {"description": text, "tags": list(described.tags)},
@@ -65,7 +65,7 @@ class VirtualHostRoutes:
             "tags": list(described.tags),
             "tracing": False,
         }
-        sampler = self._scene.sampler
+        sampler = self._context.sampler
         series = sampler.series(VIRTUAL_HOSTS, (host.name,))
         row = series.last if series is not None and series.last else (0,) * len(VIRTUAL_HOSTS.names)
         item |= lengths(VIRTUAL_HOSTS, row, series, sampler.now, spans.lengths)
@@ -79,7 +79,7 @@ class VirtualHostRoutes:
     def _published(self, host: VirtualHost, now: int) -> float:
         rate = 0.0
         for name in host.exchanges:
-            series = self._scene.sampler.series(EXCHANGES, (host.name, name))
+            series = self._context.sampler.series(EXCHANGES, (host.name, name))
             if series is not None:
                 rate += series.rate((0,), now)
         return rate
@@ -90,7 +90,7 @@ class VirtualHostRoutes:
         call.principal.require_administrator()
         body = call.body()
         name = call["vhost"]
-        is_new = name not in self._scene.node.virtual_hosts
+        is_new = name not in self._context.node.virtual_hosts
         description = _description(body)
 
         def put(node: Node) -> None:
@@ -101,20 +101,20 @@ class VirtualHostRoutes:
             if description is not None:
                 node.administration.describe_virtual_host(name, description)
 
-        await self._scene.perform(put)
+        await self._context.perform(put)
         return Answer(CREATED if is_new else NO_CONTENT)
 
     async def _delete(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        if self._scene.node.virtual_host(call["vhost"]) is None:
+        if self._context.node.virtual_host(call["vhost"]) is None:
             raise not_found()
-        await self._scene.perform(lambda node: node.administration.delete_virtual_host(call["vhost"]))
+        await self._context.perform(lambda node: node.administration.delete_virtual_host(call["vhost"]))
         return Answer(NO_CONTENT)
 
     async def _start(self, call: Call) -> Answer:
         """Accept it: all of them run."""
         call.principal.require_administrator()
-        if self._scene.node.virtual_host(call["vhost"]) is None:
+        if self._context.node.virtual_host(call["vhost"]) is None:
             raise not_found()
         return Answer(NO_CONTENT)
 
@@ -122,8 +122,8 @@ class VirtualHostRoutes:
 
     async def _all_limits(self, call: Call) -> list[Item]:
         found = []
-        for host in self._scene.virtual_hosts(call):
-            limits = self._scene.administration.limits[host.name]
+        for host in self._context.virtual_hosts(call):
+            limits = self._context.administration.limits[host.name]
             value = {MAX_CONNECTIONS: limits.max_connections, MAX_QUEUES: limits.max_queues}
             value = {name: limit for name, limit in value.items() if limit >= 0}
             if value:
@@ -138,10 +138,10 @@ class VirtualHostRoutes:
 
     async def _change_limit(self, call: Call, value: int) -> Answer:
         call.principal.require_administrator()
-        host = self._scene.virtual_host(call)
+        host = self._context.virtual_host(call)
         if call["limit"] not in LIMITS:
             raise bad_request(f"Unrecognised vhost limit: {call['limit']}")
-        limits = self._scene.administration.limits[host.name]
+        limits = self._context.administration.limits[host.name]
         connections, queues = limits.max_connections, limits.max_queues
         if call["limit"] == MAX_CONNECTIONS:
             connections = value
@@ -151,7 +151,7 @@ class VirtualHostRoutes:
         def change(node: Node) -> None:
             node.administration.set_virtual_host_limits(host.name, max_connections=connections, max_queues=queues)
 
-        await self._scene.perform(change)
+        await self._context.perform(change)
         return Answer(NO_CONTENT)
 
 

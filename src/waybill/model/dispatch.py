@@ -21,13 +21,13 @@ MAX_SEQUENCE: Final = (1 << 62) - 1
 def serve(queue: LeveledQueue, lowest: i64) -> bool:
     """Deliver to the consumers of at least this priority that do not select, as far as their credit goes.
 
-    False if the next message has to wait for the store (`DeliveryGate`), or for the next turn.
+    False if the next message has to wait for the store (`DeliveryRecorder`), or for the next turn.
     """
     line = queue.line
     if queue.ready_count == 0 or not line.front:
         return True
     runtime = queue.runtime
-    gate = queue.delivery_gate
+    recorder = queue.delivery_recorder
     is_persistent = queue.is_persistent
     level = queue.level
     last: i64 = 0
@@ -53,9 +53,9 @@ def serve(queue: LeveledQueue, lowest: i64) -> bool:
             if level.is_blocked:
                 break
             continue
-        if is_persistent and entry.sequence > gate.limit:
+        if is_persistent and entry.sequence > recorder.limit:
             level.push_front(entry)
-            gate.ask(entry.sequence)
+            recorder.ask(entry.sequence)
             is_free = False
             break
         if consumer.counts_size and _is_too_large(queue, level, consumer, entry):
@@ -64,7 +64,7 @@ def serve(queue: LeveledQueue, lowest: i64) -> bool:
         last = entry.sequence
         _deliver_one(queue, consumer, entry, runtime.now)
     if is_persistent and last != 0:
-        gate.went_to(last)
+        recorder.went_to(last)
     if queue.ready_count > 0:
         queue.arm_expiry()
     return is_free
@@ -124,7 +124,7 @@ def _deliver_run(queue: LeveledQueue, consumer: Consumer) -> bool:
         return False
     level = queue.level
     before = level.head_bytes
-    last = queue.delivery_gate.limit if queue.is_persistent else MAX_SEQUENCE
+    last = queue.delivery_recorder.limit if queue.is_persistent else MAX_SEQUENCE
     run = level.pop_run(allowance, last, queue.runtime.now)
     count: i64 = len(run)
     if count == 0:
@@ -149,7 +149,7 @@ def _deliver_run(queue: LeveledQueue, consumer: Consumer) -> bool:
         if queue.runtime.pages_out():
             queue.page_out(run, consumer)
     if queue.is_persistent:
-        queue.delivery_gate.went_to(run[-1].sequence)
+        queue.delivery_recorder.went_to(run[-1].sequence)
     return True
 
 

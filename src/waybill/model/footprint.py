@@ -12,8 +12,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from waybill.model.declaration_limits import size_of
 from waybill.model.errors import ResourceRefused
-from waybill.model.growth import size_of
 from waybill.model.runtime import Runtime
 
 DELAYED: Final = "x-delayed-message"

@@ -4,7 +4,7 @@ from mypy_extensions import i64
 
 from waybill.model.consumer_line import ConsumerLine
 from waybill.model.death_headers import EXPIRED
-from waybill.model.delivery_gate import DeliveryGate
+from waybill.model.delivery_recorder import DeliveryRecorder
 from waybill.model.entry import Entry
 from waybill.model.message import Message
 from waybill.model.priority_level import PriorityLevel
@@ -40,7 +40,7 @@ class LeveledQueue(Queue):
         self.keeps_track = False
         self.ready_bytes: i64 = 0
         self.counts_bodies = False
-        self.delivery_gate = DeliveryGate(self)
+        self.delivery_recorder = DeliveryRecorder(self)
         self.expiry = ExpiryTimer(self)
         count = max(self.policy.max_priority, 0) + 1
         self.level = PriorityLevel(self, self.runtime)
@@ -52,7 +52,7 @@ class LeveledQueue(Queue):
 
     @property
     def is_gated(self) -> bool:
-        return self.is_persistent and self.delivery_gate.is_waiting
+        return self.is_persistent and self.delivery_recorder.is_waiting
 
     def kill(self, entry: Entry, reason: str) -> None:
         """Dead-letter and remove an entry that was taken, atomically."""
@@ -142,7 +142,7 @@ class LeveledQueue(Queue):
         self.ready_count -= 1
         self.ready_bytes -= self.counted(entry.message)
         if self.is_persistent:
-            self.delivery_gate.went_to(entry.sequence)
+            self.delivery_recorder.went_to(entry.sequence)
         self.arm_expiry()
 
     def claim(self, sequence: i64) -> Entry | None:
@@ -156,7 +156,7 @@ class LeveledQueue(Queue):
         return None
 
     def awaits_commit(self, entry: Entry) -> bool:
-        return self.is_persistent and entry.sequence > self.delivery_gate.limit
+        return self.is_persistent and entry.sequence > self.delivery_recorder.limit
 
     def entries(self) -> list[Entry]:
         return [entry for level in reversed(self.levels) for entry in level.entries()]

@@ -208,7 +208,7 @@ class MessageQueue(LeveledQueue):
                     return None
                 continue
             if self.awaits_commit(entry):
-                self.delivery_gate.ask(entry.sequence)
+                self.delivery_recorder.ask(entry.sequence)
             if entry.redelivered:
                 self.count_redelivered(1)
             if no_ack:

@@ -127,7 +127,7 @@ class Queue(EntryQueue):
 
     @property
     def is_gated(self) -> bool:
-        """Whether deliveries wait for the store (see `DeliveryGate`)."""
+        """Whether deliveries wait for the store (see `DeliveryRecorder`)."""
         return False
 
     # --- in ---

@@ -76,8 +76,8 @@ class Selection:
                     break
                 # A consumer that has seen all messages is not charged: else many of them would use up every turn.
                 queue.runtime.work_left -= 1
-                if not consumer.copies and queue.is_persistent and entry.sequence > queue.delivery_gate.limit:
-                    queue.delivery_gate.ask(entry.sequence)
+                if not consumer.copies and queue.is_persistent and entry.sequence > queue.delivery_recorder.limit:
+                    queue.delivery_recorder.ask(entry.sequence)
                     return False
                 if consumer.counts_size and not consumer.has_credit_for(entry):
                     consumer.is_active = False

@@ -6,6 +6,7 @@ from waybill.model.alternate_queue import AlternateQueue
 from waybill.model.alternates import Alternates
 from waybill.model.binding import EXCHANGE, QUEUE, Binding, binding_key
 from waybill.model.dead_lettering import DeadLettering
+from waybill.model.declaration_limits import check_arguments, check_growth, check_streams
 from waybill.model.default_queue_type import with_default_type
 from waybill.model.delay import DelayQueue
 from waybill.model.delayed_publish import publish_due
@@ -15,7 +16,6 @@ from waybill.model.errors import AccessRefused, ModelError, NotFound, Preconditi
 from waybill.model.exchange import DirectExchange, Exchange
 from waybill.model.exchange_types import PREDECLARED, make_exchange
 from waybill.model.footprint import binding_size, check_footprint, exchange_size, queue_size
-from waybill.model.growth import check_arguments, check_growth, check_streams
 from waybill.model.message import Message
 from waybill.model.message_queue import MessageQueue
 from waybill.model.owners import Owners

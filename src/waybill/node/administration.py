@@ -9,8 +9,8 @@ from typing import Final
 from waybill.engine.amqp10.termini import Terminus
 from waybill.engine.host import Host, User
 from waybill.engine.server_engine import ServerEngine
+from waybill.model.declaration_limits import check_arguments, check_growth
 from waybill.model.errors import InvalidArgument, NotAllowed, NotFound
-from waybill.model.growth import check_arguments, check_growth
 from waybill.model.policy import ALL, Policy
 from waybill.model.queue_arguments import CLASSIC, QUORUM, STREAM
 from waybill.model.virtual_host import VirtualHost

@@ -34,7 +34,7 @@ from waybill.model.virtual_host import VirtualHost
 from waybill.node.accounts import Accounts
 from waybill.node.administration import AdministeredNode, Administration, FirstUser
 from waybill.node.certificate import DISTINGUISHED_NAME, certificate_user
-from waybill.node.kept_state import make_kept_state, recover_kept_state, release_kept_state
+from waybill.node.detached_state import make_detached_state, recover_detached_state, release_detached_state
 from waybill.node.recovery import report_recovery
 from waybill.node.timeout_check import TimeoutCheck
 from waybill.storage.commit import Commit
@@ -111,7 +111,7 @@ class Node(AdministeredNode):
         self.runtime.operator_log = options.operator_log
         self.runtime.streams_max = options.limits.streams_max
         self.limits = options.limits
-        make_kept_state(self)
+        make_detached_state(self)
         self.product_version = options.product_version
         self.name = options.name
         self.anonymous_login = options.anonymous_login
@@ -167,7 +167,7 @@ class Node(AdministeredNode):
             raise DefinitionsLost(f"invalid definition of {self._restoring}: {error!r}. {WAY_OUT}") from error
         for queue in waiting:
             self._recover_messages(queue)
-        recover_kept_state(self, self.virtual_hosts)
+        recover_detached_state(self, self.virtual_hosts)
         store.remove_unclaimed()
         if isinstance(self._store, Journal):
             self._store.report_to(self.runtime.operator_log)
@@ -441,7 +441,7 @@ class Node(AdministeredNode):
         if not clean:
             self._store.close(clean=False)
             return
-        release_kept_state(self)
+        release_detached_state(self)
         runtime = self.runtime
         while runtime.has_late_work:
             runtime.begin_turn()

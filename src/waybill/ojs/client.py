@@ -23,11 +23,11 @@ from waybill.ojs.handler import AnyHandler, AsyncHandler, Handler, MadeJob, NewJ
 from waybill.ojs.hooks import Hooks
 from waybill.ojs.job import Job
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
-from waybill.ojs.push.maker import JobMaker
+from waybill.ojs.push.broker_substitute import BrokerSubstitute
+from waybill.ojs.push.job_maker import JobMaker
 from waybill.ojs.push.new_envelope import options_of
 from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.push.publisher import BatchFailed, Publisher, encode_all, without_failures
-from waybill.ojs.push.stand_in import StandIn
 from waybill.ojs.results.inbox import Inbox
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope, check_id, check_queue
@@ -121,7 +121,7 @@ class Jobs:
         self._waits_while_blocked = wait_while_blocked
         self._results = results
         self._result_options = options_of(result_ttl=result_ttl, result_size_limit=result_size_limit)
-        self.stand_in: StandIn | None = None
+        self.broker_substitute: BrokerSubstitute | None = None
         """What takes the jobs in the place of the broker: a server over HTTP, or a test."""
         self.begin_anew()
         self._sync: SyncJobs | None = None
@@ -229,12 +229,12 @@ class Jobs:
         now = datetime.now(UTC)
         made = self._make(job, now, format_timestamp(now))
         handle: Job[Any] = Job(made.envelope.id, self, made.envelope, self._maker.decoder_of(made.envelope.type))
-        if self.stand_in is None and made.options.get("results", self._results):
+        if self.broker_substitute is None and made.options.get("results", self._results):
             inbox = await self.inbox()
             made.reply_to = inbox.reply_to or await inbox.open()
             if made.reply_to is not None:
                 inbox.expect(handle)
-        if not self.enqueue_middleware and self.stand_in is None and made.unique_key is None:
+        if not self.enqueue_middleware and self.broker_substitute is None and made.unique_key is None:
             encode_all([made], describes=self.describes_jobs)
             if await (await self.publisher()).enqueue_alone(made, now):
                 return handle
@@ -303,8 +303,8 @@ class Jobs:
 
     async def _enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         """Publish valid jobs and their events; return each job, or why it was not enqueued."""
-        if self.stand_in is not None:
-            return await self.stand_in.enqueue(jobs)
+        if self.broker_substitute is not None:
+            return await self.broker_substitute.enqueue(jobs)
         if all(one.unique_key is None for one in jobs):
             return await self._publish(jobs, now)
         from waybill.ojs.push.unique_push import enqueue_unique  # noqa: PLC0415 - as few need it, others start sooner
@@ -363,8 +363,8 @@ class Jobs:
 
     async def control(self) -> Control:
         """Return what sends requests to coordinators: for parts of this package."""
-        if self.stand_in is not None:
-            return self.stand_in.control()
+        if self.broker_substitute is not None:
+            return self.broker_substitute.control()
         broker = await self._open()
         if self._control is None:
             self._control = Control(broker)
@@ -372,8 +372,8 @@ class Jobs:
 
     async def inbox(self) -> Inbox:
         """Return what takes the outcomes of jobs: for parts of this package."""
-        if self.stand_in is not None:
-            return self.stand_in.inbox()
+        if self.broker_substitute is not None:
+            return self.broker_substitute.inbox()
         control = await self.control()
         if self._inbox is None or self._inbox.broker is not self._broker:
             self._inbox = Inbox(await self._open(), control)
@@ -392,13 +392,13 @@ class Jobs:
                 await broker.events.drain(self._push_timeout_seconds)
             finally:
                 await broker.close()
-        if self.stand_in is not None:
-            await self.stand_in.disconnect()
+        if self.broker_substitute is not None:
+            await self.broker_substitute.disconnect()
         self._loop = None
 
     async def __aenter__(self) -> Self:
         """Connect."""
-        if self.stand_in is None:
+        if self.broker_substitute is None:
             await self._open()
         return self
 
@@ -444,8 +444,8 @@ class Jobs:
     def begin_anew(self) -> None:
         """Forget the connection, and all that only one thread may use: for `twin`."""
         self._loop = self._broker = self._control = self._publishes = self._inbox = None
-        if self.stand_in is None or self.stand_in.is_remote:
-            self.stand_in = link_of(self.uri, self._push_timeout_seconds, self.reconnect)
+        if self.broker_substitute is None or self.broker_substitute.is_remote:
+            self.broker_substitute = link_of(self.uri, self._push_timeout_seconds, self.reconnect)
         self.guard = QueueGuard(self.handlers, creates=self.create_queues)
         self._opening = asyncio.Lock()
         self._encoder = PushEncoder(self.topology.max_priority)
@@ -478,8 +478,8 @@ class Jobs:
 
     async def _open(self) -> BrokerConnection:
         self._check_loop()
-        if self.stand_in is not None:
-            raise RuntimeError(self.stand_in.no_broker)
+        if self.broker_substitute is not None:
+            raise RuntimeError(self.broker_substitute.no_broker)
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         if self._broker is None:

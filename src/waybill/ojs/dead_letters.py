@@ -38,7 +38,7 @@ from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp
-from waybill.ojs.worker.intake import named_in, read_delivered
+from waybill.ojs.worker.delivered_job import named_in, read_delivered
 
 QUIET_SECONDS: Final = 1.0
 """The event stream has no end: after so long without a message it is taken for read."""

@@ -22,9 +22,9 @@ from waybill.pipeline import tables
 from waybill.pipeline.event_counts import EVENT_COUNTS
 from waybill.pipeline.incremental import forget
 from waybill.pipeline.lake_tables import LakeTables
+from waybill.pipeline.progress_reports import Compacted
 from waybill.pipeline.retention import keep_what_is_needed
 from waybill.pipeline.snapshots import Snapshots
-from waybill.pipeline.steps import Compacted
 from waybill.pipeline.tables import Tables
 
 _FILE_BYTES: Final = 128 << 20

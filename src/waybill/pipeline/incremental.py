@@ -32,10 +32,10 @@ from waybill.pipeline.folding import (
 )
 from waybill.pipeline.job_index import JobIndex
 from waybill.pipeline.parts import HOUR_S, hour_of
+from waybill.pipeline.progress_reports import Progress, TableWritten
 from waybill.pipeline.retention import closed, closed_until
 from waybill.pipeline.rollups import roll
 from waybill.pipeline.snapshots import Contents, Draft, Snapshot, Snapshots, names_in
-from waybill.pipeline.steps import Progress, TableWritten
 from waybill.pipeline.tables import Tables
 from waybill.pipeline.transforms.objectives import Objectives
 

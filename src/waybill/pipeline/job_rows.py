@@ -18,9 +18,9 @@ from pyspark.sql.types import StructType
 
 from waybill.ojs import InvalidJob, NewJob, Retry
 from waybill.ojs.handler import Options
+from waybill.pipeline.json_values import plain_values
 from waybill.pipeline.named_options import OptionError
 from waybill.pipeline.nesting import DEEPEST, is_too_deep
-from waybill.pipeline.plain import plain_values
 from waybill.pipeline.row_ids import RowIds, digest
 
 JOB_FIELDS: Final = (

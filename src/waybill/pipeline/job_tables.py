@@ -18,7 +18,7 @@ from waybill.ojs.handler import Options
 from waybill.ojs.push.bulk import JobKind, JobTable
 from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, MAX_SAFE_INTEGER, check_args, check_id
 from waybill.pipeline.job_rows import NOT_ENCODABLE, InvalidRow, JobColumns, JobRows, content_head, encode, identity
-from waybill.pipeline.plain import plain_values
+from waybill.pipeline.json_values import plain_values
 from waybill.pipeline.row_ids import RowIds, digests
 
 _OWN: Final = frozenset({"id", "idempotency_key", "args"})

@@ -16,9 +16,9 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from waybill.client import BasicProperties
 from waybill.pipeline.job_rows import InvalidRow
+from waybill.pipeline.json_values import plain_values
 from waybill.pipeline.message import Properties
 from waybill.pipeline.named_options import OptionError
-from waybill.pipeline.plain import plain_values
 
 PROPERTY_COLUMNS: Final = (*Properties.__dataclass_fields__, "timestamp")
 MESSAGE_COLUMNS: Final = ("body", "exchange", "routing_key", "properties", "headers", *PROPERTY_COLUMNS)

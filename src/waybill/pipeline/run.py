@@ -26,10 +26,10 @@ from waybill.pipeline.folding import kept
 from waybill.pipeline.incremental import is_small, rebuild, update
 from waybill.pipeline.lag import lag
 from waybill.pipeline.lake_tables import LakeTables
+from waybill.pipeline.progress_reports import BatchWritten, Compacted, Pace, Progress, Step, TableWritten
 from waybill.pipeline.retention import all_events, with_closed
 from waybill.pipeline.snapshots import VERSIONS_KEPT, Snapshots
 from waybill.pipeline.source import EVENT_STREAM
-from waybill.pipeline.steps import BatchWritten, Compacted, Pace, Progress, Step, TableWritten
 from waybill.pipeline.table_formats import PARQUET, open_store
 from waybill.pipeline.tables import Table, Tables, TableStore
 from waybill.pipeline.transforms import bronze, gold, silver, workers

@@ -38,8 +38,8 @@ from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, job_colum
 from waybill.pipeline.job_tables import JobTables, fit_tables
 from waybill.pipeline.message_rows import MessageRows, RowMessage, check_message_columns
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
-from waybill.pipeline.rare_collection import rare_collection
 from waybill.pipeline.row_ids import RowIds
+from waybill.pipeline.spark_garbage_collection import infrequent_collection
 from waybill.pipeline.topology_options import TOPOLOGY_OPTIONS, is_passive, parse_topology
 
 _JOB_OPTIONS: Final = ("uri", "type", "queue", *TOPOLOGY_OPTIONS, "timeoutMs")
@@ -172,7 +172,7 @@ class JobSender(_Sender):
         """Raises InvalidRow before anything is sent, or SinkError."""
         partition, name = _named(self._write_id)
         send = self._send_tables if self._tables else self._send_rows
-        with rare_collection():
+        with infrequent_collection():
             return run(send(batches, partition, name))
 
     async def _send_tables(self, batches: Iterator[pa.RecordBatch], partition: int, name: str) -> RowsSent:
@@ -235,7 +235,7 @@ class MessageSender(_Sender):
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
         """Raises InvalidRow before anything is sent, or SinkError."""
-        with rare_collection():
+        with infrequent_collection():
             return run(self._send(list(batches), _task().partitionId()))
 
     async def _send(self, batches: list[pa.RecordBatch], partition: int) -> RowsSent:

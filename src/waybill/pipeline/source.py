@@ -32,7 +32,7 @@ from waybill.pipeline.named_options import truth
 from waybill.pipeline.offsets import OffsetRange, check_not_recreated, distance, limited, ranges_between, split
 from waybill.pipeline.options import EARLIEST, Position, SourceOptions, parse_options
 from waybill.pipeline.pushed_filters import FilterPushdown, PushedFilters
-from waybill.pipeline.rare_collection import rare_collection
+from waybill.pipeline.spark_garbage_collection import infrequent_collection
 from waybill.pipeline.stream_log import StreamLog
 from waybill.pipeline.stream_marks import MARKS, is_another, mark, marks_of, without_marks
 
@@ -253,7 +253,7 @@ def _record_batches(
     span = partition.span
     if partition.is_new:
         options = replace(options, fail_on_data_loss=False)
-    with rare_collection():
+    with infrequent_collection():
         columns = make(span.stream)
         for block in StreamLog(options).read_blocks(span):
             columns.add(pushed.wanted(block))

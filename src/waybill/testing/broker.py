@@ -96,7 +96,7 @@ class TestBroker:
     def serving(self, jobs: Jobs) -> Iterator[Jobs]:
         """Have the `Jobs` of a program talk to this broker in a `with` block. It must not be connected then."""
         before, jobs.uri = jobs.uri, self.uri()
-        was_remote = jobs.stand_in is not None and jobs.stand_in.is_remote
+        was_remote = jobs.broker_substitute is not None and jobs.broker_substitute.is_remote
         if was_remote:
             jobs.begin_anew()
         try:

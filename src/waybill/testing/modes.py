@@ -39,9 +39,9 @@ def inline(jobs: Jobs, *, retries: bool = False) -> Iterator[RecordedJobs]:
 
 @contextlib.contextmanager
 def _standing_in(jobs: Jobs, recorded: RecordedJobs) -> Iterator[RecordedJobs]:
-    before, jobs.stand_in = jobs.stand_in, recorded
+    before, jobs.broker_substitute = jobs.broker_substitute, recorded
     try:
         yield recorded
     finally:
-        jobs.stand_in = before
+        jobs.broker_substitute = before
         recorded.close()

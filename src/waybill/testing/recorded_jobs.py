@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 from waybill.ojs import Envelope, Jobs, State
 from waybill.ojs.control.control import Control
 from waybill.ojs.errors import PushFailed
+from waybill.ojs.push.broker_substitute import BrokerSubstitute
 from waybill.ojs.push.outgoing import Outgoing
-from waybill.ojs.push.stand_in import StandIn
 from waybill.ojs.results.errors import ResultTimeout
 from waybill.ojs.results.inbox import Handle, Inbox
 from waybill.ojs.results.outcome import Outcome, outcome_of
@@ -22,7 +22,7 @@ T = TypeVar("T")
 _ENDED: Final = {State.COMPLETED, State.DISCARDED, State.CANCELLED}
 
 
-class RecordedJobs(StandIn):
+class RecordedJobs(BrokerSubstitute):
     """What was pushed in the block of a `fake` or an `inline`. After the block it can still be asked.
 
     `args` of an assertion are compared as JSON, `queue`, `state` and `count` as they are, and `meta` is what the job's
@@ -222,15 +222,15 @@ class _RecordedControl(Control):
 
     async def pause(self, queue: str, by: str | None) -> bool:
         """There is no worker that could pause."""
-        raise RuntimeError(StandIn.no_broker)
+        raise RuntimeError(BrokerSubstitute.no_broker)
 
     async def resume(self, queue: str, by: str | None) -> bool:
         """See `pause`."""
-        raise RuntimeError(StandIn.no_broker)
+        raise RuntimeError(BrokerSubstitute.no_broker)
 
     async def is_paused(self, queue: str) -> bool:
         """See `pause`."""
-        raise RuntimeError(StandIn.no_broker)
+        raise RuntimeError(BrokerSubstitute.no_broker)
 
 
 class _RecordedInbox(Inbox):

@@ -15,7 +15,7 @@ from waybill.engine.conversion.amqp10 import read_amqp10
 from waybill.engine.conversion.canonical import CanonicalMessage
 from waybill.engine.conversion.convert import amqp091_content, amqp10_content, amqp10_priority
 from waybill.engine.conversion.fields import FieldReader, field_of, read_back
-from waybill.engine.conversion.kept import KEPT_MAX_OCTETS
+from waybill.engine.conversion.preserved import KEPT_MAX_OCTETS
 from waybill.model.message import NO_TTL, Address, Message, MessageFormat
 from waybill.wire.amqp091.content import ContentFacts, body_of, properties_of, scan
 from waybill.wire.amqp091.frames import content_frames

@@ -188,7 +188,7 @@ async def test_one_coordinator_reads_and_the_next_takes_over_with_the_same_state
 async def test_beats_extend_the_visibility(
     jobs: Jobs, eye: Eye, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("waybill.ojs.worker.leases.HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr("waybill.ojs.worker.attempt_heartbeats.HEARTBEAT_SECONDS", 0.1)
     release = asyncio.Event()
     attempts: list[int] = []
 

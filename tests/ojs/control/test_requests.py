@@ -9,7 +9,7 @@ from tests.ojs.eye import Eye, until
 from waybill.broker import Broker
 from waybill.client import connect
 from waybill.ojs import ControlFailed, Coordinator, Declaration, Jobs, Topology
-from waybill.ojs.coordinator.desk import Request
+from waybill.ojs.coordinator.responder import Request
 from waybill.ojs.spec.control_message import ControlReply, ControlRequest, JobInfo
 
 
@@ -57,8 +57,8 @@ async def test_a_part_of_a_coordinator_adds_kinds_of_requests(monkeypatch: pytes
         if len(tries) == 1:
             raise OSError("the database is gone")
         coordinator = holder[0]
-        assert coordinator._desk is not None
-        await coordinator._desk.reply(request, ControlReply([JobInfo(request.body.job_id, state="seen")]))
+        assert coordinator._responder is not None
+        await coordinator._responder.reply(request, ControlReply([JobInfo(request.body.job_id, state="seen")]))
         request.delivery.ack()
 
     async with Broker(port=0) as broker, Jobs(broker.uri()) as jobs, Coordinator(jobs, queues=["q"]) as coordinator:

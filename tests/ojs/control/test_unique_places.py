@@ -216,7 +216,7 @@ async def test_a_job_that_had_ended_before_its_worker_was_killed_does_not_run_ag
         channel = await connection.channel()
         assert await channel.get(f"ojs.queue.{queue_name}") is not None
         broker = await jobs.broker_connection()
-        await UniquePlaces(broker).release(key_of(queue_name), job.id)
+        await UniquePlaces(broker.connection, broker.declarer.topology).release(key_of(queue_name), job.id)
         second = await push(jobs, queue_name)
     async with Worker(jobs) as worker:
         await until(lambda: worker.counts["completed"] == 1 and worker.held_count == 0)

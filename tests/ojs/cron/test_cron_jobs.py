@@ -85,7 +85,7 @@ async def setting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     kind: str = request.param
     database = ":memory:" if kind == "memory" else make_database(request.getfixturevalue("postgresql"))
     monkeypatch.setattr("waybill.ojs.coordinator.leader.BEAT_SECONDS", 0.05)
-    monkeypatch.setattr("waybill.ojs.cron.keeper.EVALUATION_SECONDS", 0.0)
+    monkeypatch.setattr("waybill.ojs.cron.scheduler.EVALUATION_SECONDS", 0.0)
     async with (
         Broker(port=0) as broker,
         Jobs(broker.uri()) as jobs,

@@ -245,7 +245,7 @@ class VirtualCoordinator:
         return True
 
     def _due_rows(self) -> list[CronRow]:
-        """Return the cron jobs that are due by this clock; when they are is remembered, as `CronKeeper` does."""
+        """Return the cron jobs that are due by this clock; when they are is remembered, as `CronScheduler` does."""
         now_ms, due = self.world.now_ms + self.skew_ms, []
         for key, stored in self.rows.load(self.world.keys).items():
             known = self._known.get(key)

@@ -15,7 +15,7 @@ from tests.ojs.control.test_control import state_of
 from tests.ojs.eye import Eye
 from tests.program_environment import program_environment
 from waybill.ojs import Coordinator, InvalidJob, Jobs, PostponeJob, Worker, current_job
-from waybill.ojs.middleware import ConcurrencyLimit, JobRateLimits, Patience, RateLimit
+from waybill.ojs.middleware import ConcurrencyLimit, JobRateLimits, RateLimit, WaitPolicy
 from waybill.ojs.middleware.permit_pool import PermitPool
 
 
@@ -120,8 +120,8 @@ async def test_a_job_without_a_permit_comes_again_without_an_attempt(jobs: Jobs,
     async def run() -> None:
         attempts.append(current_job().attempt)
 
-    patience = Patience(wait_seconds=0.3, postpone_seconds=0.5)
-    jobs.use(RateLimit(jobs, 1, timedelta(seconds=30), key=queue_name, patience=patience))
+    wait_policy = WaitPolicy(wait_seconds=0.3, postpone_seconds=0.5)
+    jobs.use(RateLimit(jobs, 1, timedelta(seconds=30), key=queue_name, wait_policy=wait_policy))
     async with Coordinator(jobs, queues=[queue_name]), Worker(jobs) as worker:
         pushed = [await run.push(), await run.push()]
         await until(lambda: worker.counts["completed"] == 1)
@@ -161,7 +161,7 @@ async def test_the_limits_that_a_job_asks_for(jobs: Jobs, eye: Eye, queue_name: 
     async def run(name: str) -> None:
         done.append(name)
 
-    jobs.use(JobRateLimits(jobs, patience=Patience(wait_seconds=20)))
+    jobs.use(JobRateLimits(jobs, wait_policy=WaitPolicy(wait_seconds=20)))
     limit: dict[str, object] = {"key": queue_name, "concurrency": 2, "rate": {"limit": 1, "period": "PT30S"}}
     async with Worker(jobs) as worker:
         await run.options(rate_limit=limit).push("first")

@@ -130,7 +130,7 @@ async def test_every_event_keeps_the_rules(broker_uri: str, stream: StreamReader
                 await release.wait()
             return {"what": what}
 
-        with patch("waybill.ojs.worker.leases.HEARTBEAT_SECONDS", 0.05):
+        with patch("waybill.ojs.worker.attempt_heartbeats.HEARTBEAT_SECONDS", 0.05):
             async with Worker(jobs, coordinator=True) as worker:
                 bad = await handle.push("bad")
                 waiting = await handle.push("wait")

@@ -14,7 +14,7 @@ held_counts = st.fixed_dictionaries({queue: st.integers(0, 50) for queue in QUEU
 
 
 @pytest.mark.parametrize(
-    ("budget", "weights", "demands", "shares"),
+    ("budget", "weights", "demands", "allocation"),
     [
         (4, "aaab", "aaaabbbb", "aaab"),
         (10, "aaaaaabbbc", "a" * 10 + "b" * 10 + "c" * 10, "aaaaaabbbc"),
@@ -23,9 +23,9 @@ held_counts = st.fixed_dictionaries({queue: st.integers(0, 50) for queue in QUEU
         (3, "aaaaaaaaaabc", "aaabbbccc", "abc"),
     ],
 )
-def test_shares(budget: int, weights: str, demands: str, shares: str) -> None:
+def test_shares(budget: int, weights: str, demands: str, allocation: str) -> None:
     caps = dict.fromkeys(weights, budget)
-    assert divide(budget, Counter(weights), Counter(demands), caps) == Counter(shares)
+    assert divide(budget, Counter(weights), Counter(demands), caps) == Counter(allocation)
 
 
 def test_a_cap_is_kept_and_others_get_the_rest() -> None:
@@ -37,14 +37,14 @@ def test_a_cap_is_kept_and_others_get_the_rest() -> None:
 def test_the_whole_budget_is_given_and_nobody_starves(
     budget: int, weights: dict[str, int], demands: dict[str, int]
 ) -> None:
-    shares = divide(budget, weights, demands, dict.fromkeys(QUEUES, budget))
-    assert sum(shares.values()) == budget
-    assert min(shares.values()) >= 1
+    allocation = divide(budget, weights, demands, dict.fromkeys(QUEUES, budget))
+    assert sum(allocation.values()) == budget
+    assert min(allocation.values()) >= 1
     for queue in QUEUES:
         for other in QUEUES:
-            if shares[queue] < demands[queue] and shares[other] > 1:
+            if allocation[queue] < demands[queue] and allocation[other] > 1:
                 # The last place that another one got would not have been more deserved here.
-                assert (shares[other] - 1) / weights[other] <= shares[queue] / weights[queue]
+                assert (allocation[other] - 1) / weights[other] <= allocation[queue] / weights[queue]
 
 
 @given(st.integers(4, 200), counts, held_counts, counts, counts)

@@ -123,7 +123,7 @@ async def test_a_group_whose_pusher_is_killed_ends(
 ) -> None:
     monkeypatch.setattr("waybill.ojs.workflow.pushers.SILENT_SECONDS", 0.5)
     monkeypatch.setattr("waybill.ojs.workflow.pushers.LOOK_SECONDS", 0.05)
-    monkeypatch.setattr("waybill.ojs.workflow.acting.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("waybill.ojs.workflow.actor.LOOK_SECONDS", 0.1)
     monkeypatch.setattr("waybill.ojs.coordinator.leader.BEAT_SECONDS", 0.05)
     workflow_id, called = new_workflow_id(), asyncio.Event()
     async with Broker(port=0) as broker, Jobs(broker.uri()) as jobs:

@@ -6,13 +6,18 @@ import { attempt, badge, button, card, codeBlock, confirmed, dialog, facts, head
 const ENDED = new Set(["completed", "discarded", "cancelled"]);
 
 export function open(at) {
-  let job, why, events = [], logs = [];
+  let job, why, dead, events = [], logs = [];
   const path = `jobs/${encodeURIComponent(at.id)}`;
   const self = {
     title: "Job",
     async load() {
       const found = await get(`admin/${path}`);
       job = found.job || found;
+      // What was pushed over AMQP is in the broker only. Of a dead letter the broker can be asked, which is done once.
+      if (job.args_known === false && job.state === "discarded") {
+        dead ??= (await get(`dead-letter/${encodeURIComponent(at.id)}`).catch(() => null)) || {};
+        if (dead.args) job = { ...job, args: dead.args, args_known: true, args_redacted: dead.args_redacted };
+      }
       const [reasons, told, logged] = await Promise.all([ENDED.has(job.state) ? null : get(`admin/${path}/why`), get("events", { subject: at.id, limit: 100 }), get(`${path}/logs`, { limit: 200 })]);
       [why, events, logs] = [reasons, told.events || [], logged.entries];
     },
@@ -27,7 +32,7 @@ export function open(at) {
           h("div", card("Timeline", null, timeline()), errors.length ? card(errors.length > 1 ? `Errors (${errors.length})` : "Error", null, errors.map(failure)) : null,
             job.result !== undefined ? card("Result", null, h("div.tree", tree(job.result))) : null,
             logs.length ? card("Logs", null, codeBlock(logs.map(one => `${one.timestamp} ${one.severity} ${one.message}`).join("\n"))) : null,
-            card("Arguments", null, job.args_known === false ? h("p.quiet.pad", "Pushed over AMQP: its arguments are in the broker only.") : h("div.tree", tree(job.args)))),
+            card("Arguments", null, job.args_known === false ? h("p.quiet.pad", "This job was pushed over AMQP: only the broker has its arguments.") : h("div.tree", tree(job.args)))),
           h("div", card("Details", null, details()), job.meta && Object.keys(job.meta).length ? card("Metadata", null, h("div.tree", tree(job.meta))) : null)),
       ];
     },

@@ -13,7 +13,6 @@ from waybill.backend.routes.codec import CodecRoutes
 from waybill.backend.routes.cron import CronRoutes
 from waybill.backend.routes.dashboard import DashboardRoutes
 from waybill.backend.routes.dead_letters import DeadLetterRoutes
-from waybill.backend.routes.find import FindRoutes
 from waybill.backend.routes.job_logs import JobLogRoutes
 from waybill.backend.routes.jobs import JobRoutes
 from waybill.backend.routes.maintenance import MaintenanceRoutes
@@ -26,13 +25,14 @@ from waybill.backend.routes.pools import PoolRoutes
 from waybill.backend.routes.progress import ProgressRoutes
 from waybill.backend.routes.queues import QueueRoutes
 from waybill.backend.routes.rate_limits import RateLimitRoutes
+from waybill.backend.routes.route_wrappers import wrapped
 from waybill.backend.routes.schemas import SchemaRoutes
+from waybill.backend.routes.search import SearchRoutes
 from waybill.backend.routes.system import SystemRoutes
 from waybill.backend.routes.tenants import TenantRoutes
 from waybill.backend.routes.webhooks import WebhookRoutes
 from waybill.backend.routes.workers import WorkerRoutes
 from waybill.backend.routes.workflows import WorkflowRoutes
-from waybill.backend.routes.wrapping import wrapped
 from waybill.backend.tenancy import Tenancy
 
 
@@ -52,7 +52,7 @@ def routes_of(backend: Backend) -> list[Route]:
         AdminJobRoutes,
         AdminWorkerRoutes,
         OverviewRoutes,
-        FindRoutes,
+        SearchRoutes,
         OperationRoutes,
         PipelineRoutes,
         ChangeRoutes,

@@ -13,11 +13,11 @@ from waybill import __version__
 from waybill.backend.audit import entries
 from waybill.backend.backend import Backend
 from waybill.backend.errors import RequestRefused, invalid, not_found
-from waybill.backend.gate import read_bound
 from waybill.backend.history import PERIODS
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
+from waybill.backend.push_checks import read_bound
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import check_queue
@@ -122,7 +122,7 @@ class AdminRoutes:
             details: Form = {"field": unknown[0]}
             raise RequestRefused("unsupported", f"{unknown[0]} cannot be set for a queue.", details=details)
         bound = read_bound(body.get("backpressure"))
-        bounds = self._backend.extensions.gate.bounds
+        bounds = self._backend.extensions.push_checks.bounds
         if bound is None:
             await bounds.remove(name)
         else:
@@ -130,7 +130,7 @@ class AdminRoutes:
         return answer(self._config_of(name))
 
     def _config_of(self, name: str) -> Form:
-        bound = self._backend.extensions.gate.bounds.get(name)
+        bound = self._backend.extensions.push_checks.bounds.get(name)
         form: Form = {"backpressure": None if bound is None else msgspec.to_builtins(bound)}
         return {"name": name, **form, "configuration": form}
 

@@ -28,8 +28,8 @@ class MetricsRoutes:
         if self._jobs is None:
             self._jobs = JobMetrics()
             backend.events.on_events.append(self._jobs.take)
-        tenants = [name for name, _ in backend.extensions.gate.tenants.shelf.items()]
-        bounds = {name: bound.max_depth for name, bound in backend.extensions.gate.bounds.items()}
+        tenants = [name for name, _ in backend.extensions.push_checks.tenants.shelf.items()]
+        bounds = {name: bound.max_depth for name, bound in backend.extensions.push_checks.bounds.items()}
         now = gauges(await backend.counts(), tenants, bounds, len(backend.extensions.workers.all()))
         scheduler = backend.extensions.scheduler
         dispatched = scheduling(scheduler.dispatches.totals, scheduler.ratios(), scheduler.utilization())

@@ -85,7 +85,7 @@ class TenantRoutes:
 
     @property
     def _shelf(self) -> Shelf[Tenant]:
-        return self._backend.extensions.gate.tenants.shelf
+        return self._backend.extensions.push_checks.tenants.shelf
 
     def _known(self, request: Request) -> str:
         name = request.parameters["id"]

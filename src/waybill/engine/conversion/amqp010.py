@@ -35,7 +35,7 @@ from waybill.engine.conversion.canonical import DATA, NO_BODY, OTHER_SECTIONS, C
 from waybill.engine.conversion.deaths import DEATHS_ANNOTATION, DEATHS_HEADER, annotation_of, deaths_of
 from waybill.engine.conversion.fields010 import canonical_value, is_same, shown_value
 from waybill.engine.conversion.identifiers import BINARY, TYPE_SUFFIX, ULONG, identifier_of, text_of
-from waybill.engine.conversion.kept import Kept
+from waybill.engine.conversion.preserved import Preserved
 from waybill.engine.conversion.sections import SECTIONS_TYPE, holds_sections
 from waybill.wire.amqp010.class_message import DeliveryProperties, MessageProperties, ReplyTo
 from waybill.wire.amqp010.encode import encode_map
@@ -79,7 +79,7 @@ def read_amqp010(content: bytes) -> CanonicalMessage:
     headers: dict[str, object] = {
         name: canonical_value(value) for name, value in (properties.application_headers or {}).items()
     }
-    kept = Kept.decode(headers.pop(KEPT_HEADER, None)) or Kept()
+    kept = Preserved.decode(headers.pop(KEPT_HEADER, None)) or Preserved()
     _take_foreign(message, headers)
     _take_identifiers(message, kept, properties, headers)
     _take_texts(message, kept, properties, headers)
@@ -117,7 +117,7 @@ def _take_foreign(message: CanonicalMessage, headers: dict[str, object]) -> None
 
 
 def _take_identifiers(
-    message: CanonicalMessage, kept: Kept, properties: MessageProperties, headers: dict[str, object]
+    message: CanonicalMessage, kept: Preserved, properties: MessageProperties, headers: dict[str, object]
 ) -> None:
     if properties.message_id is not None:
         message.message_id = properties.message_id
@@ -150,7 +150,7 @@ def _identifier_in(headers: dict[str, object], name: str) -> MessageId | None:
 
 
 def _take_texts(
-    message: CanonicalMessage, kept: Kept, properties: MessageProperties, headers: dict[str, object]
+    message: CanonicalMessage, kept: Preserved, properties: MessageProperties, headers: dict[str, object]
 ) -> None:
     message.content_type = _symbol(message, kept, "content-type", properties.content_type)
     message.content_encoding = _symbol(message, kept, "content-encoding", properties.content_encoding)
@@ -169,7 +169,7 @@ def _take_texts(
     message.group_sequence = kept.number("group-sequence", None, None)
 
 
-def _take_subject(message: CanonicalMessage, kept: Kept, headers: dict[str, object]) -> None:
+def _take_subject(message: CanonicalMessage, kept: Preserved, headers: dict[str, object]) -> None:
     """The header stays as an application property, unless it was made of a subject."""
     value = headers.get(SUBJECT_HEADER)
     shown = value if type(value) is str else None
@@ -179,7 +179,7 @@ def _take_subject(message: CanonicalMessage, kept: Kept, headers: dict[str, obje
         del headers[SUBJECT_HEADER]
 
 
-def _symbol(message: CanonicalMessage, kept: Kept, name: str, text: str | None) -> str | None:
+def _symbol(message: CanonicalMessage, kept: Preserved, name: str, text: str | None) -> str | None:
     if text is not None and not text.isascii():
         message.foreign[name] = text
         text = None
@@ -201,12 +201,12 @@ def _address_of(reply_to: ReplyTo | None) -> str | None:
     return exchange_address(reply_to.exchange, reply_to.routing_key)
 
 
-def _milliseconds(kept: Kept, name: str, seconds: int | None) -> int | None:
+def _milliseconds(kept: Preserved, name: str, seconds: int | None) -> int | None:
     plain = None if seconds is None or seconds * 1000 > 2**63 - 1 else seconds * 1000
     return kept.number(name, None if seconds is None else str(seconds), plain)
 
 
-def _take_header(message: CanonicalMessage, kept: Kept, name: str, value: object) -> None:
+def _take_header(message: CanonicalMessage, kept: Preserved, name: str, value: object) -> None:
     if name in kept.application_properties and is_same(shown_value(kept.application_properties[name])[0], value):
         message.application_properties[name] = kept.application_properties[name]
         return
@@ -235,7 +235,7 @@ def _shown(key: object, value: object) -> object:
     return value if deaths is None else deaths
 
 
-def _take_body(message: CanonicalMessage, kept: Kept, kind: str | None, body: bytes) -> None:
+def _take_body(message: CanonicalMessage, kept: Preserved, kind: str | None, body: bytes) -> None:
     message.footer = kept.footer
     if kind == SECTIONS_TYPE and holds_sections(body):
         message.body_kind = OTHER_SECTIONS
@@ -261,7 +261,7 @@ def _take_body(message: CanonicalMessage, kept: Kept, kind: str | None, body: by
 
 def write_amqp010(message: CanonicalMessage) -> bytes:
     """Content of 0-10. What has no encoding, since it is nested too deeply, is left out."""
-    kept = Kept()
+    kept = Preserved()
     headers: dict[str, object] = {}
     body = _write_body(message, kept, headers)
     message_id, correlation_id = _write_identifiers(message, kept, headers)
@@ -310,7 +310,7 @@ def write_amqp010(message: CanonicalMessage) -> bytes:
     return packed(encode_header(delivery, properties), body)
 
 
-def _write_subject(message: CanonicalMessage, kept: Kept, headers: dict[str, object]) -> None:
+def _write_subject(message: CanonicalMessage, kept: Preserved, headers: dict[str, object]) -> None:
     shown = shown_value(message.subject)[0]
     if SUBJECT_HEADER not in message.application_properties and type(shown) is str:
         headers[SUBJECT_HEADER] = shown
@@ -319,7 +319,7 @@ def _write_subject(message: CanonicalMessage, kept: Kept, headers: dict[str, obj
         kept.keep("subject", message.subject, None)
 
 
-def _seconds(kept: Kept, name: str, milliseconds: int | None) -> int | None:
+def _seconds(kept: Preserved, name: str, milliseconds: int | None) -> int | None:
     if milliseconds is None:
         return None
     seconds = milliseconds // 1000 if milliseconds >= 0 else None
@@ -328,7 +328,7 @@ def _seconds(kept: Kept, name: str, milliseconds: int | None) -> int | None:
     return seconds
 
 
-def _short(kept: Kept, name: str, message: CanonicalMessage) -> str | None:
+def _short(kept: Preserved, name: str, message: CanonicalMessage) -> str | None:
     text = message.content_type if name == "content-type" else message.content_encoding
     foreign = message.foreign.get(name)
     if text is None and type(foreign) is str:
@@ -340,7 +340,7 @@ def _short(kept: Kept, name: str, message: CanonicalMessage) -> str | None:
 
 
 def _write_identifiers(
-    message: CanonicalMessage, kept: Kept, headers: dict[str, object]
+    message: CanonicalMessage, kept: Preserved, headers: dict[str, object]
 ) -> tuple[Uuid | None, bytes | None]:
     message_id: Uuid | None = None
     identifier = message.message_id
@@ -371,7 +371,7 @@ def _write_identifiers(
     return message_id, octets
 
 
-def _reply_to(kept: Kept, address: str | None) -> ReplyTo | None:
+def _reply_to(kept: Preserved, address: str | None) -> ReplyTo | None:
     """What an address means. One that means neither a queue nor an exchange is taken for the name of a queue."""
     if address is None:
         return None
@@ -403,7 +403,7 @@ def _is_text(reply_to: ReplyTo) -> bool:
     return True
 
 
-def _write_headers(message: CanonicalMessage, kept: Kept, headers: dict[str, object]) -> None:
+def _write_headers(message: CanonicalMessage, kept: Preserved, headers: dict[str, object]) -> None:
     foreign: dict[str, object] = {
         name: value
         for name, value in message.foreign.items()
@@ -440,7 +440,7 @@ def _add(headers: dict[str, object], name: str, value: object) -> bool:
     return True
 
 
-def _write_annotation(kept: Kept, headers: dict[str, object], key: object, value: object) -> None:
+def _write_annotation(kept: Preserved, headers: dict[str, object], key: object, value: object) -> None:
     if not isinstance(key, Symbol) or not key.startswith("x-") or len(key) > _NAME_MAX:
         kept.unshown_annotations[key] = value
         return
@@ -466,7 +466,7 @@ def _write_annotation(kept: Kept, headers: dict[str, object], key: object, value
         kept.annotations[key] = value
 
 
-def _write_body(message: CanonicalMessage, kept: Kept, headers: dict[str, object]) -> bytes:
+def _write_body(message: CanonicalMessage, kept: Preserved, headers: dict[str, object]) -> bytes:
     if message.body_kind == OTHER_SECTIONS:
         headers[TYPE_HEADER] = SECTIONS_TYPE
         kept.type = message.type

@@ -14,7 +14,7 @@ from waybill.engine.conversion.canonical import DATA, NO_BODY, OTHER_SECTIONS, U
 from waybill.engine.conversion.deaths import DEATHS_ANNOTATION, DEATHS_HEADER, annotation_of, deaths_of
 from waybill.engine.conversion.fields import MAX_I64, FieldReader, field_of, read_back, text_or_octets
 from waybill.engine.conversion.identifiers import TYPE_SUFFIX, identifier_of, text_of
-from waybill.engine.conversion.kept import Kept
+from waybill.engine.conversion.preserved import Preserved
 from waybill.engine.conversion.sections import SECTIONS_TYPE, holds_sections
 from waybill.wire.amqp091.content import ContentFacts, body_of, properties_of, scan
 from waybill.wire.amqp091.errors import DecodeError, EncodeError
@@ -57,9 +57,9 @@ def read_amqp091(content: bytes) -> CanonicalMessage:
     pairs: dict[object, object] = {}
     if facts.headers_size > 0:
         pairs = dict(FieldReader(content, facts.headers_offset).table())
-    kept = Kept.decode(pairs.get(KEPT_HEADER))
+    kept = Preserved.decode(pairs.get(KEPT_HEADER))
     if kept is None:
-        kept = Kept()
+        kept = Preserved()
     else:
         del pairs[KEPT_HEADER]
     message.message_id = _identifier(message, "message-id", properties.message_id, MESSAGE_ID, pairs)
@@ -125,7 +125,7 @@ def _symbol(message: CanonicalMessage, name: str, text: str | None) -> str | Non
     return None
 
 
-def _take_header(message: CanonicalMessage, kept: Kept, name: object, value: object) -> None:
+def _take_header(message: CanonicalMessage, kept: Preserved, name: object, value: object) -> None:
     if isinstance(name, str):
         if name in kept.application_properties and _shows(kept.application_properties[name], value):
             message.application_properties[name] = kept.application_properties[name]
@@ -191,7 +191,7 @@ def _is_list_of_texts(value: object) -> bool:
     return isinstance(value, list) and all(type(item) is str for item in value)
 
 
-def _take_properties(message: CanonicalMessage, kept: Kept, properties: BasicProperties) -> None:
+def _take_properties(message: CanonicalMessage, kept: Preserved, properties: BasicProperties) -> None:
     """Take what 1.0 said of its properties, where 0-9-1 still says the same."""
     message.to = kept.text("to", None, None)
     message.subject = kept.text("subject", None, None)
@@ -215,7 +215,7 @@ def _seconds_text(properties: BasicProperties) -> str | None:
     return str(properties.timestamp) if isinstance(properties.timestamp, int) else None
 
 
-def _take_body(message: CanonicalMessage, kept: Kept, type_: str | None, body: bytes) -> None:
+def _take_body(message: CanonicalMessage, kept: Preserved, type_: str | None, body: bytes) -> None:
     if type_ == SECTIONS_TYPE and holds_sections(body):
         message.body_kind = OTHER_SECTIONS
         message.sections = body
@@ -241,7 +241,7 @@ def _take_body(message: CanonicalMessage, kept: Kept, type_: str | None, body: b
 
 def write_amqp091(message: CanonicalMessage) -> bytes:
     """Content frames on channel 1. What does not fit a table of 0-9-1 at all is left out."""
-    kept = Kept()
+    kept = Preserved()
     headers: dict[str, object] = {}
     properties = BasicProperties()
     _write_properties(message, kept, properties, headers)
@@ -279,7 +279,7 @@ def _size(value: object) -> int:
 
 
 def _write_properties(
-    message: CanonicalMessage, kept: Kept, properties: BasicProperties, headers: dict[str, object]
+    message: CanonicalMessage, kept: Preserved, properties: BasicProperties, headers: dict[str, object]
 ) -> None:
     foreign = message.foreign
     properties.delivery_mode = PERSISTENT if message.durable else TRANSIENT
@@ -330,7 +330,7 @@ def _foreign(foreign: dict[str, object], name: str) -> str | None:
 
 
 def _identifier_text(
-    kept: Kept, name: str, identifier: MessageId | None, header: str, headers: dict[str, object]
+    kept: Preserved, name: str, identifier: MessageId | None, header: str, headers: dict[str, object]
 ) -> str | None:
     if identifier is None:
         return None
@@ -345,7 +345,7 @@ def _identifier_text(
     return text
 
 
-def _fitting(kept: Kept, name: str, text: str | None) -> str | None:
+def _fitting(kept: Preserved, name: str, text: str | None) -> str | None:
     """The text if a short string can hold it, which else is kept."""
     if text is None or len(text.encode()) <= _TEXT_MAX:
         return text
@@ -353,7 +353,7 @@ def _fitting(kept: Kept, name: str, text: str | None) -> str | None:
     return None
 
 
-def _reply_to(kept: Kept, address: str | None) -> str | None:
+def _reply_to(kept: Preserved, address: str | None) -> str | None:
     """The name of the queue that an address means, or the address itself if it means no queue."""
     if address is None:
         return None
@@ -369,7 +369,7 @@ def _reply_to(kept: Kept, address: str | None) -> str | None:
     return shown
 
 
-def _write_headers(message: CanonicalMessage, kept: Kept, headers: dict[str, object]) -> None:
+def _write_headers(message: CanonicalMessage, kept: Preserved, headers: dict[str, object]) -> None:
     for name, value in message.headers.items():
         text = name if isinstance(name, str) else _octets(name).decode("utf-8", "surrogateescape")
         headers[text] = field_of(value)[0]
@@ -389,7 +389,7 @@ def _octets(value: object) -> bytes:
     return value if isinstance(value, bytes) else b""
 
 
-def _write_annotation(kept: Kept, headers: dict[str, object], key: object, value: object) -> None:
+def _write_annotation(kept: Preserved, headers: dict[str, object], key: object, value: object) -> None:
     if not isinstance(key, Symbol) or not key.startswith("x-") or len(key) > _TEXT_MAX:
         kept.unshown_annotations[key] = value
         return
@@ -418,7 +418,7 @@ def _write_annotation(kept: Kept, headers: dict[str, object], key: object, value
         kept.annotations[key] = value
 
 
-def _write_body(message: CanonicalMessage, kept: Kept, properties: BasicProperties) -> bytes:
+def _write_body(message: CanonicalMessage, kept: Preserved, properties: BasicProperties) -> bytes:
     if message.body_kind == OTHER_SECTIONS:
         properties.type = SECTIONS_TYPE
         kept.type = message.type

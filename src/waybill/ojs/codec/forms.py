@@ -170,7 +170,7 @@ class Form:
         raise ValueError("; ".join(reasons))
 
     def _stand_in(self, decode: Decode) -> type:
-        made = _StandIn("StandIn", (), {})
+        made = _StandIn("BrokerSubstitute", (), {})
         self._stand_ins[made] = decode
         return made
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from waybill.client import ReconnectPolicy
-    from waybill.ojs.push.stand_in import StandIn
+    from waybill.ojs.push.broker_substitute import BrokerSubstitute
 
 BINDINGS: Final = {"http": "waybill.http", "https": "waybill.http"}
 """The package of a scheme: it has `link.HttpLink`, and `worker.HttpWorker`."""
@@ -38,12 +38,12 @@ def is_remote(uri: str) -> bool:
     return _package_of(uri) is not None
 
 
-def link_of(uri: str, push_timeout_seconds: float, again: ReconnectPolicy | None) -> StandIn | None:
+def link_of(uri: str, push_timeout_seconds: float, again: ReconnectPolicy | None) -> BrokerSubstitute | None:
     """Return what does the work of a broker where the URI names no broker. Raises ImportError for a missing extra."""
     package = _package_of(uri)
     if package is None:
         return None
-    found: StandIn = import_module(f"{package}.link").HttpLink(uri, push_timeout_seconds, again)
+    found: BrokerSubstitute = import_module(f"{package}.link").HttpLink(uri, push_timeout_seconds, again)
     return found
 
 

@@ -22,10 +22,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 from weakref import WeakValueDictionary
 
-from waybill.client import BasicProperties, Delivery, PreconditionFailed, ResourceLocked
+from waybill.client import BasicProperties, Connection, Delivery, PreconditionFailed, ResourceLocked
 from waybill.client.side_channel import SideChannel
-from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.spec.headers import PERSISTENT, PLACE
+from waybill.ojs.topology.topology import Topology
 
 FIRST_PAUSE_SECONDS: Final = 0.002
 MAX_PAUSE_SECONDS: Final = 0.1
@@ -57,9 +57,9 @@ def place_of(delivery: Delivery) -> str | None:
 class UniquePlaces:
     """Those of one broker, over one connection."""
 
-    def __init__(self, broker: BrokerConnection) -> None:
-        self._connection = broker.connection
-        self._topology = broker.declarer.topology
+    def __init__(self, connection: Connection, topology: Topology) -> None:
+        self._connection = connection
+        self._topology = topology
         self._own_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def take(

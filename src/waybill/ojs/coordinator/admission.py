@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from waybill.ojs.coordinator.claims import Claim, key_of
-from waybill.ojs.coordinator.desk import Answer, Desk, Request
+from waybill.ojs.coordinator.responder import Answer, Request, Responder
 from waybill.ojs.spec.control_message import ADMIT, Admission, AdmissionRequest
 from waybill.ojs.spec.cron_events import ClaimAdmitted
 from waybill.ojs.spec.envelope import MAX_ID_LENGTH
@@ -15,8 +15,8 @@ from waybill.ojs.spec.identifiers import is_uuid7, new_id
 class Admissions:
     """Answers the workers that ask."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, responder: Responder) -> None:
+        self._responder = responder
 
     def answers(self) -> dict[str, Answer]:
         """Return what is to be called for which kind of request."""
@@ -26,23 +26,23 @@ class Admissions:
         try:
             asked = msgspec.json.decode(request.delivery.body, type=AdmissionRequest)
         except msgspec.DecodeError:
-            self._desk.senseless(request)
+            self._responder.senseless(request)
             return
         if not 0 < len(asked.job_id) <= MAX_ID_LENGTH or "\0" in asked.job_id or not is_uuid7(asked.copy):
-            self._desk.senseless(request)
+            self._responder.senseless(request)
             return
         # The stream takes a moment to answer, and whoever asks asks again if nobody does.
         request.delivery.ack()
-        self._desk.spawn(self._decide(request, asked))
+        self._responder.spawn(self._decide(request, asked))
 
     async def _decide(self, request: Request, asked: AdmissionRequest) -> None:
-        desk, key = self._desk, key_of(asked.job_id)
-        found = await desk.view.row(key, Claim)
+        responder, key = self._responder, key_of(asked.job_id)
+        found = await responder.view.row(key, Claim)
         if found is None or not found.copy:
             # What is not known yet may be on its way: behind this event, it is known, or over.
             event_id = f"evt_{new_id()}"
             data = ClaimAdmitted(copy=asked.copy, worker_id=asked.worker_id)
-            record = desk.broker.events.record
-            await desk.view.folded(event_id, lambda: record(asked.job_id, data, event_id=event_id))
-            found = await desk.view.row(key, Claim)
-        await desk.reply(request, Admission(is_admitted=found is not None and found.copy == asked.copy))
+            record = responder.broker.events.record
+            await responder.view.folded(event_id, lambda: record(asked.job_id, data, event_id=event_id))
+            found = await responder.view.row(key, Claim)
+        await responder.reply(request, Admission(is_admitted=found is not None and found.copy == asked.copy))

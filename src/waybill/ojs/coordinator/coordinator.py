@@ -20,7 +20,6 @@ from typing import Final, Self
 from waybill.client import Channel, Consumer, NotFound
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.coordinator.desk import Answer, Desk, Request
 from waybill.ojs.coordinator.features import Features
 from waybill.ojs.coordinator.forgetting import forget_for_ever
 from waybill.ojs.coordinator.job_requests import JobRequests
@@ -30,6 +29,7 @@ from waybill.ojs.coordinator.policy import ControlPolicy
 from waybill.ojs.coordinator.queue_counts import QueueCounts, watch_queues
 from waybill.ojs.coordinator.records import RecordFold
 from waybill.ojs.coordinator.replacement import Replacement
+from waybill.ojs.coordinator.responder import Answer, Request, Responder
 from waybill.ojs.coordinator.wait_requests import MAX_OPEN, WaitRequests
 from waybill.ojs.spec.control_message import read_request
 from waybill.ojs.spec.envelope import check_queue
@@ -86,7 +86,7 @@ class Coordinator:
         self._keep_days = keep_days
         self._view: JobView | None = None
         self._replacement: Replacement | None = None
-        self._desk: Desk | None = None
+        self._responder: Responder | None = None
         self._features = Features(self._is_trusted)
         self._channel: Channel | None = None
         self._job_requests: JobRequests | None = None
@@ -109,23 +109,23 @@ class Coordinator:
             await declarer.ensure_relay()
             await self._view.start(broker)
             self._replacement = Replacement(broker, self._view)
-            self._desk = desk = Desk(
+            self._responder = responder = Responder(
                 broker, self._view, self.policy, self.stepped_over, self._tasks, RETRY_PAUSES_SECONDS
             )
-            desk.spawn(self._catch_up(broker))
+            responder.spawn(self._catch_up(broker))
             if self._keep_days is not None:
-                desk.spawn(forget_for_ever(self._view))
-            self._job_requests = JobRequests(desk, self._replacement)
+                responder.spawn(forget_for_ever(self._view))
+            self._job_requests = JobRequests(responder, self._replacement)
             self._answers |= self._job_requests.answers()
-            self._answers |= await self._features.start(desk, self.id, self._jobs)
-            self._answers |= WaitRequests(desk).answers()
+            self._answers |= await self._features.start(responder, self.id, self._jobs)
+            self._answers |= WaitRequests(responder).answers()
             self._channel = await broker.connection.channel(prefetch_count=PREFETCH)
             for queue in self._queues:
                 await self._stand_in_line(broker, queue)
-            await self._serve_all(broker, desk)
-            desk.spawn(self._replacement.watch(self._queues))
+            await self._serve_all(broker, responder)
+            responder.spawn(self._replacement.watch(self._queues))
             if self._watches_queues:
-                desk.spawn(watch_queues(broker, self._queues, self.queue_counts))
+                responder.spawn(watch_queues(broker, self._queues, self.queue_counts))
         except BaseException:
             await self.close()
             raise
@@ -163,8 +163,8 @@ class Coordinator:
         """Leave the control queues to the next coordinator."""
         broker, self._broker = self._broker, None
         await self._features.close()
-        if self._desk is not None:
-            await self._desk.close()
+        if self._responder is not None:
+            await self._responder.close()
         if broker is not None:
             if self._replacement is not None:
                 await self._replacement.drain(LAST_EVENTS_SECONDS)
@@ -214,29 +214,29 @@ class Coordinator:
 
     async def _stand_in_line(self, broker: BrokerConnection, queue: str) -> None:
         """Read the control queue of a queue as soon as nobody else does."""
-        if self._channel is not None and self._desk is not None:
+        if self._channel is not None and self._responder is not None:
             await broker.declarer.ensure_control(queue)
-            await self._serve(self._channel, self._desk, broker.declarer.topology.control_queue(queue), queue)
+            await self._serve(self._channel, self._responder, broker.declarer.topology.control_queue(queue), queue)
 
-    async def _serve(self, channel: Channel, desk: Desk, name: str, queue: str) -> None:
+    async def _serve(self, channel: Channel, responder: Responder, name: str, queue: str) -> None:
         consumer = await channel.consume(name)
-        desk.spawn(self._handle_all(desk, consumer, queue))
+        responder.spawn(self._handle_all(responder, consumer, queue))
 
-    async def _serve_all(self, broker: BrokerConnection, desk: Desk) -> None:
+    async def _serve_all(self, broker: BrokerConnection, responder: Responder) -> None:
         """Stand in line for the requests that name no queue."""
         declarer = broker.declarer
         await declarer.ensure_requests()
         # A channel of its own: where others declare the queues, they may not know of this one yet.
         channel = await broker.connection.channel(prefetch_count=2 * MAX_OPEN)
         try:
-            await self._serve(channel, desk, declarer.topology.request_queue, "")
+            await self._serve(channel, responder, declarer.topology.request_queue, "")
         except NotFound:
             if declarer.topology.declaration is not Declaration.NEVER:
                 raise
             text = "there is no queue %s: requests that name no queue are not answered, declare it"
             _log.warning(text, declarer.topology.request_queue)
 
-    async def _handle_all(self, desk: Desk, consumer: Consumer, queue: str) -> None:
+    async def _handle_all(self, responder: Responder, consumer: Consumer, queue: str) -> None:
         """Answer the requests of a control queue; `queue` is empty for that of all.
 
         They wait until the coordinator knows what has happened before it started.
@@ -253,6 +253,6 @@ class Coordinator:
                 delivery.ack()
                 continue
             if answer is None:
-                desk.senseless(request)
+                responder.senseless(request)
             else:
-                await desk.attempt(request, answer)
+                await responder.attempt(request, answer)

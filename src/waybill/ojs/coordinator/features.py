@@ -13,16 +13,16 @@ from waybill.ojs.client import Jobs
 from waybill.ojs.coordinator.admission import Admissions
 from waybill.ojs.coordinator.claim_pusher import ClaimPusher
 from waybill.ojs.coordinator.claims import ClaimFold
-from waybill.ojs.coordinator.desk import Answer, Desk
 from waybill.ojs.coordinator.feature_fold import FeatureFolds
 from waybill.ojs.coordinator.leader import Leader
 from waybill.ojs.coordinator.markers import MarkerFold
 from waybill.ojs.coordinator.records import RecordFold
+from waybill.ojs.coordinator.responder import Answer, Responder
 from waybill.ojs.coordinator.staged import StagedFold
 from waybill.ojs.cron.cron_fold import CronFold
 from waybill.ojs.cron.cron_requests import CronRequests
-from waybill.ojs.cron.keeper import CronKeeper
-from waybill.ojs.workflow.acting import WorkflowActor
+from waybill.ojs.cron.scheduler import CronScheduler
+from waybill.ojs.workflow.actor import WorkflowActor
 from waybill.ojs.workflow.answers import WorkflowAnswers
 from waybill.ojs.workflow.fold import WorkflowFold
 from waybill.ojs.workflow.rows import WORKFLOW
@@ -41,21 +41,21 @@ class Features:
         self._is_trusted = is_trusted
         self._leader: Leader | None = None
 
-    async def start(self, desk: Desk, coordinator: str, jobs: Jobs) -> dict[str, Answer]:
+    async def start(self, responder: Responder, coordinator: str, jobs: Jobs) -> dict[str, Answer]:
         """Begin to act; returns what answers which kind of request. `coordinator` is the id of this one."""
-        self._leader = leader = Leader(desk.broker, coordinator, self._is_trusted)
-        pusher = ClaimPusher(desk.broker, desk.view, leader, coordinator, describes=jobs.describes_jobs)
-        workflows = WorkflowActor(desk, leader, jobs)
+        self._leader = leader = Leader(responder.broker, coordinator, self._is_trusted)
+        pusher = ClaimPusher(responder.broker, responder.view, leader, coordinator, describes=jobs.describes_jobs)
+        workflows = WorkflowActor(responder, leader, jobs)
         pusher.makers[WORKFLOW] = workflows.make_job
-        keeper = CronKeeper(desk.broker, desk.view, leader, coordinator)
+        keeper = CronScheduler(responder.broker, responder.view, leader, coordinator)
         pusher.before_push["cron"] = keeper.before_push
         pusher.on_pushed["cron"] = keeper.on_pushed
-        desk.spawn(pusher.run())
-        desk.spawn(keeper.run())
-        desk.spawn(workflows.run())
+        responder.spawn(pusher.run())
+        responder.spawn(keeper.run())
+        responder.spawn(workflows.run())
         await leader.start()
-        cron = CronRequests(desk, leader, coordinator)
-        return Admissions(desk).answers() | cron.answers() | WorkflowAnswers(desk, self._workflows).answers()
+        cron = CronRequests(responder, leader, coordinator)
+        return Admissions(responder).answers() | cron.answers() | WorkflowAnswers(responder, self._workflows).answers()
 
     async def close(self) -> None:
         """Lead no more."""

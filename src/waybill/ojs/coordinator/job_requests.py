@@ -16,9 +16,9 @@ import msgspec
 
 from waybill.client import BasicProperties
 from waybill.ojs.coordinator.certainty import Certainty
-from waybill.ojs.coordinator.desk import Answer, Desk, Request
 from waybill.ojs.coordinator.job_fold import has_ended
 from waybill.ojs.coordinator.replacement import Replacement
+from waybill.ojs.coordinator.responder import Answer, Request, Responder
 from waybill.ojs.spec import control_message
 from waybill.ojs.spec.control_message import (
     CONTENT_TYPE,
@@ -46,12 +46,12 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 class JobRequests:
     """Answers them."""
 
-    def __init__(self, desk: Desk, replacement: Replacement) -> None:
-        self._desk = desk
-        self._broker = desk.broker
-        self._view = desk.view
+    def __init__(self, responder: Responder, replacement: Replacement) -> None:
+        self._responder = responder
+        self._broker = responder.broker
+        self._view = responder.view
         self._replacement = replacement
-        self._certainty = Certainty(desk.broker, desk.view)
+        self._certainty = Certainty(responder.broker, responder.view)
 
     def answers(self) -> dict[str, Answer]:
         """Return what is to be called for which kind of request."""
@@ -70,7 +70,7 @@ class JobRequests:
     async def _cancel_when_known(self, request: Request) -> None:
         if await self._view.get(request.body.job_id) is None:
             # Its events may be on their way: others need not wait for them.
-            self._desk.spawn(self._desk.attempt(request, self._cancel_for))
+            self._responder.spawn(self._responder.attempt(request, self._cancel_for))
         else:
             await self._cancel_for(request)
 
@@ -79,10 +79,10 @@ class JobRequests:
         job_id = request.body.job_id
         await self._view.settled(job_id, lambda found: found is not None)
         owner = await self._view.owner(job_id)
-        if self._desk.may_change(request, owner):
+        if self._responder.may_change(request, owner):
             await self.cancel(job_id, request.queue)
         else:
-            self._desk.refuse(request, job_id, owner)
+            self._responder.refuse(request, job_id, owner)
         request.delivery.ack()
 
     async def cancel(self, job_id: str, queue: str) -> None:
@@ -117,10 +117,10 @@ class JobRequests:
     async def _reserve(self, request: Request) -> None:
         reservation = request.body.reservation
         if reservation is None:
-            self._desk.senseless(request)
+            self._responder.senseless(request)
             return
         request.delivery.ack()
-        self._desk.spawn(self._give_place(request, reservation))
+        self._responder.spawn(self._give_place(request, reservation))
 
     async def _give_place(self, request: Request, reservation: Reservation) -> None:
         """Give a job that must be unique its place, or say what is in its way; the stream decides."""
@@ -134,8 +134,8 @@ class JobRequests:
                 # A job that runs is not replaced: what it has done so far stays done (section 5.2).
                 break
             owner = await self._view.owner(obstacle.id)
-            if not self._desk.may_change(request, owner):
-                self._desk.refuse(request, obstacle.id, owner)
+            if not self._responder.may_change(request, owner):
+                self._responder.refuse(request, obstacle.id, owner)
                 break
             await self.cancel(obstacle.id, obstacle.queue or request.queue)
             reply.replaced = obstacle
@@ -160,7 +160,7 @@ class JobRequests:
         """Free a place before the next reservation is looked at; one that is not known yet, as soon as it is."""
         job = await self._view.get(request.body.job_id)
         if job is None:
-            self._desk.spawn(self._release_later(request))
+            self._responder.spawn(self._release_later(request))
         else:
             await self._release_known(request, job)
         request.delivery.ack()
@@ -172,16 +172,16 @@ class JobRequests:
 
     async def _release_known(self, request: Request, job: JobInfo) -> None:
         owner = await self._view.owner(job.id)
-        if self._desk.may_change(request, owner):
+        if self._responder.may_change(request, owner):
             self._broker.events.record(job.id, JobReleased(job_type=job.type, queue=request.queue or job.queue))
         else:
-            self._desk.refuse(request, job.id, owner)
+            self._responder.refuse(request, job.id, owner)
 
     # Heartbeats. ------------------------------------------------------------------------------------------------
 
     async def _look(self, request: Request) -> None:
         request.delivery.ack()
-        self._desk.spawn(self._replacement.look(request.queue))
+        self._responder.spawn(self._replacement.look(request.queue))
 
     async def _beat(self, request: Request) -> None:
         await self._extend(request)
@@ -197,8 +197,8 @@ class JobRequests:
         if job is not None and not body.worker_id:
             # Who does not know which worker has a job of somebody else's has no say in how long it may be away.
             owner = await self._view.owner(job.id)
-            if not self._desk.may_change(request, owner):
-                self._desk.refuse(request, job.id, owner)
+            if not self._responder.may_change(request, owner):
+                self._responder.refuse(request, job.id, owner)
                 return
         if job is not None and body.worker_id in {"", job.worker_id}:
             self._replacement.heard(job.id)
@@ -219,14 +219,14 @@ class JobRequests:
 
     async def _tell(self, request: Request) -> None:
         request.delivery.ack()
-        self._desk.spawn(self._answer(request))
+        self._responder.spawn(self._answer(request))
 
     async def _answer(self, request: Request) -> None:
         if not request.delivery.properties.reply_to:
             return
         body = request.body
         if request.kind == control_message.LIST:
-            owners = None if self._desk.is_trusted(request) else {None, request.user}
+            owners = None if self._responder.is_trusted(request) else {None, request.user}
             limit = min(max(body.limit, 0), MAX_LISTED)
             jobs = await self._view.newest(request.queue, body.state, limit, owners)
         else:
@@ -237,4 +237,4 @@ class JobRequests:
     async def _reply(self, request: Request, reply: ControlReply) -> None:
         """Answer; what would be too large goes without the results and checkpoints of its jobs."""
         jobs = [msgspec.structs.replace(job, result=None, checkpoint=None, error=None) for job in reply.jobs]
-        await self._desk.reply(request, reply, smaller=ControlReply(jobs, reply.replaced))
+        await self._responder.reply(request, reply, smaller=ControlReply(jobs, reply.replaced))

@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from waybill.ojs.coordinator.desk import Answer, Desk, Request
 from waybill.ojs.coordinator.job_fold import has_ended
+from waybill.ojs.coordinator.responder import Answer, Request, Responder
 from waybill.ojs.results.outcome import encode_outcome, join_outcomes, outcome_of
 from waybill.ojs.spec.control_message import MAX_WAITED, WAIT, JobInfo, WaitRequest
 
@@ -44,13 +44,13 @@ class _Question:
 class WaitRequests:
     """Holds the questions."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._view = desk.view
+    def __init__(self, responder: Responder) -> None:
+        self._responder = responder
+        self._view = responder.view
         self._questions: dict[_Question, None] = {}
         self._by_job: defaultdict[str, list[_Question]] = defaultdict(list)
-        desk.view.on_end.append(self._have_ended)
-        desk.broker.connection.on_reconnect(self._forget_lost)
+        responder.view.on_end.append(self._have_ended)
+        responder.broker.connection.on_reconnect(self._forget_lost)
 
     def answers(self) -> dict[str, Answer]:
         """Return what is to be called for which kind of request."""
@@ -60,15 +60,15 @@ class WaitRequests:
         try:
             body = _decoder.decode(request.delivery.body)
         except (msgspec.DecodeError, RecursionError):
-            self._desk.senseless(request)
+            self._responder.senseless(request)
             return
         if not request.delivery.properties.reply_to or len(body.job_ids) > MAX_WAITED:
-            self._desk.senseless(request)
+            self._responder.senseless(request)
         elif len(self._questions) >= MAX_OPEN:
             _log.warning("%d questions wait for the ends of jobs, no more are taken", MAX_OPEN)
             request.delivery.ack()
         else:
-            self._desk.spawn(self._desk.attempt(request, self._begin))
+            self._responder.spawn(self._responder.attempt(request, self._begin))
 
     async def _begin(self, request: Request) -> None:
         """Hold a question, and answer for the jobs that have ended by now."""
@@ -90,7 +90,7 @@ class WaitRequests:
         self._settle(question)
 
     def _have_ended(self, job_ids: Sequence[str]) -> None:
-        self._desk.spawn(self._look(job_ids))
+        self._responder.spawn(self._look(job_ids))
 
     async def _look(self, job_ids: Sequence[str]) -> None:
         await self._tell(await self._view.many(job_ids))
@@ -115,9 +115,9 @@ class WaitRequests:
         for end, outcome in enumerate(outcomes):
             size += len(outcome)
             if size > MAX_MESSAGE_BYTES and end > start:
-                await self._desk.reply(request, join_outcomes(outcomes[start:end]))
+                await self._responder.reply(request, join_outcomes(outcomes[start:end]))
                 start, size = end, len(outcome)
-        await self._desk.reply(request, join_outcomes(outcomes[start:]))
+        await self._responder.reply(request, join_outcomes(outcomes[start:]))
 
     def _settle(self, question: _Question) -> None:
         if not question.left and question in self._questions:

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from waybill.ojs.coordinator.desk import Answer, Desk, Request
 from waybill.ojs.coordinator.leader import Leader
+from waybill.ojs.coordinator.responder import Answer, Request, Responder
 from waybill.ojs.cron.cron_fold import CRON, MAX_CRON_JOBS, CronRow
 from waybill.ojs.cron.cron_message import CRON_REQUEST, CronReply, CronRequest
 from waybill.ojs.cron.decision import manual, next_tick, wake_ms
@@ -34,9 +34,9 @@ class _Refused(Exception):
 class CronRequests:
     """The requests about cron jobs."""
 
-    def __init__(self, desk: Desk, leader: Leader, coordinator: str) -> None:
+    def __init__(self, responder: Responder, leader: Leader, coordinator: str) -> None:
         """`leader` says what time it is."""
-        self._desk = desk
+        self._responder = responder
         self._leader = leader
         self._coordinator = coordinator
         self._actions: dict[str, Callable[[Request, CronRequest], Awaitable[CronReply]]] = {
@@ -57,11 +57,11 @@ class CronRequests:
         try:
             asked = msgspec.json.decode(request.delivery.body, type=CronRequest)
         except (msgspec.DecodeError, RecursionError):
-            self._desk.senseless(request)
+            self._responder.senseless(request)
             return
         # Others need not wait for the stream.
         request.delivery.ack()
-        self._desk.spawn(self._reply(request, asked))
+        self._responder.spawn(self._reply(request, asked))
 
     async def _reply(self, request: Request, asked: CronRequest) -> None:
         try:
@@ -73,7 +73,7 @@ class CronRequests:
         except TimeoutError:
             reply = CronReply(error="unavailable", message="the event stream does not answer")
         smaller = CronReply(error="invalid_request", message="the answer would be too large: ask for single ones")
-        await self._desk.reply(request, reply, smaller=smaller)
+        await self._responder.reply(request, reply, smaller=smaller)
 
     async def _register(self, request: Request, asked: CronRequest) -> CronReply:
         job = read_cron_job(asked.job)
@@ -82,9 +82,9 @@ class CronRequests:
             self._check(request, job.name, before.owner)
             if before.job == job:
                 return CronReply([self._info(before)], "unchanged")
-        elif request.user is None and not self._desk.is_trusted(request):
+        elif request.user is None and not self._responder.is_trusted(request):
             raise _Refused("forbidden", "the broker does not say who asks")
-        elif len(await self._desk.view.listed(CRON, CronRow, MAX_CRON_JOBS)) >= MAX_CRON_JOBS:
+        elif len(await self._responder.view.listed(CRON, CronRow, MAX_CRON_JOBS)) >= MAX_CRON_JOBS:
             raise _Refused("forbidden", f"there are {MAX_CRON_JOBS} cron jobs already")
         now_ms = self._now_ms()
         data = CronRegistered(job=msgspec.to_builtins(job), owner=request.user, now_ms=now_ms)
@@ -92,7 +92,7 @@ class CronRequests:
         return CronReply([self._info(row)], "created" if before is None else "updated")
 
     async def _list(self, request: Request, _asked: CronRequest) -> CronReply:
-        rows = await self._desk.view.listed(CRON, CronRow, MAX_CRON_JOBS)
+        rows = await self._responder.view.listed(CRON, CronRow, MAX_CRON_JOBS)
         seen = [row for _, row in rows if self._may_see(request, row)]
         return CronReply([self._info(row) for row in seen])
 
@@ -126,7 +126,7 @@ class CronRequests:
     async def _record(self, name: str, data: EventData) -> CronRow:
         """Write an event, and return the row once it was folded."""
         await self._write(name, data)
-        row = await self._desk.view.row(CRON + name, CronRow)
+        row = await self._responder.view.row(CRON + name, CronRow)
         if row is None:
             message = "the coordinator does not trust its own events: give its user to the policy, or trust everybody"
             raise _Refused("forbidden", message)
@@ -134,13 +134,13 @@ class CronRequests:
 
     async def _write(self, name: str, data: EventData) -> None:
         event_id = f"evt_{new_id()}"
-        events = self._desk.broker.events
-        await self._desk.view.folded(event_id, lambda: events.record(name, data, event_id=event_id))
+        events = self._responder.broker.events
+        await self._responder.view.folded(event_id, lambda: events.record(name, data, event_id=event_id))
 
     async def _find(self, name: str) -> CronRow | None:
         if not name or len(name) > 255 or "\0" in name:
             return None
-        return await self._desk.view.row(CRON + name, CronRow)
+        return await self._responder.view.row(CRON + name, CronRow)
 
     async def _changeable(self, request: Request, name: str) -> CronRow:
         row = await self._find(name)
@@ -150,12 +150,12 @@ class CronRequests:
         return row
 
     def _check(self, request: Request, name: str, owner: str | None) -> None:
-        if not self._desk.may_change(request, owner):
-            self._desk.stepped_over["refused"] += 1
+        if not self._responder.may_change(request, owner):
+            self._responder.stepped_over["refused"] += 1
             raise _Refused("forbidden", f"cron job {name} is another user's: the coordinator's policy says who may")
 
     def _may_see(self, request: Request, row: CronRow) -> bool:
-        return self._desk.may_change(request, row.owner)
+        return self._responder.may_change(request, row.owner)
 
     def _now_ms(self) -> int:
         return int(self._leader.now() * 1000)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from waybill.ojs.middleware.concurrency_limit import ConcurrencyLimit
     from waybill.ojs.middleware.encryption import DecryptionFailed, Encryption
     from waybill.ojs.middleware.json_log import JsonLogFormatter
-    from waybill.ojs.middleware.limited import Patience
+    from waybill.ojs.middleware.limited import WaitPolicy
     from waybill.ojs.middleware.metrics import JobMetrics
     from waybill.ojs.middleware.rate_limit import JobRateLimits, RateLimit
     from waybill.ojs.middleware.retry_in_place import RetryInPlace
@@ -24,7 +24,7 @@ _LAZY: Final = {
     "ConcurrencyLimit": "concurrency_limit",
     "JobRateLimits": "rate_limit",
     "JsonLogFormatter": "json_log",
-    "Patience": "limited",
+    "WaitPolicy": "limited",
     "RateLimit": "rate_limit",
     "RetryInPlace": "retry_in_place",
     "TimeLimit": "time_limit",
@@ -49,11 +49,11 @@ __all__ = [
     "JobRateLimits",
     "JsonLogFormatter",
     "Middleware",
-    "Patience",
     "RateLimit",
     "RetryInPlace",
     "TimeLimit",
     "Tracing",
+    "WaitPolicy",
     "compose",
     "log_context",
 ]

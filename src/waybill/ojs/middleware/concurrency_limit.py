@@ -11,7 +11,7 @@ from collections.abc import Callable
 from waybill.ojs.client import Jobs
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.middleware.chain import Call, JobMiddleware
-from waybill.ojs.middleware.limited import KeyedPermitPools, Patience, acquire
+from waybill.ojs.middleware.limited import KeyedPermitPools, WaitPolicy, acquire
 
 
 class ConcurrencyLimit(JobMiddleware):
@@ -23,14 +23,14 @@ class ConcurrencyLimit(JobMiddleware):
         count: int,
         *,
         key: str | Callable[[JobContext], str | None],
-        patience: Patience | None = None,
+        wait_policy: WaitPolicy | None = None,
     ) -> None:
         """`key` names what is limited, for each job if it is a function; jobs for which it is None are not limited.
 
         Raises ValueError for a count below 1.
         """
         self._key = key
-        self._patience = patience or Patience()
+        self._wait_policy = wait_policy or WaitPolicy()
         self._permits = KeyedPermitPools(jobs, count)
 
     async def execute(self, job: JobContext, call: Call) -> object:
@@ -38,7 +38,7 @@ class ConcurrencyLimit(JobMiddleware):
         key = self._key if isinstance(self._key, str) else self._key(job)
         if key is None:
             return await call(job)
-        permit = await acquire(self._permits.of(key), self._patience)
+        permit = await acquire(self._permits.of(key), self._wait_policy)
         try:
             return await call(job)
         finally:

@@ -17,7 +17,7 @@ MAX_SECONDS: Final = 31_536_000
 
 
 @dataclass(frozen=True)
-class Patience:
+class WaitPolicy:
     """How long a job waits for a permit in its worker, where it keeps a place, before it goes back to the broker.
 
     Then it comes again after `postpone_seconds`, without having used an attempt. With `drop` it is discarded instead.
@@ -32,7 +32,7 @@ class Patience:
         check_number("wait_seconds", self.wait_seconds, 0, MAX_SECONDS)
         check_number("postpone_seconds", self.postpone_seconds, 0, MAX_SECONDS)
 
-    def for_action(self, action: OnLimit) -> Patience:
+    def for_action(self, action: OnLimit) -> WaitPolicy:
         """Return what a job's own `on_limit` means."""
         if action == "wait":
             return self
@@ -61,11 +61,11 @@ class KeyedPermitPools:
         return permits
 
 
-async def acquire(permits: PermitPool, patience: Patience) -> Permit:
+async def acquire(permits: PermitPool, wait_policy: WaitPolicy) -> Permit:
     """Return a permit. Raises PostponeJob, or DiscardJob, if there is none in time."""
     try:
-        return await permits.acquire(patience.wait_seconds)
+        return await permits.acquire(wait_policy.wait_seconds)
     except TimeoutError as error:
-        if patience.drop:
+        if wait_policy.drop:
             raise DiscardJob("the limit of its key is reached", type="rate_limited") from error
-        raise PostponeJob(patience.postpone_seconds) from error
+        raise PostponeJob(wait_policy.postpone_seconds) from error

@@ -13,7 +13,7 @@ from datetime import timedelta
 from waybill.ojs.client import Jobs
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.middleware.chain import Call, JobMiddleware
-from waybill.ojs.middleware.limited import KeyedPermitPools, Patience, acquire
+from waybill.ojs.middleware.limited import KeyedPermitPools, WaitPolicy, acquire
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, read_rate_limit
 
 
@@ -31,28 +31,28 @@ class RateLimit(JobMiddleware):
         *,
         key: str | Callable[[JobContext], str | None],
         evenly: bool = False,
-        patience: Patience | None = None,
+        wait_policy: WaitPolicy | None = None,
     ) -> None:
         """`key` as for ConcurrencyLimit. Raises ValueError for a count below 1 or a period below a millisecond."""
         self._key = key
-        self._patience = patience or Patience()
+        self._wait_policy = wait_policy or WaitPolicy()
         self._permits = _permits(jobs, count, period, evenly=evenly)
 
     async def execute(self, job: JobContext, call: Call) -> object:
         """Use a permit, then run the job."""
         key = self._key if isinstance(self._key, str) else self._key(job)
         if key is not None:
-            await acquire(self._permits.of(key), self._patience)
+            await acquire(self._permits.of(key), self._wait_policy)
         return await call(job)
 
 
 class JobRateLimits(JobMiddleware):
     """Enforces the `rate_limit` of each job (ojs-rate-limiting section 6): concurrency, rate and throttle by key."""
 
-    def __init__(self, jobs: Jobs, *, patience: Patience | None = None) -> None:
-        """`patience` is for jobs whose `on_limit` is "wait"."""
+    def __init__(self, jobs: Jobs, *, wait_policy: WaitPolicy | None = None) -> None:
+        """`wait_policy` is for jobs whose `on_limit` is "wait"."""
         self._jobs = jobs
-        self._patience = patience or Patience()
+        self._wait_policy = wait_policy or WaitPolicy()
         self._permits: dict[object, KeyedPermitPools] = {}
 
     async def execute(self, job: JobContext, call: Call) -> object:
@@ -60,19 +60,19 @@ class JobRateLimits(JobMiddleware):
         if job.envelope.rate_limit is None:
             return await call(job)
         policy = read_rate_limit(job.envelope.rate_limit)
-        patience = self._patience.for_action(policy.on_limit)
+        wait_policy = self._wait_policy.for_action(policy.on_limit)
         async with AsyncExitStack() as stack:
             # The permit that comes back first: one of a rate is used up, whether the job then runs or not.
             if policy.concurrency is not None:
                 permits = self._of(policy.concurrency, lambda count: KeyedPermitPools(self._jobs, count))
-                stack.callback((await acquire(permits.of(policy.key), patience)).release)
+                stack.callback((await acquire(permits.of(policy.key), wait_policy)).release)
             for window, evenly in ((policy.rate, False), (policy.throttle, True)):
                 if window is not None:
                     permits = self._of(
                         (window, evenly),
                         lambda found: _permits(self._jobs, found[0].limit, found[0].period, evenly=found[1]),
                     )
-                    await acquire(permits.of(policy.key), patience)
+                    await acquire(permits.of(policy.key), wait_policy)
             return await call(job)
 
     def _of(self, setting: object, make: Callable[..., KeyedPermitPools]) -> KeyedPermitPools:

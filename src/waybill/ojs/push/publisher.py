@@ -57,7 +57,7 @@ class Publisher:
         self._encoder = encoder
         self._guard = guard
         self._direct = broker.declarer.topology.direct
-        self.places = UniquePlaces(broker)
+        self.places = UniquePlaces(broker.connection, broker.declarer.topology)
 
     async def enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         """Publish encoded jobs and their events; return each job, or why it was not enqueued."""

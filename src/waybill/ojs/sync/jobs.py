@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 from waybill.client import WrongEventLoop
 from waybill.ojs.handler import NewJob, Options
 from waybill.ojs.job import Job
-from waybill.ojs.push.stand_in import StandIn
+from waybill.ojs.push.broker_substitute import BrokerSubstitute
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.sync.background import background, in_a_loop, started
@@ -38,7 +38,7 @@ class AsyncJobs(JobsPort, Protocol):
 
     uri: str
     topology: Topology
-    stand_in: StandIn | None
+    broker_substitute: BrokerSubstitute | None
 
     def twin(self) -> Self:
         """Return an object of the same handlers and settings with a connection of its own."""
@@ -157,9 +157,9 @@ class SyncJobs:
 
     def _start(self, batch: list[AnyJob]) -> Pushed:
         self._check("jobs.push_many(...)")
-        stand_in = self._jobs.stand_in
-        if stand_in is not None and not stand_in.is_remote:
-            pushed = stand_in.call(self._jobs.push_many(batch))
+        broker_substitute = self._jobs.broker_substitute
+        if broker_substitute is not None and not broker_substitute.is_remote:
+            pushed = broker_substitute.call(self._jobs.push_many(batch))
             return lambda: pushed
         return background().start(self._twin().push_many(batch))
 
@@ -181,9 +181,9 @@ class SyncJobs:
 
     def _call(self, work: Callable[[AsyncJobs], Coroutine[Any, Any, T]], instead: str) -> T:
         self._check(instead)
-        stand_in = self._jobs.stand_in
-        if stand_in is not None and not stand_in.is_remote:
-            return stand_in.call(work(self._jobs))
+        broker_substitute = self._jobs.broker_substitute
+        if broker_substitute is not None and not broker_substitute.is_remote:
+            return broker_substitute.call(work(self._jobs))
         return background().call(work(self._twin()))
 
     @staticmethod

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -221,7 +221,7 @@ class Migration:
         level = pair.level
         if level is None:
             return lambda _: ("", pair.new.name)
-        return partial(_ladder_destination, self._new, level)
+        return lambda one: ladder_destination(self._new, level, one.routing_key, one.properties.headers or {})
 
     async def _declare(self, entities: Sequence[Entity]) -> None:
         async with await self._open.channel() as channel:
@@ -407,15 +407,14 @@ def _holding_destination(pair: _Pair, delivery: Delivery) -> Destination:
     return pair.old_bindings[0].exchange, delivery.routing_key
 
 
-def _ladder_destination(topology: Topology, level: int, delivery: Delivery) -> Destination:
+def ladder_destination(topology: Topology, level: int, routing_key: str, headers: Mapping[str, object]) -> Destination:
     """Return where a job goes that waits for its time: to the ladder again, for as long as is left.
 
     A job of its first attempt says itself when it is due. A later one waits for a retry: of that only the bits of its
     key are known, so it waits on this level again in full, and is late by that at most, never early.
     """
-    *bits, queue = delivery.routing_key.split(".", delay_ladder.LEVELS)
+    *bits, queue = routing_key.split(".", delay_ladder.LEVELS)
     seconds = int("".join(bits), 2) & ((2 << level) - 1)
-    headers = delivery.properties.headers or {}
     scheduled_at = headers.get(SCHEDULED_AT)
     if headers.get(ATTEMPT) == 1 and isinstance(scheduled_at, str):
         with contextlib.suppress(ValueError):

@@ -25,7 +25,7 @@ class Acknowledgements:
         self._replies = replies
         self._gathering: object = None
         self._completed: list[Execution] = []
-        self._told: list[Reply] = []
+        self._hook_notifier: list[Reply] = []
 
     def completed(self, execution: Execution, result: bytes | None, error: ErrorSummary | None) -> None:
         """Acknowledge a job when the event of its completion, recorded just now, is safe; before, tell who waits.
@@ -38,7 +38,7 @@ class Acknowledgements:
             self._gathering = events.gathering
             completed: list[Execution] = []
             told: list[Reply] = []
-            self._completed, self._told = completed, told
+            self._completed, self._hook_notifier = completed, told
             events.after(lambda: self._ack_all(completed, told))
         self._completed.append(execution)
         if wants_reply(execution.delivery.encoded_properties):
@@ -47,7 +47,7 @@ class Acknowledgements:
                 text = encode_completed(job_id, result)
             else:
                 text = encode_outcome(Outcome(job_id, State.COMPLETED.value, error=error, attempts=execution.attempt))
-            self._told.append((execution.delivery, job_id, text))
+            self._hook_notifier.append((execution.delivery, job_id, text))
 
     def _ack_all(self, executions: list[Execution], told: list[Reply]) -> None:
         if told:

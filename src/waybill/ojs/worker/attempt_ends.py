@@ -27,8 +27,8 @@ from waybill.ojs.spec.headers import max_attempts
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.retry import is_non_retryable, retry_delay_seconds
 from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
+from waybill.ojs.worker.delivered_job import named_in
 from waybill.ojs.worker.execution import LOST, Execution, Failure
-from waybill.ojs.worker.intake import named_in
 
 CHECKPOINT_SECONDS: Final = 3.0
 """How long to wait for the coordinator's word on a job whose worker vanished."""

@@ -14,18 +14,18 @@ def divide(
     A queue that asks for less than its share gets what it asks for, and the others what is left, by weight. What nobody
     asks for is given to all by weight, so that it is there when it is needed. Nobody gets less than 1.
     """
-    shares = dict.fromkeys(weights, 1)
+    allocation = dict.fromkeys(weights, 1)
     for appetite in ({queue: min(demand, caps[queue]) for queue, demand in demands.items()}, caps):
-        rest = budget - sum(shares.values())
-        hungry = [(share / weights[queue], queue) for queue, share in shares.items() if share < appetite[queue]]
+        rest = budget - sum(allocation.values())
+        hungry = [(share / weights[queue], queue) for queue, share in allocation.items() if share < appetite[queue]]
         heapq.heapify(hungry)
         while hungry and rest > 0:
             _, queue = heapq.heappop(hungry)
-            shares[queue] += 1
+            allocation[queue] += 1
             rest -= 1
-            if shares[queue] < appetite[queue]:
-                heapq.heappush(hungry, (shares[queue] / weights[queue], queue))
-    return shares
+            if allocation[queue] < appetite[queue]:
+                heapq.heappush(hungry, (allocation[queue] / weights[queue], queue))
+    return allocation
 
 
 def step(limits: Mapping[str, int], held: Mapping[str, int], wanted: Mapping[str, int], budget: int) -> dict[str, int]:

@@ -24,8 +24,10 @@ from waybill.ojs.spec.headers import attempt_number
 from waybill.ojs.spec.identifiers import DERIVED
 from waybill.ojs.spec.nesting import shown
 from waybill.ojs.worker.admission import Admissions
+from waybill.ojs.worker.attempt_heartbeats import AttemptHeartbeats
 from waybill.ojs.worker.calls import Calls
 from waybill.ojs.worker.cancellations import Cancellations
+from waybill.ojs.worker.delivered_job import read_delivered
 from waybill.ojs.worker.eager_task import Ended
 from waybill.ojs.worker.execution import (
     AttemptKey,
@@ -37,13 +39,11 @@ from waybill.ojs.worker.execution import (
     lost_failure,
 )
 from waybill.ojs.worker.handler_defaults import defaults_of
-from waybill.ojs.worker.intake import read_delivered
-from waybill.ojs.worker.leases import Leases
+from waybill.ojs.worker.hook_notifier import HookNotifier
 from waybill.ojs.worker.lost_deliveries import LostDeliveries
 from waybill.ojs.worker.progress import EventReporter
 from waybill.ojs.worker.settlement import REMEMBERED_ATTEMPTS, Settlement
 from waybill.ojs.worker.time_limits import TimeLimits
-from waybill.ojs.worker.told import Told
 
 BURST_SECONDS: Final = 0.005
 """For how long handlers that never wait may keep the loop to themselves."""
@@ -77,7 +77,7 @@ class Runner:
         self.active: dict[Execution, None] = {}
         self.lost: dict[Execution, None] = {}
         """Attempts that were given up, but whose code goes on: each of them takes a place of the concurrency."""
-        self.leases = Leases(broker, worker_id, self.active)
+        self.leases = AttemptHeartbeats(broker, worker_id, self.active)
         self._late: set[asyncio.Task[None]] = set()
         self.redelivered_count = 0
         self._broker = broker
@@ -87,7 +87,7 @@ class Runner:
         self._settlement = settlement
         self._handlers = dict(handlers)
         self._defaults = defaults_of(handlers)
-        self._told = Told(hooks or HookCalls(Hooks()))
+        self._hook_notifier = HookNotifier(hooks or HookCalls(Hooks()))
         self._worker_id = worker_id
         self._concurrency = concurrency
         self._waiting: deque[tuple[str, Delivery]] = deque()
@@ -304,8 +304,8 @@ class Runner:
         execution.context = context = JobContext(
             envelope, execution.queue, execution.attempt, self._worker_id, execution.delivery, self._reporter
         )
-        if self._told.hooks.on_start:
-            self._told.start(execution)
+        if self._hook_notifier.hooks.on_start:
+            self._hook_notifier.start(execution)
         started_at = self._events.timestamp()
         execution.started = self._loop.time()
         try:

@@ -57,9 +57,9 @@ from waybill.ojs.worker.attempt_ends import (
 from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.cancellations import cancelled_event_id
 from waybill.ojs.worker.execution import AttemptKey, Execution, Failure
+from waybill.ojs.worker.hook_notifier import HookNotifier
 from waybill.ojs.worker.recent_attempts import RecentAttempts
 from waybill.ojs.worker.republisher import MAX_REPUBLISH_WAIT_SECONDS, Republisher
-from waybill.ojs.worker.told import Told
 from waybill.ojs.worker.unique_ends import UniqueEnds
 
 REMEMBERED_ATTEMPTS: Final = 20_000
@@ -87,7 +87,7 @@ class Settlement:
         Without `holds_delivery` the broker's copy is in other hands, and nothing can be done by settling it. See
         `Republisher` for `exact_delays`.
         """
-        self._told = Told(hooks or HookCalls(Hooks()))
+        self._hook_notifier = HookNotifier(hooks or HookCalls(Hooks()))
         self._finished = RecentAttempts(REMEMBERED_ATTEMPTS)
         self._dead_lettered = RecentAttempts(REMEMBERED_ATTEMPTS)
         self._retrying: dict[AttemptKey, Execution] = {}
@@ -147,8 +147,8 @@ class Settlement:
             )
             events.record_result(job_id, data)
         self.completed_count += 1
-        if self._told.hooks.on_success:
-            self._told.success(execution, result, duration_seconds)
+        if self._hook_notifier.hooks.on_success:
+            self._hook_notifier.success(execution, result, duration_seconds)
         self._counters.durations[job_type].add(duration_seconds)
         self._finished.add((job_id, attempt, envelope.enqueued_at))
         self._acknowledgements.completed(execution, encoded, error)
@@ -174,7 +174,7 @@ class Settlement:
             self._counters.durations[envelope.type].add(duration_seconds)
         delay = (delay_of(execution) if delay is None else delay) if again else None
         log_failure(_log, execution, failure, delay, error)
-        self._told.failure(execution, failure, duration_seconds, error)
+        self._hook_notifier.failure(execution, failure, duration_seconds, error)
         self._events.record(envelope.id, failed_event(execution, failure, duration_seconds))
         if delay is not None:
             self._start(execution, execution.queue, self._retry(execution, failure, delay))
@@ -271,7 +271,7 @@ class Settlement:
             )
             self._broker.events.record(placeholder.id, data)
             self.discarded_count += 1
-            self._told.discard(queue, placeholder, 0, ErrorRecord(message=reason, code="INTERNAL_ERROR"))
+            self._hook_notifier.discard(queue, placeholder, 0, ErrorRecord(message=reason, code="INTERNAL_ERROR"))
         except Exception:  # noqa: BLE001 - what matters is that the delivery is settled
             _log.exception("no event tells of it")
         self._broker.events.after(lambda: self._bury(delivery, queue))
@@ -348,7 +348,7 @@ class Settlement:
     ) -> None:
         """Say that a job has ended, then let the broker move it to its dead letter queue."""
         self.discarded_count += 1
-        self._told.discard(queue, envelope, attempts, record)
+        self._hook_notifier.discard(queue, envelope, attempts, record)
         events = self._broker.events
         error, is_kept = summary_of(record), self._is_kept(keep)
         events.record(
@@ -416,7 +416,7 @@ class Settlement:
         if not await self._copies.republish(execution.delivery, execution.queue, body, headers, delay):
             return False
         self.retried_count += 1
-        self._told.retry(execution, failure, delay)
+        self._hook_notifier.retry(execution, failure, delay)
         self._finished.add(execution.key)
         events = self._broker.events
         waits = self._copies.wait_seconds(delay)

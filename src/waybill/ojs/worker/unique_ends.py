@@ -19,7 +19,7 @@ class UniqueEnds:
     """Frees the places of jobs that have ended, and finds those that had ended before."""
 
     def __init__(self, broker: BrokerConnection) -> None:
-        self._places = UniquePlaces(broker)
+        self._places = UniquePlaces(broker.connection, broker.declarer.topology)
 
     async def free(self, delivery: Delivery, job_id: str) -> None:
         """Free the place of a job that has ended; then its delivery may be settled. Raises ClientError."""

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from waybill.ojs.coordinator.desk import Answer, Desk, Request
 from waybill.ojs.coordinator.job_store import JobStore
+from waybill.ojs.coordinator.responder import Answer, Request, Responder
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import WorkflowCancelled, WorkflowRetried
 from waybill.ojs.spec.identifiers import new_id
@@ -51,16 +51,16 @@ _decode = msgspec.json.Decoder(WorkflowRequest).decode
 class WorkflowAnswers:
     """Answers them."""
 
-    def __init__(self, desk: Desk, fold: WorkflowFold) -> None:
+    def __init__(self, responder: Responder, fold: WorkflowFold) -> None:
         """`fold` says which workflows have ended."""
         self._fold = fold
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         """Those that wait for the end of a workflow."""
-        self._desk = desk
-        self._view = desk.view
+        self._responder = responder
+        self._view = responder.view
         self._plans = Plans()
         self._folded = asyncio.Event()
-        desk.view.on_feature.append(self._folds)
+        responder.view.on_feature.append(self._folds)
 
     def answers(self) -> dict[str, Answer]:
         """Return what is to be called for which kind of request."""
@@ -85,12 +85,12 @@ class WorkflowAnswers:
 
         async def begin(request: Request) -> None:
             request.delivery.ack()
-            self._desk.spawn(answer(request))
+            self._responder.spawn(answer(request))
 
         return begin
 
     async def _info(self, request: Request) -> None:
-        await self._desk.reply(request, WorkflowReply(_listed(await self._known(request, KNOWN_SECONDS))))
+        await self._responder.reply(request, WorkflowReply(_listed(await self._known(request, KNOWN_SECONDS))))
 
     async def _wait(self, request: Request) -> None:
         """Answer when the workflow has ended, or the time for the answer is over."""
@@ -110,7 +110,7 @@ class WorkflowAnswers:
             self._waiting[asked.job_id].discard(over)
             if not self._waiting[asked.job_id]:
                 del self._waiting[asked.job_id]
-        await self._desk.reply(request, WorkflowReply(_listed(await self._find(request))))
+        await self._responder.reply(request, WorkflowReply(_listed(await self._find(request))))
 
     async def _is_over(self, workflow_id: str) -> bool:
         progress = await self._view.row(progress_key(workflow_id), Progress) if is_workflow_id(workflow_id) else None
@@ -119,7 +119,7 @@ class WorkflowAnswers:
     async def _list(self, request: Request) -> None:
         asked = _body(request)
         limit = min(max(asked.limit, 0), MAX_LISTED)
-        owners = None if self._desk.is_trusted(request) else {None, request.user}
+        owners = None if self._responder.is_trusted(request) else {None, request.user}
 
         def read(store: JobStore) -> list[WorkflowInfo]:
             return [
@@ -128,7 +128,7 @@ class WorkflowAnswers:
                 if (flow := read_flow(store.row, self._plans, progress.id)) is not None
             ]
 
-        await self._desk.reply(request, WorkflowReply(await self._view.read(read)))
+        await self._responder.reply(request, WorkflowReply(await self._view.read(read)))
 
     async def _results(self, request: Request) -> None:
         asked = _body(request)
@@ -145,7 +145,7 @@ class WorkflowAnswers:
             return page(flow, store.row)
 
         reply = await self._view.read(read)
-        await self._desk.reply(request, reply or WorkflowReply())
+        await self._responder.reply(request, reply or WorkflowReply())
 
     async def _cancel(self, request: Request) -> None:
         found = await self._known(request, KNOWN_SECONDS)
@@ -158,7 +158,7 @@ class WorkflowAnswers:
                 reply = await self._done(request, found.id, data)
                 if reply.workflows and reply.workflows[0].state != "cancelled":
                     reply.refused = f"it is {reply.workflows[0].state} already"
-        await self._desk.reply(request, reply)
+        await self._responder.reply(request, reply)
 
     async def _retry(self, request: Request) -> None:
         found = await self._known(request, KNOWN_SECONDS)
@@ -169,12 +169,12 @@ class WorkflowAnswers:
             else:
                 data = WorkflowRetried(workflow_id=found.id, workflow_name=found.name, run=found.run + 1)
                 reply = await self._done(request, found.id, data)
-        await self._desk.reply(request, reply)
+        await self._responder.reply(request, reply)
 
     async def _done(self, request: Request, workflow_id: str, data: EventData) -> WorkflowReply:
         """Write an event, and return what the workflow is like when it was folded."""
         event_id = f"evt_{new_id()}"
-        record = self._desk.broker.events.record
+        record = self._responder.broker.events.record
         await self._view.folded(event_id, lambda: record(workflow_id, data, event_id=event_id))
         return WorkflowReply(_listed(await self._find(request)))
 
@@ -206,15 +206,15 @@ class WorkflowAnswers:
         return await self._view.read(read)
 
     def _may_see(self, request: Request, progress: Progress) -> bool:
-        return self._desk.is_trusted(request) or progress.owner in {None, request.user}
+        return self._responder.is_trusted(request) or progress.owner in {None, request.user}
 
     async def _may_change(self, request: Request) -> bool:
         workflow_id = _body(request).job_id
         progress = await self._view.row(progress_key(workflow_id), Progress)
         owner = None if progress is None else progress.owner
-        if self._desk.may_change(request, owner):
+        if self._responder.may_change(request, owner):
             return True
-        self._desk.refuse(request, workflow_id, owner)
+        self._responder.refuse(request, workflow_id, owner)
         return False
 
 

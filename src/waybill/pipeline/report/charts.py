@@ -11,8 +11,8 @@ from html import escape
 from typing import Final
 
 from waybill.pipeline.report.figures import Bucket, JobType, Percentiles
+from waybill.pipeline.report.formatting import clipped, duration, moment, number, share
 from waybill.pipeline.report.scales import LinearScale, LogScale, linear, logarithmic
-from waybill.pipeline.report.words import clipped, duration, moment, number, share
 
 _LEFT: Final = 58.0
 _RIGHT: Final = 12.0

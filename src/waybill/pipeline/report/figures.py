@@ -12,9 +12,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
+from waybill.pipeline.report.formatting import clipped
 from waybill.pipeline.report.inputs import MINUTE_S, Inputs, inputs_of
 from waybill.pipeline.report.recommendations import Recommendation, recommend
-from waybill.pipeline.report.words import clipped
 from waybill.pipeline.tables import TableStore
 from waybill.pipeline.transforms import gold
 from waybill.pipeline.transforms.sums import total

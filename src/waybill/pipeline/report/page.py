@@ -10,8 +10,8 @@ from waybill import __version__
 from waybill.pipeline.report import charts
 from waybill.pipeline.report.charts import BarRow, Segment
 from waybill.pipeline.report.figures import ErrorTotal, Failure, JobType, Percentiles, Report, WorkerShare
+from waybill.pipeline.report.formatting import clipped, duration, number, ratio, share, span
 from waybill.pipeline.report.recommendations import Recommendation, advices
-from waybill.pipeline.report.words import clipped, duration, number, ratio, share, span
 
 _BARS_MAX: Final = 12
 _NAMES_MAX: Final = 6

@@ -17,8 +17,8 @@ from typing import Final
 from pyspark.sql import Column, GroupedData, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
+from waybill.pipeline.report.formatting import duration, number, share
 from waybill.pipeline.report.inputs import Inputs
-from waybill.pipeline.report.words import duration, number, share
 from waybill.pipeline.transforms import gold
 from waybill.pipeline.transforms.sums import total
 

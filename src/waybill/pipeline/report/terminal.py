@@ -6,8 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from waybill.pipeline.report.figures import Percentiles, Report, Totals
+from waybill.pipeline.report.formatting import clipped, duration, number, ratio, share, span
 from waybill.pipeline.report.recommendations import advices
-from waybill.pipeline.report.words import clipped, duration, number, ratio, share, span
 
 
 def show(report: Report, console: Console) -> None:

@@ -22,7 +22,7 @@ from waybill.engine.amqp010.server.tasks import Ending, Publishing
 from waybill.engine.amqp010.server.transactions import undo
 from waybill.engine.amqp010.sessions import SessionKey
 from waybill.engine.amqp091.server.delivery_ages import DeliveryAges
-from waybill.engine.held import HeldMemory
+from waybill.engine.held_memory import HeldMemory
 from waybill.model.entry import NO_LOCATION
 from waybill.model.fan_out import FAN_OUT_MAX, FanOut
 from waybill.model.message import Message

@@ -7,7 +7,7 @@ from mypy_extensions import i64
 from waybill.engine.amqp010.server.command_session import CommandSession
 from waybill.engine.amqp010.server.credited_consumer import CreditedConsumer
 from waybill.engine.amqp010.server.session_host import SessionHost
-from waybill.engine.amqp010.server.windowed import Windowed
+from waybill.engine.amqp010.server.window_transfers import WindowTransfers
 from waybill.engine.amqp010.sessions import SessionKey
 from waybill.model.branch import Branch
 from waybill.model.entry import Entry
@@ -32,7 +32,7 @@ class SessionView(CommandSession):
         self.user = connection.user
         self.unsettled: dict[i64, Entry] = {}
         self.browsed: dict[i64, Entry] = {}
-        self.windowed = Windowed()
+        self.windowed = WindowTransfers()
         # How many of `browsed`, and how many runs of `windowed`, there may be.
         self.window_room: i64 = WINDOW_LEAST
         self.unsettled_max: i64 = host.limits.unsettled_per_channel_max

@@ -7,8 +7,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from waybill.engine.amqp10.server.detached_deliveries import DetachedDeliveries
 from waybill.engine.amqp10.server.faults import session_fault
-from waybill.engine.amqp10.server.left_behind import LeftBehind
 from waybill.engine.amqp10.server.link_host import LinkHost
 from waybill.engine.amqp10.server.links import Links
 from waybill.engine.amqp10.server.outcomes import outcome_of
@@ -32,11 +32,11 @@ WRAP: Final = 0xFFFFFFFF
 class Dispositions(Accepting):
     """The dispositions of one session."""
 
-    def __init__(self, session: LinkHost, links: Links, left_behind: LeftBehind) -> None:
+    def __init__(self, session: LinkHost, links: Links, detached: DetachedDeliveries) -> None:
         self._session = session
         self._connection = session.connection
         self._links = links
-        self._left_behind = left_behind
+        self._detached = detached
         self._facts = DispositionFacts()
         self._accepted_shape = AcceptedShape()
         self._accepted: list[Entry] = []
@@ -50,7 +50,7 @@ class Dispositions(Accepting):
         unsettled = self._session.unsettled
         entry = unsettled.get(number)
         if entry is None:
-            if self._left_behind.entries:
+            if self._detached.entries:
                 self._take_other(data, start, end)
             return
         link = entry.holder
@@ -104,12 +104,12 @@ class Dispositions(Accepting):
             state = decode_state(data, facts.state_start, facts.state_end)
         numbers = self._unsettled_among(facts.first, count)
         if facts.state == descriptors.TRANSACTIONAL_STATE:
-            retire(session, self._left_behind, numbers, state, facts)
+            retire(session, self._detached, numbers, state, facts)
             return
         outcome = outcome_of(state)
         if outcome is None and not facts.settled:
             return
-        late = self._left_behind.numbers(facts.first, count) if self._left_behind.entries else []
+        late = self._detached.numbers(facts.first, count) if self._detached.entries else []
         if len(numbers) > FEW:
             self._connection.begin(Settlement(session, numbers, outcome, settled=facts.settled))
         elif numbers:
@@ -121,7 +121,7 @@ class Dispositions(Accepting):
         if late:
             if len(late) <= FEW and not (outcome is None or outcome.keeps_order):
                 late.reverse()
-            self._connection.begin(LateSettlement(session, self._left_behind, late, outcome))
+            self._connection.begin(LateSettlement(session, self._detached, late, outcome))
 
     def _unsettled_among(self, first: i64, count: i64) -> list[i64]:
         """The unsettled deliveries among `count` from `first` on, found in the shorter of the two ways."""

@@ -5,8 +5,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.engine.amqp10.server.delivery_host import DeliveryHost
+from waybill.engine.amqp10.server.detached_deliveries import DetachedDeliveries
 from waybill.engine.amqp10.server.faults import Fault, link_error
-from waybill.engine.amqp10.server.left_behind import LeftBehind
 from waybill.engine.amqp10.server.link_host import LinkHost
 from waybill.engine.amqp10.server.outcomes import Outcome, outcome_of
 from waybill.engine.amqp10.server.settlement import link_of
@@ -25,7 +25,7 @@ TWO_TRANSACTIONS: Final = Error(TRANSACTION_ROLLBACK, "a delivery was associated
 
 def retire(
     session: LinkHost,
-    left_behind: LeftBehind,
+    detached: DetachedDeliveries,
     numbers: list[i64],
     state: Composite | Described | None,
     facts: DispositionFacts,
@@ -42,7 +42,7 @@ def retire(
     outcome = outcome_of(state.outcome) if isinstance(state, TransactionalState) else None
     if outcome is None:
         return
-    session.connection.begin(Retirement(session, left_behind, numbers, outcome, transaction, facts))
+    session.connection.begin(Retirement(session, detached, numbers, outcome, transaction, facts))
 
 
 class Retirement(SessionTask):
@@ -55,7 +55,7 @@ class Retirement(SessionTask):
     def __init__(
         self,
         session: LinkHost,
-        left_behind: LeftBehind,
+        detached: DetachedDeliveries,
         numbers: list[i64],
         outcome: Outcome,
         transaction: LinkTransaction,
@@ -72,9 +72,9 @@ class Retirement(SessionTask):
         self._outcome = outcome
         self._transaction = transaction
         self._is_settled = facts.settled
-        self._left_behind = left_behind
+        self._detached = detached
         # In this order: what one stage retires, the first must not take for retired before.
-        self._stages = [others, numbers, left_behind.numbers(first, count)]
+        self._stages = [others, numbers, detached.numbers(first, count)]
         self._stage = 0
         self._next: i64 = 0
 
@@ -118,7 +118,7 @@ class Retirement(SessionTask):
         else:
             if not self._is_counted():
                 return False
-            pair = self._left_behind.take(number)
+            pair = self._detached.take(number)
             if pair is not None:
                 self._retire(pair[0], number, pair[1])
         return True

@@ -13,10 +13,10 @@ from mypy_extensions import i64
 
 from waybill.engine.amqp10.server.attach import attach_link
 from waybill.engine.amqp10.server.delivery_host import DeliveryHost
+from waybill.engine.amqp10.server.detached_deliveries import DetachedDeliveries
 from waybill.engine.amqp10.server.dispositions import Dispositions
 from waybill.engine.amqp10.server.faults import Fault, connection_fault, link_error, session_fault
 from waybill.engine.amqp10.server.incoming import IncomingLink
-from waybill.engine.amqp10.server.left_behind import LeftBehind
 from waybill.engine.amqp10.server.link_host import LinkHost
 from waybill.engine.amqp10.server.links import HANDLE_MAX, Links
 from waybill.engine.amqp10.server.resumption import Resumption
@@ -48,8 +48,8 @@ class Session(LinkHost):
         self.next_incoming_id: i64 = begin.next_outgoing_id
         self.incoming_window: i64 = INCOMING_WINDOW
         self.links = Links(begin.handle_max)
-        self.left_behind = LeftBehind(self)
-        self.dispositions = Dispositions(self, self.links, self.left_behind)
+        self.detached = DetachedDeliveries(self)
+        self.dispositions = Dispositions(self, self.links, self.detached)
         self._timeout = UnsettledTimeout()
         self._last_incoming: IncomingLink | None = None
         self._by_link: dict[Holder | None, list[tuple[i64, Entry]]] = {}
@@ -252,7 +252,7 @@ class Session(LinkHost):
                 link.finish_drain()
 
     def leave_behind(self, link: DeliveryHost, number: i64, entry: Entry) -> None:
-        self.left_behind.add(link, number, entry)
+        self.detached.add(link, number, entry)
 
     def take_deliveries(self, link: Holder) -> list[tuple[i64, Entry]]:
         pairs = self._by_link.pop(link, None) or []

@@ -3,8 +3,8 @@
 from mypy_extensions import i64
 
 from waybill.engine.amqp10.server.delivery_host import DeliveryHost
+from waybill.engine.amqp10.server.detached_deliveries import DetachedDeliveries
 from waybill.engine.amqp10.server.faults import Fault, link_error, link_fault
-from waybill.engine.amqp10.server.left_behind import LeftBehind
 from waybill.engine.amqp10.server.link_host import LinkHost
 from waybill.engine.amqp10.server.outcomes import Outcome
 from waybill.engine.amqp10.server.task import FEW, OneByOne, SessionTask
@@ -85,14 +85,16 @@ class Settlement(SessionTask):
 class LateSettlement(OneByOne):
     """A disposition of deliveries whose links are detached."""
 
-    def __init__(self, session: LinkHost, left_behind: LeftBehind, numbers: list[i64], outcome: Outcome | None) -> None:
+    def __init__(
+        self, session: LinkHost, detached: DetachedDeliveries, numbers: list[i64], outcome: Outcome | None
+    ) -> None:
         super().__init__(session, i64(len(numbers)))
-        self._left_behind = left_behind
+        self._detached = detached
         self._numbers = numbers
         self._outcome = outcome
 
     def take(self, index: i64) -> None:
-        self._left_behind.settle(self._numbers[index], self._outcome)
+        self._detached.settle(self._numbers[index], self._outcome)
 
 
 class SenderSettlement(SessionTask):

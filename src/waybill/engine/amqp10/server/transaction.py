@@ -15,7 +15,7 @@ from waybill.engine.amqp10.server.delivery_host import DeliveryHost
 from waybill.engine.amqp10.server.outcomes import ACCEPTED, Outcome
 from waybill.engine.amqp10.server.unsettled_map import TAG_SIZE, forget_settling
 from waybill.engine.amqp10.termini import LinkEnd, Terminus
-from waybill.engine.held import HeldMemory
+from waybill.engine.held_memory import HeldMemory
 from waybill.model.entry import Entry
 from waybill.model.fan_out import publish_to
 from waybill.model.message import Message

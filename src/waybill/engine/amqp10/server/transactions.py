@@ -3,7 +3,7 @@
 from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.server.transaction import LinkTransaction, TransactionBudget
 from waybill.engine.amqp10.termini import LinkEnd
-from waybill.engine.held import HeldMemory
+from waybill.engine.held_memory import HeldMemory
 from waybill.model.runtime import Runtime
 from waybill.wire.amqp10.composite import COMPOSITE, Composite
 from waybill.wire.amqp10.error import ILLEGAL_STATE, TRANSACTION_UNKNOWN_ID

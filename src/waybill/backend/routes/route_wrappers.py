@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from waybill.backend.audit import note
 from waybill.backend.backend import Backend
-from waybill.backend.gate import PUSHES
 from waybill.backend.idempotency import HEADER, METHODS, UNKEYED
 from waybill.backend.message import Request, Response
+from waybill.backend.push_checks import PUSHES
 from waybill.backend.router import OPEN, Route
 from waybill.backend.tenancy import Tenancy
 
@@ -68,11 +68,11 @@ def _gated(route: Route, backend: Backend) -> Route:
     handler, quick = route.handler, route.quick
 
     def handle(request: Request) -> Coroutine[Any, Any, Response]:
-        gate = backend.extensions.gate
-        return handler(request) if gate.lets_pass(request) else gate.handle(request, handler)
+        push_checks = backend.extensions.push_checks
+        return handler(request) if push_checks.lets_pass(request) else push_checks.handle(request, handler)
 
     def answer_quickly(request: Request) -> Response | asyncio.Future[Response] | None:
-        return quick(request) if quick is not None and backend.extensions.gate.lets_pass(request) else None
+        return quick(request) if quick is not None and backend.extensions.push_checks.lets_pass(request) else None
 
     return route._replace(handler=handle, quick=None if quick is None else answer_quickly)
 

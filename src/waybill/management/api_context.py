@@ -28,7 +28,7 @@ DEFAULT_EXCHANGE: Final = "amq.default"
 CLUSTER_NAME: Final = "cluster_name"
 
 
-class Scene:
+class ApiContext:
     """The broker as the API shows it."""
 
     def __init__(self, broker: Broker, sampler: Sampler, listeners: Callable[[], list[dict[str, object]]]) -> None:

@@ -13,7 +13,7 @@ MAX_DELIVERY_WINDOW: Final = 16_384
 DELIVERY_WINDOW_SECONDS: Final = 0.05
 
 
-class DeliveryGate(CommitWaiter):
+class DeliveryRecorder(CommitWaiter):
     """Allows deliveries of a durable queue up to `limit`, a sequence that the store has recorded.
 
     After a crash, messages up to the recorded sequence are flagged as redelivered. The limit runs ahead of the

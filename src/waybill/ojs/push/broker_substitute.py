@@ -14,7 +14,7 @@ from waybill.ojs.spec.envelope import Envelope
 T = TypeVar("T")
 
 
-class StandIn:
+class BrokerSubstitute:
     """Takes the jobs of one `Jobs` object, and answers its questions."""
 
     is_remote = False

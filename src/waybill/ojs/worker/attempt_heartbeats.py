@@ -34,7 +34,7 @@ ANSWER_SECONDS: Final = 3.0
 _log = logging.getLogger("waybill.ojs.worker")
 
 
-class _Lease:
+class _Heartbeat:
     """The hold on one attempt. Times are those of the loop's clock."""
 
     __slots__ = ("heard_at", "is_known", "next_at")
@@ -46,7 +46,7 @@ class _Lease:
         self.next_at = next_at
 
 
-class Leases:
+class AttemptHeartbeats:
     """The holds of one worker on what it runs."""
 
     def __init__(self, broker: BrokerConnection, worker_id: str, active: Mapping[Execution, None]) -> None:
@@ -55,7 +55,7 @@ class Leases:
         self._worker_id = worker_id
         self._active = active
         self._control = Control(broker)
-        self._leases: dict[Execution, _Lease] = {}
+        self._leases: dict[Execution, _Heartbeat] = {}
         self._loop = asyncio.get_running_loop()
 
     async def keep(self) -> None:
@@ -97,12 +97,12 @@ class Leases:
             lease = self._leases.get(execution)
             if lease is None:
                 interval = min(FIRST_HEARTBEAT_SECONDS, _interval(execution))
-                lease = self._leases[execution] = _Lease(execution.started, execution.started + interval)
+                lease = self._leases[execution] = _Heartbeat(execution.started, execution.started + interval)
             if lease.next_at <= now and execution.delivery.is_current:
                 lease.next_at = now + _interval(execution)
                 self._beat(execution, lease, now)
 
-    def _beat(self, execution: Execution, lease: _Lease, now: float) -> None:
+    def _beat(self, execution: Execution, lease: _Heartbeat, now: float) -> None:
         def heard() -> None:
             # One that was late stays so until the coordinator is asked: it may have replaced the attempt just before.
             if now - lease.heard_at <= execution.envelope.visibility_seconds * LATE_SHARE:

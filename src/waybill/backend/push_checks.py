@@ -49,8 +49,8 @@ class QueueBound(msgspec.Struct):
     warning_threshold: float = 0.8
 
 
-class Gate:
-    """The gate of one server."""
+class PushChecks:
+    """The push_checks of one server."""
 
     def __init__(
         self, settings: Settings, schemas: Schemas, counts: FollowedCounts, tenants: Tenants, defaults: TypeDefaults
@@ -111,7 +111,7 @@ class Gate:
         """Return when there is room for all, and what is told of it. Raises RequestRefused if there is none."""
         if not wanted:
             return []
-        ends_at = asyncio.get_running_loop().time() + _patience(request)
+        ends_at = asyncio.get_running_loop().time() + _block_timeout(request)
         while True:
             depths = await self._depths(list(wanted))
             full = next((queue for queue in wanted if depths[queue] + wanted[queue] > self._bound(queue)), None)
@@ -219,7 +219,7 @@ def set_tenant(job: Form, tenant: str) -> None:
     job["meta"] = {**(meta if isinstance(meta, dict) else {}), "tenant_id": tenant}
 
 
-def _patience(request: Request) -> float:
+def _block_timeout(request: Request) -> float:
     text = request.headers.get(BLOCK_HEADER, "")
     return min(float(text), MAX_BLOCK_SECONDS) if text.isascii() and text.isdecimal() and len(text) < 9 else 0.0
 

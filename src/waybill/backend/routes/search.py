@@ -16,7 +16,7 @@ from waybill.backend.job_query import JobQuery
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import cursor_of, limit_of, write_cursor
 from waybill.backend.router import OPERATE, READ, Route
-from waybill.backend.waiting import why_waiting
+from waybill.backend.why_waiting import why_waiting
 from waybill.ojs.coordinator.failure_group import series_of
 from waybill.ojs.coordinator.job_store import JobFilter
 
@@ -33,7 +33,7 @@ _SHOWN: Final = (
 )  # fmt: skip
 
 
-class FindRoutes:
+class SearchRoutes:
     """Answers them."""
 
     def __init__(self, backend: Backend) -> None:

@@ -27,7 +27,7 @@ class _Run:
         self.last: i64 = last
 
 
-class Windowed:
+class WindowTransfers:
     """Runs in rising order of counts. `count` is how many transfers they have."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ WRAP: Final = 0xFFFFFFFF
 SWEEP_LENGTH: Final = 1024
 
 
-class LeftBehind:
+class DetachedDeliveries:
     """`entries`: the links and their deliveries by delivery-id, of one session."""
 
     def __init__(self, session: LinkHost) -> None:

@@ -7,7 +7,7 @@ from waybill.ojs.spec.envelope import Envelope, ErrorRecord
 from waybill.ojs.worker.execution import Execution, Failure
 
 
-class Told:
+class HookNotifier:
     """Makes the moments of one worker's jobs."""
 
     def __init__(self, calls: HookCalls) -> None:

@@ -8,7 +8,7 @@ from waybill.model.branches import Branches
 from waybill.model.virtual_host import VirtualHost
 
 
-def make_kept_state(host: Host) -> None:
+def make_detached_state(host: Host) -> None:
     """Give a node that has its runtime and its limits the registers of what is kept."""
     runtime = host.runtime
     limits = host.limits
@@ -19,14 +19,14 @@ def make_kept_state(host: Host) -> None:
     host.branches = Branches(runtime, AMQP010, limits.held_per_connection_max, limits.transaction_units_max)
 
 
-def release_kept_state(host: Host) -> None:
+def release_detached_state(host: Host) -> None:
     """The node stops: what is kept returns its deliveries to the queues, as delivered before."""
     host.termini.release_all()
     host.sessions.release_all()
     host.branches.release_all()
 
 
-def recover_kept_state(host: Host, virtual_hosts: dict[str, VirtualHost]) -> None:
+def recover_detached_state(host: Host, virtual_hosts: dict[str, VirtualHost]) -> None:
     """Bring back what the store has of it. The queues have recovered their messages."""
     host.termini.recover(virtual_hosts)
     host.branches.recover(virtual_hosts)

@@ -45,11 +45,11 @@ Answer = Callable[[Request], Coroutine[Any, Any, None]]
 """Does what a request asks for, and acknowledges its delivery when that is safe.
 
 It is awaited before the next request of that control queue is looked at, so what takes long goes on in a task (see
-`Desk.spawn`). If it raises, it is called again a few times, and the request is then given up.
+`Responder.spawn`). If it raises, it is called again a few times, and the request is then given up.
 """
 
 
-class Desk:
+class Responder:
     """Where requests are dealt with."""
 
     def __init__(

@@ -17,8 +17,8 @@ import msgspec
 from waybill.client import BasicProperties, ClientError
 from waybill.ojs.client import Jobs
 from waybill.ojs.coordinator.claims import Claim
-from waybill.ojs.coordinator.desk import Desk
 from waybill.ojs.coordinator.leader import Leader
+from waybill.ojs.coordinator.responder import Responder
 from waybill.ojs.dead_letters import DeadLetters
 from waybill.ojs.errors import JobsError
 from waybill.ojs.job_context import CALLBACK
@@ -61,9 +61,9 @@ _log = logging.getLogger("waybill.ojs.workflow")
 class WorkflowActor:
     """Acts for all workflows while its coordinator leads."""
 
-    def __init__(self, desk: Desk, leader: Leader, jobs: Jobs) -> None:
-        self._desk = desk
-        self._view = desk.view
+    def __init__(self, responder: Responder, leader: Leader, jobs: Jobs) -> None:
+        self._responder = responder
+        self._view = responder.view
         self._leader = leader
         self._jobs = jobs
         self._plans = Plans()
@@ -73,9 +73,9 @@ class WorkflowActor:
         self._told: BoundedDict[str, tuple[object, ...]] = BoundedDict(REMEMBERED_EVENTS)
         """What was untold of a workflow when it was last told of."""
         self._swept_at = float("-inf")
-        self._pushers = PusherWatch(desk.view, self._write)
+        self._pushers = PusherWatch(responder.view, self._write)
         self._wake = asyncio.Event()
-        desk.view.on_feature.append(self._wake.set)
+        responder.view.on_feature.append(self._wake.set)
         leader.on_change.append(self._wake.set)
 
     async def run(self) -> None:
@@ -119,7 +119,7 @@ class WorkflowActor:
                 await self._stop(progress)
             if progress.revives and progress.id not in self._reviving:
                 self._reviving.add(progress.id)
-                self._desk.spawn(self._revive(progress))
+                self._responder.spawn(self._revive(progress))
         await self._pushers.look()
         now = self._leader.now()
         await self._at(DUE, now, self._expire)
@@ -151,7 +151,7 @@ class WorkflowActor:
         now = asyncio.get_running_loop().time()
         if now - self._written.get(event_id, float("-inf")) >= AGAIN_SECONDS:
             self._written[event_id] = now
-            self._desk.broker.events.record(workflow_id, data, time, event_id=event_id)
+            self._responder.broker.events.record(workflow_id, data, time, event_id=event_id)
 
     async def _stop(self, progress: Progress) -> None:
         """Tell the workers that no job of a workflow is to start any more, then that this was done."""
@@ -159,7 +159,7 @@ class WorkflowActor:
         now = asyncio.get_running_loop().time()
         if now - self._written.get(event_id_of(progress.id, what), float("-inf")) < AGAIN_SECONDS:
             return
-        broker = self._desk.broker
+        broker = self._responder.broker
         try:
             await broker.publishing.publish(
                 msgspec.json.encode(ControlRequest(progress.id, attempt=progress.run)),

@@ -6,11 +6,11 @@ import base64
 import os
 from typing import Final
 
+from waybill.management.api_context import ApiContext
 from waybill.management.call import NO_CONTENT, Answer, Call
 from waybill.management.errors import not_found
 from waybill.management.listing import Item
 from waybill.management.router import Route
-from waybill.management.scene import Scene
 from waybill.node.passwords import SALT_SIZE, make_credential
 
 FEATURE_FLAGS: Final = (
@@ -33,11 +33,11 @@ DEPRECATED: Final = (
 """What works here, but will not for ever on RabbitMQ: management clients list it."""
 
 
-class OddRoutes:
+class InterfaceRoutes:
     """Answers them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: ApiContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""
@@ -74,7 +74,7 @@ class OddRoutes:
 
     async def _attempts(self, call: Call) -> list[Item]:
         call.principal.require_monitor()
-        if call["node"] != self._scene.node_name:
+        if call["node"] != self._context.node_name:
             raise not_found()
         if call.request.path.endswith("/source"):
             # Addresses are limited, and not counted, as in RabbitMQ by default.
@@ -86,13 +86,13 @@ class OddRoutes:
                 "auth_attempts_failed": refused,
                 "auth_attempts_succeeded": let_in,
             }
-            for protocol, (let_in, refused) in sorted(self._scene.node.runtime.counters.logins.items())
+            for protocol, (let_in, refused) in sorted(self._context.node.runtime.counters.logins.items())
         ]
 
     async def _forget_attempts(self, call: Call) -> Answer:
         """Count them anew."""
         call.principal.require_administrator()
-        self._scene.node.runtime.counters.logins.clear()
+        self._context.node.runtime.counters.logins.clear()
         return Answer(NO_CONTENT)
 
     async def _done(self, call: Call) -> Answer:
@@ -133,7 +133,7 @@ class OddRoutes:
 
     async def _deprecated_and_used(self, call: Call) -> list[Item]:
         call.principal.require_monitor()
-        queues = (queue for host in self._scene.virtual_hosts(call) for queue in host.queues.values())
+        queues = (queue for host in self._context.virtual_hosts(call) for queue in host.queues.values())
         # The others leave no trace that could be looked for at the price of a request.
         if not any(not queue.durable and queue.owner is None for queue in queues):
             return []

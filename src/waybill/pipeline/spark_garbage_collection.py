@@ -11,7 +11,7 @@ _RARELY: Final = (20_000, 50, 100)
 
 
 @contextmanager
-def rare_collection() -> Iterator[None]:
+def infrequent_collection() -> Iterator[None]:
     """Collect garbage rarely within the block. Afterwards as before, since Spark reuses the process."""
     before = gc.get_threshold()
     gc.set_threshold(*_RARELY)

@@ -24,7 +24,7 @@ KEPT_MAX_OCTETS: Final = 32 << 10
 """A header must fit the frames of any consumer; what is beyond that is not kept."""
 
 
-class Kept:
+class Preserved:
     """The contents of the header, decoded."""
 
     def __init__(self) -> None:
@@ -38,11 +38,11 @@ class Kept:
         self.footer = b""
 
     @staticmethod
-    def decode(octets: object) -> "Kept | None":
+    def decode(octets: object) -> "Preserved | None":
         """Read the header; None if it is none of ours: anybody can write a header."""
         if not isinstance(octets, bytes):
             return None
-        kept = Kept()
+        kept = Preserved()
         try:
             value, end = decode_value(octets)
             if end != len(octets) or not isinstance(value, dict):

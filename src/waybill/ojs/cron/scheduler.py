@@ -38,7 +38,7 @@ _LONGEST_MS: Final = int(LONGEST_SLEEP_SECONDS * 1000)
 _log = logging.getLogger("waybill.ojs.cron")
 
 
-class CronKeeper:
+class CronScheduler:
     """Acts for all cron jobs."""
 
     def __init__(self, broker: BrokerConnection, view: JobView, leader: Leader, coordinator: str) -> None:

@@ -1,0 +1,61 @@
+"""What commands have in common that move messages between two brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+import click
+
+from waybill.cli.failure import Failed, explained
+from waybill.cli.target import Target, chosen
+from waybill.client import ClientError
+from waybill.move import MoveFailed
+from waybill.ojs import InvalidJob, JobsError
+from waybill.transport.loop import run
+
+T = TypeVar("T")
+
+from_option: Final = click.option(
+    "--from", "source", required=True, metavar="BROKER", help="amqp://user:password@host/vhost, or a context's name."
+)
+to_option: Final = click.option("--to", "goal", required=True, metavar="BROKER", help="As --from.")
+users_option: Final = click.option(
+    "--keep-users", is_flag=True, help="Keep user ids of messages: the login at --to has RabbitMQ's tag `impersonator`."
+)
+
+
+def broker_of(text: str, **changes: str | None) -> Target:
+    """Find a broker by its URL, or by the name of a context. Raises click.UsageError."""
+    found = chosen(text, None) if "://" in text else chosen(None, text)
+    _ = found.address
+    given: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
+    return dataclasses.replace(found, **given)
+
+
+def run_moving(target: Target, stop: Callable[[], None], work: Coroutine[Any, Any, T]) -> T:
+    """Run a move; SIGTERM and Ctrl-C let it finish what is at hand. Raises Failed with a way out.
+
+    Only what is new about the connections is logged: the move itself tells how it goes.
+    """
+    logging.getLogger("waybill.client").setLevel(logging.CRITICAL)
+    logging.getLogger("waybill.ojs").setLevel(logging.CRITICAL)
+    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
+
+    async def stoppable() -> T:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+        return await work
+
+    try:
+        return run(stoppable())
+    except InvalidJob as error:
+        raise click.UsageError(str(error)) from None
+    except MoveFailed as error:
+        raise Failed(str(error), "nothing is lost: mend that, then run the same command again") from None
+    except (ClientError, JobsError, TimeoutError) as error:
+        raise explained(error, target) from None

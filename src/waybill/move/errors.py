@@ -1,0 +1,7 @@
+"""What ends a move. Nothing is lost by it: run the move again when the cause is mended."""
+
+from waybill.ojs.errors import JobsError
+
+
+class MoveFailed(JobsError):
+    """A move cannot go on; the text names the cause and the queue."""

@@ -1,0 +1,52 @@
+"""Which broker is which: an id in a durable queue of each. And the lock that lets one move at a time use a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+from uuid import uuid4
+
+from waybill.client import BasicProperties, Connection, Inspector, ResourceLocked
+from waybill.move.errors import MoveFailed
+from waybill.ojs.spec.headers import PERSISTENT
+
+LOCK_ATTEMPTS: Final = 20
+LOCK_PAUSE_SECONDS: Final = 0.25
+"""A move that was killed keeps its lock until the broker has noticed that."""
+
+
+async def lock(connection: Connection, name: str) -> None:
+    """Keep other moves away from the broker as long as this connection lasts. Raises MoveFailed."""
+    for attempt in range(LOCK_ATTEMPTS):
+        try:
+            async with connection.side_channel() as channel:
+                await channel.declare_queue(name, exclusive=True)
+        except ResourceLocked:
+            if attempt + 1 < LOCK_ATTEMPTS:
+                await asyncio.sleep(LOCK_PAUSE_SECONDS)
+        else:
+            return
+    raise MoveFailed(f"another move uses {connection.address}: it has the queue {name}")
+
+
+async def identity(connection: Connection, name: str) -> str:
+    """Return the id of a broker, made when it is first asked for. Have the lock."""
+    known = await known_identity(connection, name)
+    if known is not None:
+        return known
+    made = uuid4().hex
+    async with await connection.channel() as channel:
+        await channel.declare_queue(name, durable=True)
+        properties = BasicProperties(delivery_mode=PERSISTENT)
+        await channel.publish(made.encode(), routing_key=name, properties=properties, mandatory=True)
+    return made
+
+
+async def known_identity(connection: Connection, name: str) -> str | None:
+    """Return the id of a broker, None if it has none yet."""
+    if await Inspector(connection).queue(name) is None:
+        return None
+    async with connection.side_channel() as channel:
+        # Given back when the channel closes.
+        found = await channel.get(name)
+    return None if found is None else found.body.decode(errors="replace")

@@ -1,0 +1,325 @@
+"""Moves a system of jobs from one broker to another while it works.
+
+    hold        no coordinator of the target may lead
+    history     the streams of events and cancellations are copied up to their present end
+    hand over   no coordinator of the source may lead any more; its lease ends; what it has written is copied; those of
+                the target may lead
+    jobs        in rounds: claim what is in the queues of the source, copy the streams to their end, carry the jobs
+
+A job reaches the target after the events that tell of it, as each round copies the streams between claiming and
+carrying. Every step can be repeated, and which are done is read off the brokers: a move that was killed is run again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from waybill.client import BasicProperties, Connection, Inspector, connect
+from waybill.move.errors import MoveFailed
+from waybill.move.identity import identity, lock
+from waybill.move.leadership import LEASE_ENDS_SECONDS, hold, is_held, lift
+from waybill.move.ledger import StreamPosition
+from waybill.move.places import Places
+from waybill.move.plan import PlannedQueue, QueueWay, counted, headers_of, queue_ways, stream_names
+from waybill.move.sessions import Sessions
+from waybill.move.shovel import IDLE_SECONDS, NO_RECONNECT
+from waybill.move.stamp import InTransit, arriving
+from waybill.move.stream_copy import StreamCopy
+from waybill.move.transfer import Outgoing, Transfer
+from waybill.ojs.spec.control_message import ControlRequest
+from waybill.ojs.spec.events import ViewMarked, encode_events, event_source, make_event
+from waybill.ojs.spec.headers import PERSISTENT
+from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.topology.declarer import TopologyDeclarer
+from waybill.ojs.topology.discovery import known_queues
+from waybill.ojs.topology.topology import Declaration, Topology
+
+HISTORY: Final = timedelta(days=20_000)
+LOOK_AGAIN_SECONDS: Final = 30.0
+
+_log = logging.getLogger("waybill.move")
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a run has done: `stage` is what it is at, `jobs` and `events` count messages that have arrived."""
+
+    stage: str = "connecting"
+    jobs: int = 0
+    events: int = 0
+
+
+@dataclass(frozen=True)
+class System:
+    """A broker, and the names of jobs there."""
+
+    uri: str
+    topology: Topology
+
+
+class JobsMove:
+    """`await JobsMove(System(a, Topology()), System(b, Topology()), ["email"]).run()`.
+
+    Without queues, those that the events on the source name are moved.
+    """
+
+    def __init__(
+        self,
+        source: System,
+        target: System,
+        queues: Sequence[str] = (),
+        *,
+        keeps_user: bool = False,
+        on_progress: Callable[[Moved], None] | None = None,
+    ) -> None:
+        """`keeps_user`: the target's login may publish for other users (RabbitMQ's tag `impersonator`)."""
+        self.moved = Moved()
+        self.sessions = Sessions()
+        # What waits on a ladder is moved to a ladder; jobs inside a delayed exchange come out when they are due.
+        self._source = replace(source, topology=replace(source.topology, schedule_by="ladder"))
+        self._target = replace(target, topology=replace(target.topology, schedule_by="ladder"))
+        self._queues = list(dict.fromkeys(queues))
+        self._keeps_user = keeps_user
+        self._on_progress = on_progress
+
+    def stop(self) -> None:
+        """End when the round at hand is done."""
+        self.sessions.stop()
+
+    async def plan(self) -> list[PlannedQueue]:
+        """Return what would be moved now, queues that are missing left out. Changes nothing.
+
+        RabbitMQ counts the messages of streams with a delay.
+        """
+        old, new = self._source.topology, self._target.topology
+        async with connect(self._source.uri, name="waybill move", reconnect=NO_RECONNECT) as source:
+            queues = await self._found_queues(source)
+            planned = await counted(source, queue_ways(old, new, queues))
+            for name, target_name in stream_names(old, new):
+                found = await Inspector(source).queue(name)
+                count = None if found is None else found.message_count
+                planned.append(PlannedQueue(name, target_name, "stream", count))
+        async with connect(self._target.uri, name="waybill move", reconnect=NO_RECONNECT):
+            return [one for one in planned if one.message_count is not None]
+
+    async def run(self, *, follows: bool = False) -> Moved:
+        """Move everything, until all queues of the source are empty, or until `stop` with `follows`.
+
+        Goes on after lost connections. Raises MoveFailed, and what connecting the first time raises.
+        """
+        await self.sessions.run(lambda stack: self._session(stack, follows=follows))
+        return self.moved
+
+    async def _session(self, stack: AsyncExitStack, *, follows: bool) -> None:
+        source, target = [
+            await stack.enter_async_context(connect(system.uri, name="waybill move", reconnect=NO_RECONNECT))
+            for system in (self._source, self._target)
+        ]
+        self.sessions.connected()
+        queues = await self._found_queues(source)
+        if not queues:
+            raise MoveFailed("the events on the source name no queue: name the queues to move")
+        session = await _Session.open(stack, self, (source, target), queues)
+        if not await session.has_handed_over():
+            await session.begin()
+            await session.copy_history()
+            if not self.sessions.is_stopping:
+                await session.hand_over()
+        await session.move_jobs(follows=follows)
+
+    async def _found_queues(self, source: Connection) -> list[str]:
+        if not self._queues:
+            self._queues = await known_queues(source, self._source.topology, HISTORY)
+        return self._queues
+
+    # For its sessions. ------------------------------------------------------------------------------------------
+
+    @property
+    def systems(self) -> tuple[System, System]:
+        """The source and the target."""
+        return self._source, self._target
+
+    @property
+    def keeps_user(self) -> bool:
+        """Whether messages keep the ids of other users."""
+        return self._keeps_user
+
+    def tell(self, stage: str, *, jobs: int = 0, events: int = 0) -> None:
+        """Note progress."""
+        self.moved = Moved(stage, self.moved.jobs + jobs, self.moved.events + events)
+        if self._on_progress is not None:
+            self._on_progress(self.moved)
+
+
+class _Session:
+    """A move over one pair of connections."""
+
+    def __init__(self, move: JobsMove, connections: tuple[Connection, Connection], queues: Sequence[str]) -> None:
+        """Use `open`."""
+        self._move = move
+        self._source, self._target = connections
+        self._old, self._new = (system.topology for system in move.systems)
+        self._queues = queues
+        self._streams: dict[str, StreamCopy] = {}
+        self._ids = ("", "")
+        self._places = Places(self._source, self._old, self._target, self._new)
+        self._transfer: Transfer
+        self._ways: dict[str, QueueWay] = {way.source: way for way in queue_ways(self._old, self._new, queues)}
+        self._present: list[str] = []
+        self._looked_at = float("-inf")
+
+    @classmethod
+    async def open(
+        cls,
+        stack: AsyncExitStack,
+        move: JobsMove,
+        connections: tuple[Connection, Connection],
+        queues: Sequence[str],
+    ) -> _Session:
+        """Take the locks, open the transfer and the streams."""
+        one = cls(move, connections, queues)
+        prefixes = one._old.prefix, one._new.prefix
+        ids: list[str] = []
+        for connection, prefix in zip(connections, prefixes, strict=True):
+            # A broker that is source and target at once locks itself out, with two connections.
+            await lock(connection, f"{prefix}waybill.move.lock")
+            ids.append(await identity(connection, f"{prefix}waybill.move.identity"))
+        one._transfer = Transfer(
+            *connections, f"{prefixes[0]}waybill.move.transit.{ids[1]}", f"{prefixes[1]}waybill.move.ledger.{ids[0]}"
+        )
+        quorum = {"x-queue-type": "quorum"} if "quorum" in {one._old.queue_type, one._new.queue_type} else {}
+        await one._transfer.open(stack, quorum)
+        one._ids = ids[0], ids[1]
+        await one._open_streams()
+        return one
+
+    async def _open_streams(self) -> None:
+        """Open those that are there: that of cancellations comes with the first worker."""
+        marks = _event_mark, _relay_mark
+        user = self._target.address.settings.user
+        for (name, target_name), mark in zip(stream_names(self._old, self._new), marks, strict=True):
+            if name in self._streams or await Inspector(self._source).queue(name) is None:
+                continue
+            names = name, target_name
+            copy = StreamCopy(self._source, names, self._ids, mark, user, keeps_user=self._move.keeps_user)
+            await copy.open(self._transfer.record.streams.get(name))
+            self._streams[name] = copy
+
+    # Steps. -----------------------------------------------------------------------------------------------------
+
+    async def has_handed_over(self) -> bool:
+        """Whether the coordinators of the target may lead, and those of the source may not."""
+        return await is_held(self._source, self._old) and not await is_held(self._target, self._new)
+
+    async def begin(self) -> None:
+        """Let nobody lead on the target; declare what jobs need there, and pause what is paused."""
+        self._move.tell("declaring")
+        await hold(self._target, self._new)
+        topology = replace(self._new, declaration=Declaration.EAGER)
+        async with await self._target.channel() as channel:
+            declarer = TopologyDeclarer(channel, topology)
+            for queue in self._queues:
+                # Queues that exist are used as they are. That of the leader is held.
+                await declarer.ensure_queue(queue, as_found=True)
+                if await Inspector(self._source).queue(self._old.pause(queue)) is not None:
+                    await channel.declare_queue(self._new.pause(queue), durable=True)
+
+    async def copy_history(self) -> None:
+        """Copy the streams up to their present end."""
+        await self._copy_to_end("history")
+
+    async def hand_over(self) -> None:
+        """Let the coordinators of the target lead instead of those of the source."""
+        self._move.tell("handing over")
+        leader = await Inspector(self._source).queue(self._old.leader_queue)
+        await hold(self._source, self._old)
+        if leader is not None and leader.consumer_count:
+            await self._move.sessions.sleep(LEASE_ENDS_SECONDS)
+        await self._copy_to_end("handing over")
+        await lift(self._target, self._new)
+        _log.info("the coordinators of the target lead from now on")
+
+    async def move_jobs(self, *, follows: bool) -> None:
+        """Move jobs in rounds."""
+        sessions = self._move.sessions
+        self._move.tell("jobs")
+        while True:
+            claimed = 0 if sessions.is_stopping else await self._claim()
+            if claimed:
+                await self._copy_to_end("jobs")
+            else:
+                for stream in self._streams.values():
+                    await stream.copy_arrived(self._commit_events)
+            carried = 0
+            while batch := await self._carry():
+                carried += batch
+            if claimed or carried:
+                continue
+            if sessions.is_stopping or not follows:
+                # What was written up to the end.
+                await self._copy_to_end("jobs")
+                return
+            await sessions.pause(IDLE_SECONDS)
+
+    # Parts of them. ---------------------------------------------------------------------------------------------
+
+    async def _claim(self) -> int:
+        now = time.monotonic()
+        if now - self._looked_at > LOOK_AGAIN_SECONDS:
+            self._looked_at = now
+            planned = await counted(self._source, list(self._ways.values()))
+            self._present = [one.source for one in planned if one.message_count is not None]
+            await self._open_streams()
+        claimed = 0
+        for name in self._present:
+            claimed += await self._transfer.claim(name)
+        return claimed
+
+    async def _copy_to_end(self, stage: str) -> None:
+        self._move.tell(stage)
+        for stream in self._streams.values():
+            await stream.copy_to_end(self._commit_events)
+
+    async def _commit_events(self, outgoing: Sequence[Outgoing], positions: Mapping[str, StreamPosition]) -> None:
+        await self._transfer.commit(outgoing, positions)
+        self._move.tell(self._move.moved.stage, events=len(outgoing))
+
+    async def _carry(self) -> int:
+        fresh, arrived = await self._transfer.take()
+        if fresh:
+            await self._transfer.commit([await self._outgoing(one) for one in fresh])
+            self._move.tell("jobs", jobs=len(fresh))
+        for one in (*arrived, *fresh):
+            await self._places.left(one)
+        self._transfer.acknowledge([*arrived, *fresh])
+        return len(fresh) + len(arrived)
+
+    async def _outgoing(self, message: InTransit) -> Outgoing:
+        way = self._ways.get(message.stamp.queue)
+        if way is None:
+            raise MoveFailed(f"messages of {message.stamp.queue} are in transit: name its OJS queue as well")
+        properties = arriving(message, self._target.address.settings.user, keeps_user=self._move.keeps_user)
+        properties = await self._places.taken(message, properties)
+        exchange, key = way.way(message, headers_of(message.properties))
+        return Outgoing(exchange, key, properties, message.body, message)
+
+
+def _event_mark() -> tuple[BasicProperties, bytes]:
+    """Return an event that changes nothing."""
+    source = event_source("clients", "waybill-move")
+    event = make_event(source, format_timestamp(datetime.now(UTC)), "move", ViewMarked())
+    event_type, body = encode_events([event])
+    return BasicProperties(type=event_type, delivery_mode=PERSISTENT), body
+
+
+def _relay_mark() -> tuple[BasicProperties, bytes]:
+    """Return a message of no kind that workers know."""
+    return BasicProperties(type="move.mark", delivery_mode=PERSISTENT), msgspec.json.encode(ControlRequest())

@@ -1,0 +1,51 @@
+"""Which broker's coordinators lead: a hold on the queue of their beats keeps those of one broker from leading.
+
+A coordinator leads while it gets its beats back from the leader queue. A held queue has other arguments than the one
+that coordinators declare: none can consume it, and each tries again from time to time. It is durable, so a mover that
+is killed leaves things as they were. So cron jobs fire, and workflows move on, at one broker at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from waybill.client import Connection, Inspector, PreconditionFailed
+from waybill.ojs.coordinator.leader import LEASE_SECONDS
+from waybill.ojs.topology.topology import QueueDeclaration, Topology
+
+HELD: Final[dict[str, object]] = {"x-message-ttl": 1}
+LEASE_ENDS_SECONDS: Final = LEASE_SECONDS + 1.0
+"""After this long without beats, no coordinator believes that it leads."""
+
+
+async def is_held(connection: Connection, topology: Topology) -> bool:
+    """Whether no coordinator can lead at this broker."""
+    inspector = Inspector(connection)
+    name = topology.leader_queue
+    return await inspector.queue(name) is not None and await inspector.queue_difference(name, HELD) is None
+
+
+async def hold(connection: Connection, topology: Topology) -> None:
+    """Let no coordinator begin to lead any more. The one that leads does so for at most LEASE_ENDS_SECONDS."""
+    name = topology.leader_queue
+    while not await is_held(connection, topology):
+        async with await connection.channel() as channel:
+            await channel.delete_queue(name)
+            try:
+                await channel.declare_queue(name, durable=True, arguments=HELD)
+            except PreconditionFailed:
+                # A coordinator was faster.
+                await asyncio.sleep(0)
+    connection.declarations.queue_deleted(name)
+
+
+async def lift(connection: Connection, topology: Topology) -> None:
+    """Let the coordinators of a broker lead again: they try within half a minute."""
+    if not await is_held(connection, topology):
+        return
+    async with await connection.channel() as channel:
+        await channel.delete_queue(topology.leader_queue)
+        for entity in topology.leader_entities():
+            if isinstance(entity, QueueDeclaration):
+                await channel.declare_queue(entity.name, durable=True, arguments=entity.arguments)

@@ -1,0 +1,69 @@
+"""Runs a move in sessions: a lost connection ends one, and the next begins from what the brokers say."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from typing import Final
+
+from waybill.client import ConnectFailed, ConnectionClosed, ConnectionLost, ReconnectPolicy, RequestTimeout
+
+PAUSES: Final = ReconnectPolicy()
+
+_log = logging.getLogger("waybill.move")
+
+
+class Sessions:
+    """Those of one run."""
+
+    def __init__(self) -> None:
+        self._stopping = asyncio.Event()
+        self._failures = 0
+        self._has_connected = False
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nothing new is to be begun."""
+        return self._stopping.is_set()
+
+    def stop(self) -> None:
+        """End when what is at hand is done."""
+        self._stopping.set()
+
+    def connected(self) -> None:
+        """Both brokers have answered."""
+        self._has_connected = True
+        self._failures = 0
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, but not longer than until `stop`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    @staticmethod
+    async def sleep(seconds: float) -> None:
+        """Wait for so long, whatever happens."""
+        await asyncio.sleep(seconds)
+
+    async def run(self, session: Callable[[AsyncExitStack], Awaitable[None]]) -> None:
+        """Run sessions until one ends by itself, or `stop` is called while no broker answers.
+
+        Raises what is no lost connection, and ConnectFailed if the first session cannot connect.
+        """
+        while True:
+            try:
+                async with AsyncExitStack() as stack:
+                    await session(stack)
+                    return
+            except (ConnectionLost, ConnectionClosed, ConnectFailed, RequestTimeout) as error:
+                if isinstance(error, ConnectFailed) and not self._has_connected:
+                    raise
+                self._failures += 1
+                delay = PAUSES.delay_s(self._failures)
+                _log.warning("a connection is lost, again in %.1f s: %s", delay, error)
+                await self.pause(delay)
+                if self.is_stopping:
+                    return

@@ -1,0 +1,132 @@
+"""The shovel: takes the messages of one queue to another broker, until it is stopped or the queue is empty."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from waybill.client import Connection, Inspector, ReconnectPolicy, connect
+from waybill.move.errors import MoveFailed
+from waybill.move.identity import identity, lock
+from waybill.move.sessions import Sessions
+from waybill.move.stamp import arriving
+from waybill.move.transfer import Outgoing, Transfer
+
+IDLE_SECONDS: Final = 0.5
+NO_RECONNECT: Final = ReconnectPolicy(max_attempts=0)
+
+_log = logging.getLogger("waybill.move")
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where messages go: to a queue (`exchange` is empty), or to an exchange, with their own key if `key` is None."""
+
+    key: str | None
+    exchange: str = ""
+
+
+class Shovel:
+    """`await Shovel(source_uri, "invoices", target_uri).run()`; `stop` ends it after the batch at hand.
+
+    Messages go to the queue of the same name on the target, or to `destination`.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        queue: str,
+        target: str,
+        destination: Destination | None = None,
+        *,
+        keeps_user: bool = False,
+        queue_type: str = "classic",
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """`keeps_user`: the target's login may publish for other users (RabbitMQ's tag `impersonator`).
+
+        `queue_type` is that of the shovel's own queues. Raises ValueError for a queue without a name.
+        """
+        self._destination = destination or Destination(queue)
+        if not self._destination.exchange and not self._destination.key:
+            raise ValueError("the queue to fill has no name")
+        self.moved = 0
+        """How many messages have arrived in this run."""
+        self.sessions = Sessions()
+        self._uris = source, target
+        self._queue = queue
+        self._keeps_user = keeps_user
+        self._arguments: dict[str, object] = {} if queue_type == "classic" else {"x-queue-type": queue_type}
+        self._on_progress = on_progress
+
+    def stop(self) -> None:
+        """End after the batch at hand."""
+        self.sessions.stop()
+
+    async def waiting(self) -> int:
+        """How many messages wait in the queue of the source. Raises MoveFailed if it is missing."""
+        async with connect(self._uris[0], name="waybill shovel", reconnect=NO_RECONNECT) as source:
+            return await self._count(source)
+
+    async def run(self, *, follows: bool = False) -> int:
+        """Move until the queue is empty, or until `stop` with `follows`; how many messages have arrived.
+
+        Goes on after lost connections. Raises MoveFailed, and what connecting the first time raises.
+        """
+        await self.sessions.run(lambda stack: self._session(stack, follows=follows))
+        return self.moved
+
+    async def _session(self, stack: AsyncExitStack, *, follows: bool) -> None:
+        source, target = [
+            await stack.enter_async_context(connect(uri, name="waybill shovel", reconnect=NO_RECONNECT))
+            for uri in self._uris
+        ]
+        self.sessions.connected()
+        await self._count(source)
+        to = self._destination
+        if not to.exchange and await Inspector(target).queue(to.key or "") is None:
+            raise MoveFailed(f"the target has no queue {to.key}: declare it, or name another with --to-queue")
+        await lock(source, f"waybill.shovel.lock.{self._queue}"[:255])
+        ids = [await identity(one, "waybill.shovel.identity") for one in (source, target)]
+        transit = f"waybill.shovel.transit.{ids[1]}.{self._queue}"[:255]
+        transfer = Transfer(source, target, transit, f"waybill.shovel.ledger.{ids[0]}.{self._queue}"[:255])
+        await transfer.open(stack, self._arguments)
+        user = target.address.settings.user
+        while True:
+            claimed = 0 if self.sessions.is_stopping else await transfer.claim(self._queue)
+            carried = await self._carry(transfer, user)
+            if claimed or carried:
+                continue
+            if not follows or self.sessions.is_stopping:
+                return
+            await self.sessions.pause(IDLE_SECONDS)
+
+    async def _carry(self, transfer: Transfer, user: str) -> int:
+        fresh, arrived = await transfer.take()
+        if fresh:
+            await transfer.commit(
+                [
+                    Outgoing(
+                        self._destination.exchange,
+                        one.stamp.routing_key if self._destination.key is None else self._destination.key,
+                        arriving(one, user, keeps_user=self._keeps_user),
+                        one.body,
+                        one,
+                    )
+                    for one in fresh
+                ]
+            )
+            self.moved += len(fresh)
+            if self._on_progress is not None:
+                self._on_progress(self.moved)
+        transfer.acknowledge([*arrived, *fresh])
+        return len(fresh) + len(arrived)
+
+    async def _count(self, source: Connection) -> int:
+        found = await Inspector(source).queue(self._queue)
+        if found is None:
+            raise MoveFailed(f"the source has no queue {self._queue}")
+        return found.message_count

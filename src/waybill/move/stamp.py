@@ -1,0 +1,90 @@
+"""A message in the transit queue: where it came from and its number, around the message as it was.
+
+    headers   x-waybill-transit: run, number, queue, exchange, routing key, time
+    body      4 octets: length of the properties | properties, as they were encoded | body
+
+The properties travel as octets, so they arrive as they were, even those that mean something to the broker on the way:
+an expiration, a priority, a user id, keys of CC.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from waybill.client import BasicProperties, Delivery
+from waybill.move.errors import MoveFailed
+from waybill.ojs.spec.headers import PERSISTENT
+
+STAMP: Final = "x-waybill-transit"
+LENGTH_OCTETS: Final = 4
+
+
+class Stamp(msgspec.Struct, frozen=True):
+    """Where a message comes from. `claimed_ms` is Unix time in milliseconds."""
+
+    run: str
+    number: int
+    queue: str
+    exchange: str
+    routing_key: str
+    claimed_ms: int
+
+
+@dataclass(frozen=True)
+class InTransit:
+    """A message on its way. `delivery` settles it in the transit queue."""
+
+    stamp: Stamp
+    properties: bytes
+    body: bytes
+    delivery: Delivery
+
+
+def stamped(delivery: Delivery, queue: str, run: str, number: int) -> tuple[BasicProperties, bytes]:
+    """Return the properties and the body with which a message of `queue` goes into the transit queue."""
+    stamp = Stamp(run, number, queue, delivery.exchange, delivery.routing_key, time.time_ns() // 1_000_000)
+    properties = delivery.encoded_properties
+    body = b"".join((len(properties).to_bytes(LENGTH_OCTETS), properties, delivery.body))
+    return BasicProperties(headers={STAMP: msgspec.to_builtins(stamp)}, delivery_mode=PERSISTENT), body
+
+
+def read_stamped(delivery: Delivery, transit: str) -> InTransit:
+    """Return what a message of the transit queue holds. Raises MoveFailed for one that somebody else put there."""
+    try:
+        stamp = msgspec.convert((delivery.properties.headers or {})[STAMP], Stamp)
+    except (ValueError, KeyError):
+        raise MoveFailed(f"a message in {transit} is none of this move: take it out") from None
+    length = int.from_bytes(delivery.body[:LENGTH_OCTETS])
+    end = LENGTH_OCTETS + length
+    return InTransit(stamp, delivery.body[LENGTH_OCTETS:end], delivery.body[end:], delivery)
+
+
+def arriving(message: InTransit, user: str, *, keeps_user: bool = False) -> BasicProperties | bytes:
+    """Return the properties for the target: what was left of the expiration, and nothing that routes or is refused.
+
+    `user` is the login there: another user id would be refused, unless the broker `keeps_user`.
+    """
+    try:
+        properties = BasicProperties.decode(message.properties)
+    except ValueError:
+        # Nobody can read them; they arrive as they were.
+        return message.properties
+    changed = False
+    headers = properties.headers
+    if headers is not None and ("CC" in headers or "BCC" in headers):
+        # The broker would route a second copy to those keys.
+        properties.headers = {name: value for name, value in headers.items() if name not in {"CC", "BCC"}}
+        changed = True
+    if properties.user_id not in {None, user} and not keeps_user:
+        properties.user_id = None
+        changed = True
+    expiration = properties.expiration
+    if expiration is not None and expiration.isdecimal():
+        waited = max(0, time.time_ns() // 1_000_000 - message.stamp.claimed_ms)
+        properties.expiration = str(max(0, int(expiration) - waited))
+        changed = True
+    return properties if changed else message.properties

@@ -1,0 +1,182 @@
+"""Moves messages from one broker to another, each once, whenever the mover is killed.
+
+    source                                            target
+    queue ---claim (tx)---> transit queue ---carry (tx)---> queue
+                                                      ledger
+
+*Claim*: one transaction takes messages out of their queue and puts them, numbered, into the transit queue. From there
+on they belong to the move: no worker can take one that is being copied, and each has a name. *Carry*: one transaction
+publishes them on the target, with a ledger that says which numbers are there. Then they are acknowledged in the transit
+queue. Whoever starts after a kill finds in it what was not acknowledged, asks the ledger which of it has arrived, and
+acknowledges that.
+
+A transaction is all or nothing at Waybill's broker. RabbitMQ executes the whole of it once it has read the commit, so a
+mover that is killed leaves all or nothing there too. If the RabbitMQ node itself is killed within a commit, it may keep
+a part: see docs/explanation/move.md.
+
+Nothing here reconnects: after a lost connection all begins anew, as after a kill. So there is one way of recovery.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from waybill.client import BasicProperties, Connection, Delivery, PreconditionFailed
+from waybill.client.side_channel import SideChannel
+from waybill.move.errors import MoveFailed
+from waybill.move.ledger import ONE_MESSAGE, PROPERTIES, Record, StreamPosition, read_record
+from waybill.move.stamp import InTransit, read_stamped, stamped
+
+BATCH_MESSAGES: Final = 500
+BATCH_OCTETS: Final = 8 << 20
+FIRST_BATCH: Final = 20
+
+_log = logging.getLogger("waybill.move")
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A message for the target. `message` is what it was in transit, None for a copy of a stream's message."""
+
+    exchange: str
+    routing_key: str
+    properties: BasicProperties | bytes
+    body: bytes
+    message: InTransit | None = None
+
+
+class Transfer:
+    """One pair of connections: `open`, then `claim`, `take` and `commit`, from one task."""
+
+    def __init__(self, source: Connection, target: Connection, transit: str, ledger: str) -> None:
+        """`transit` and `ledger` are names of queues, on the source and on the target."""
+        self.record = Record()
+        """What has arrived at the target."""
+        self._source = source
+        self._target = target
+        self._transit_name = transit
+        self._ledger = ledger
+        self._run = uuid4().hex
+        self._number = 0
+        self._mean_octets = BATCH_OCTETS // FIRST_BATCH
+        self._claiming: SideChannel
+        self._transit: SideChannel
+        self._carrying: SideChannel
+
+    async def open(self, stack: AsyncExitStack, arguments: Mapping[str, object]) -> None:
+        """Declare both queues, with `arguments`, and read the ledger. `stack` closes what is opened here."""
+        await _declare(self._source, self._transit_name, dict(arguments))
+        await _declare(self._target, self._ledger, {**arguments, **ONE_MESSAGE})
+        self._claiming = await stack.enter_async_context(self._source.side_channel())
+        self._transit = await stack.enter_async_context(self._source.side_channel())
+        self._carrying = await stack.enter_async_context(self._target.side_channel())
+        await self._claiming.tx_select()
+        await self._carrying.tx_select()
+        self.record = await read_record(self._target, self._ledger)
+
+    async def claim(self, queue: str) -> int:
+        """Take a batch of messages of a queue into transit; how many. Raises MoveFailed and the client's errors."""
+        await self._source.wait_flowing()
+        found = await self._get(self._claiming, queue, BATCH_MESSAGES)
+        if not found:
+            return 0
+        self._learn_size(found)
+        returned = len(self._claiming.returned)
+        for delivery in found:
+            self._number += 1
+            properties, body = stamped(delivery, queue, self._run, self._number)
+            self._claiming.publish(body, routing_key=self._transit_name, properties=properties)
+        found[-1].ack(multiple=True)
+        await self._claiming.tx_commit()
+        if len(self._claiming.returned) > returned:
+            raise MoveFailed(f"somebody has deleted {self._transit_name} with what was in it")
+        return len(found)
+
+    async def take(self) -> tuple[list[InTransit], list[InTransit]]:
+        """Return the next batch in transit, and what in it had arrived before a kill. Both empty: nothing is left.
+
+        Commit the first, then acknowledge both.
+        """
+        name = self._transit_name
+        batch = await self._get(self._transit, name, 1 if self.record.is_careful else BATCH_MESSAGES)
+        found = [read_stamped(one, name) for one in batch]
+        fresh: list[InTransit] = []
+        arrived: list[InTransit] = []
+        for one in found:
+            (arrived if self.record.done.has(one.stamp.run, one.stamp.number) else fresh).append(one)
+        if arrived:
+            _log.info("%d messages had arrived before this run: they are not sent again", len(arrived))
+        if not found and self.record.is_careful:
+            await self._write(msgspec.structs.replace(self.record, is_careful=False))
+        return fresh, arrived
+
+    @staticmethod
+    def acknowledge(batch: Sequence[InTransit]) -> None:
+        """Take a whole batch of `take` out of transit: it has arrived."""
+        if batch:
+            max(batch, key=lambda one: one.delivery.delivery_tag).delivery.ack(multiple=True)
+
+    async def commit(self, outgoing: Sequence[Outgoing], streams: Mapping[str, StreamPosition] | None = None) -> None:
+        """Publish messages on the target with the ledger, all or none.
+
+        `streams` are the positions up to which the copies in `outgoing` go. Raises MoveFailed if the target has no
+        queue for some, or refuses some: those that it took are in the ledger.
+        """
+        moved = [one.message for one in outgoing if one.message is not None]
+        before = self.record
+        numbers = [(one.stamp.run, one.stamp.number) for one in moved]
+        positions = {**before.streams, **(streams or {})}
+        record = Record(before.done.after(numbers), positions, before.is_careful)
+        returned = len(self._carrying.returned)
+        await self._target.wait_flowing()
+        for one in outgoing:
+            self._carrying.publish(
+                one.body, exchange=one.exchange, routing_key=one.routing_key, properties=one.properties
+            )
+        self._carrying.publish(record.encode(), routing_key=self._ledger, properties=PROPERTIES)
+        try:
+            await self._carrying.tx_commit()
+        except PreconditionFailed as error:
+            # RabbitMQ may have taken a part of it, and the ledger with that: what it says is not true.
+            await self._write(msgspec.structs.replace(before, is_careful=True))
+            text = f"the target refuses messages, a queue there is full ({error}); up to {len(outgoing)} may come twice"
+            raise MoveFailed(text if len(outgoing) > 1 else f"the target refuses a message: {error}") from None
+        missing = {(one.exchange, one.routing_key) for one in self._carrying.returned[returned:]}
+        if missing:
+            taken = [
+                (one.message.stamp.run, one.message.stamp.number)
+                for one in outgoing
+                if one.message is not None and (one.exchange, one.routing_key) not in missing
+            ]
+            await self._write(Record(before.done.after(taken), before.streams, before.is_careful))
+            names = ", ".join(sorted(f"{exchange or 'queue'} {key}" for exchange, key in missing))
+            raise MoveFailed(f"the target has no queue for messages to {names}")
+        self.record = record
+
+    async def _write(self, record: Record) -> None:
+        """Write the ledger alone, on a channel of its own: the other one is closed or has said too much."""
+        async with await self._target.channel() as channel:
+            await channel.publish(record.encode(), routing_key=self._ledger, properties=PROPERTIES, mandatory=True)
+        self.record = record
+
+    async def _get(self, channel: SideChannel, queue: str, limit: int) -> list[Delivery]:
+        """Get a batch of so many messages or octets, by the mean size so far."""
+        # Each get of an empty queue costs RabbitMQ as much as one of a message.
+        count = min(limit, max(1, BATCH_OCTETS // self._mean_octets), await channel.message_count(queue))
+        return await channel.get_many(queue, count)
+
+    def _learn_size(self, found: Sequence[Delivery]) -> None:
+        octets = sum(len(one.body) + len(one.encoded_properties) for one in found)
+        self._mean_octets = max(1, octets // len(found))
+
+
+async def _declare(connection: Connection, name: str, arguments: dict[str, object]) -> None:
+    async with await connection.channel() as channel:
+        await channel.declare_queue(name, durable=True, arguments=arguments)

@@ -1,0 +1,182 @@
+"""One way of a move between two brokers, under load, with kills of the command; and the count of the messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from tests.program_environment import program_environment
+from waybill.client import Connection, Delivery, connect
+from waybill.ojs import Jobs, NewJob, Topology
+from waybill.ojs.spec.events import read_events
+
+NAMES = Topology()
+QUEUE = "soaked"
+ALL_SECONDS = 600.0
+EVERY = 20
+"""Each 20th job is scheduled."""
+DELAY_SECONDS = 8.0
+QUIET_SECONDS = 3.0
+
+
+class WrongError(Exception):
+    """Something was lost, came twice or out of order."""
+
+
+class Taker:
+    """Consumes the job queue of the target, and notes what comes."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.scheduled: list[int] = []
+        self.early = 0
+
+    @contextlib.asynccontextmanager
+    async def taking(self, connection: Connection) -> AsyncIterator[None]:
+        channel = await connection.channel(prefetch_count=200)
+        consumer = await channel.consume(NAMES.job_queue(QUEUE), self._take)
+        yield
+        await consumer.cancel()
+        await channel.close()
+
+    def _take(self, delivery: Delivery) -> None:
+        job = msgspec.json.decode(delivery.body)
+        [number] = job["args"]
+        due = job.get("scheduled_at")
+        if due is None:
+            self.numbers.append(number)
+        else:
+            self.scheduled.append(number)
+            self.early += datetime.fromisoformat(due) > datetime.now(UTC)
+        delivery.ack()
+
+    @property
+    def count(self) -> int:
+        return len(self.numbers) + len(self.scheduled)
+
+
+class Mover:
+    """`waybill move --follow` as a process."""
+
+    def __init__(self, source: str, target: str, log: Path) -> None:
+        self._command = [sys.executable, "-m", "waybill", "move", QUEUE, "--from", source, "--to", target, "--follow"]
+        self._log = log.open("ab")
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._command, env=program_environment(), stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL
+        )
+
+    def kill(self) -> None:
+        """End it as a crash would, and start another."""
+        self.process.kill()
+        self.process.wait()
+        self.process = self._start()
+
+    async def end(self) -> None:
+        """Let it finish, in an orderly way. Raises WrongError unless it does."""
+        self.process.send_signal(signal.SIGTERM)
+        code = await asyncio.to_thread(self.process.wait, 60)
+        if code:
+            raise WrongError(f"waybill move ended with {code}")
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._log.close()
+
+
+async def push(uri: str, first: int, count: int) -> None:
+    """Push numbered jobs, one after the other in batches, while others look."""
+    async with Jobs(uri, topology=NAMES, create_queues=True) as jobs:
+        for start in range(first, first + count, 100):
+            due = datetime.now(UTC) + timedelta(seconds=DELAY_SECONDS)
+            made = [
+                NewJob("soak.run", [number], {"queue": QUEUE, **({"scheduled_at": due} if number % EVERY == 0 else {})})
+                for number in range(start, min(start + 100, first + count))
+            ]
+            await jobs.push_many(made)
+
+
+async def until_count(taker: Taker, count: int, mover: Mover) -> None:
+    deadline = time.monotonic() + ALL_SECONDS
+    while taker.count < count:
+        if time.monotonic() > deadline:
+            raise WrongError(f"{taker.count} of {count} messages have come: the rest is lost")
+        if mover.process.poll() is not None:
+            raise WrongError(f"waybill move has ended with {mover.process.returncode}")
+        await asyncio.sleep(0.05)
+
+
+async def one_way(source: str, target: str, numbers: range, kills: int, chance: random.Random, log: Path) -> None:
+    """Move jobs with these numbers while they are pushed; raises WrongError."""
+    taker = Taker()
+    async with connect(target) as connection:
+        async with await connection.channel() as channel:
+            arguments = NAMES.job_queue_arguments(QUEUE)
+            await channel.declare_queue(NAMES.job_queue(QUEUE), durable=True, arguments=arguments)
+        mover = Mover(source, target, log)
+        try:
+            async with taker.taking(connection):
+                pushing = asyncio.create_task(push(source, numbers.start, len(numbers)))
+                for kill in range(kills):
+                    await until_count(taker, len(numbers) * (kill + 1) // (kills + 2), mover)
+                    await asyncio.sleep(chance.uniform(0, 0.5))
+                    mover.kill()
+                await pushing
+                await until_count(taker, len(numbers), mover)
+                await mover.end()
+        finally:
+            mover.close()
+        check(taker, numbers)
+        await check_events(connection, numbers)
+
+
+def check(taker: Taker, numbers: range) -> None:
+    """Raise WrongError unless each came once, in order."""
+    twice = [number for number, count in Counter([*taker.numbers, *taker.scheduled]).items() if count > 1]
+    if twice:
+        raise WrongError(f"{len(twice)} messages came twice: {twice[:10]}")
+    if {*taker.numbers, *taker.scheduled} != {*numbers}:
+        raise WrongError(f"{len({*numbers} - {*taker.numbers, *taker.scheduled})} messages are lost")
+    if taker.numbers != sorted(taker.numbers):
+        raise WrongError("messages came out of order")
+    if taker.early:
+        raise WrongError(f"{taker.early} scheduled jobs came early")
+
+
+async def check_events(connection: Connection, numbers: range) -> None:
+    """Raise WrongError unless the stream of the target has each event once, and tells of all jobs of this way."""
+    events: Counter[str] = Counter()
+    told: set[str] = set()
+    wanted = len(numbers)
+    async with await connection.channel(prefetch_count=1000) as channel:
+        consumer = await channel.consume(NAMES.event_stream, arguments={"x-stream-offset": "first"})
+        while True:
+            try:
+                async with asyncio.timeout(QUIET_SECONDS):
+                    delivery = await anext(consumer)
+            except TimeoutError:
+                break
+            delivery.ack()
+            for event in read_events(delivery.body)[0]:
+                events[event.id] += 1
+                if event.type == "job.enqueued":
+                    told.add(event.subject)
+    twice = sum(count > 1 for count in events.values())
+    # The way back finds the jobs of both ways.
+    if twice or len(told) not in {wanted, 2 * wanted}:
+        raise WrongError(f"the stream tells of {len(told)} jobs, and {twice} events are there twice")
