@@ -11,7 +11,10 @@ import pytest
 
 from tests.ojs.eye import until
 from waybill.broker import Broker
+from waybill.client import connect
 from waybill.move import JobsMove, System
+from waybill.move.leadership import hold
+from waybill.move.sessions import Sessions
 from waybill.ojs import Coordinator, Jobs, Topology, Worker, WorkflowHandle, chain, current_job
 
 QUEUE = "living"
@@ -79,3 +82,22 @@ async def test_cron_jobs_and_workflows_go_on_at_the_target(quick_leaders: None) 
         assert len(there.ran) > 0
         # At most the ticks that were on their way when the source stopped leading.
         assert here.ticks.total() - ticks_here <= 2
+
+
+async def test_a_hand_over_that_was_killed_waits_for_the_lease_again(
+    quick_leaders: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(Sessions, "sleep", staticmethod(sleep))
+    async with Broker(port=0) as one, Broker(port=0) as other, AsyncExitStack() as stack:
+        here = Place(one.uri())
+        await here.open(stack)
+        for uri in (one.uri(), other.uri()):
+            async with connect(uri) as connection:
+                await hold(connection, Topology())
+        await JobsMove(System(one.uri(), Topology()), System(other.uri(), Topology()), [QUEUE]).run()
+    assert slept == [1.2]

@@ -128,7 +128,9 @@ class JobsMove:
         if not queues:
             raise MoveFailed("the events on the source name no queue: name the queues to move")
         session = await _Session.open(stack, self, (source, target), queues)
-        if not await session.has_handed_over():
+        if await session.has_handed_over():
+            await session.declare()
+        else:
             await session.begin()
             await session.copy_history()
             if not self.sessions.is_stopping:
@@ -221,16 +223,20 @@ class _Session:
 
     async def begin(self) -> None:
         """Let nobody lead on the target; declare what jobs need there, and pause what is paused."""
-        self._move.tell("declaring")
         await hold(self._target, self._new)
-        topology = replace(self._new, declaration=Declaration.EAGER)
+        await self.declare()
         async with await self._target.channel() as channel:
-            declarer = TopologyDeclarer(channel, topology)
             for queue in self._queues:
-                # Queues that exist are used as they are. That of the leader is held.
-                await declarer.ensure_queue(queue, as_found=True)
                 if await Inspector(self._source).queue(self._old.pause(queue)) is not None:
                     await channel.declare_queue(self._new.pause(queue), durable=True)
+
+    async def declare(self) -> None:
+        """Declare what jobs need on the target; queues that exist are used as they are, that of the leader too."""
+        self._move.tell("declaring")
+        async with await self._target.channel() as channel:
+            declarer = TopologyDeclarer(channel, replace(self._new, declaration=Declaration.EAGER))
+            for queue in self._queues:
+                await declarer.ensure_queue(queue, as_found=True)
 
     async def copy_history(self) -> None:
         """Copy the streams up to their present end."""
@@ -240,8 +246,10 @@ class _Session:
         """Let the coordinators of the target lead instead of those of the source."""
         self._move.tell("handing over")
         leader = await Inspector(self._source).queue(self._old.leader_queue)
+        # A move that was killed here may have begun the hold a moment ago.
+        may_lead = leader is not None and (leader.consumer_count > 0 or await is_held(self._source, self._old))
         await hold(self._source, self._old)
-        if leader is not None and leader.consumer_count:
+        if may_lead:
             await self._move.sessions.sleep(LEASE_ENDS_SECONDS)
         await self._copy_to_end("handing over")
         await lift(self._target, self._new)
