@@ -26,7 +26,7 @@ PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorde
 # A test of real brokers and processes may fail because others take the machine: what fails alone as well has failed.
 AGAIN = echo "what has failed runs again, alone"; $(RUN) -m pytest --last-failed --last-failed-no-failures none
 
-.PHONY: up help qpid damage demo test test-interpreted test-built check lint types bench simulate search search-attack search-coverage fuzz-http siege soak soak-batch failover soak-http soak-jobs soak-move soak-shop soak-worker bench-http bench-dashboard bench-management bench-jobs bench-state bench-protocols bench-pipeline bench-growth soak-pipeline pipeline-incremental pipeline-cluster pipeline-lake wheels check-wheel check-manifests docs site setup clean
+.PHONY: $(shell sed -nE 's/^([a-z][a-z0-9-]*):.*/\1/p' Makefile)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -131,6 +131,9 @@ bench-pipeline: setup $(BUILT)/stamp ## rates of the pipeline beside plain loops
 
 bench-growth: setup $(BUILT)/stamp ## a refresh of 100,000 new events, and a report, after 1, 10 and 100 million events
 	@$(BUILT_RUN) -m benchmarks.pipeline_growth $(BENCH_ARGUMENTS)
+
+bench-partitions: setup $(BUILT)/stamp ## the same events read from one stream and from four partitions
+	@$(BUILT_RUN) -m benchmarks.pipeline_partitions $(BENCH_ARGUMENTS)
 
 qpid: setup ## all suites of Apache Qpid's Python client for AMQP 0-10: two minutes, most of them waiting
 	@ALL_OF_QPID=1 PYTHONPATH="$(CURDIR)/src" $(RUN) -m pytest -q tests/interop/test_qpid_python.py

@@ -13,11 +13,12 @@ from tests.program_environment import program_environment
 class OwnBroker:
     """`waybill broker` with a data directory, on a port that it keeps."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
         self._directory = directory
+        self._options = options
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -44,13 +45,18 @@ class OwnBroker:
             str(self.port),
             "--data-dir",
             str(self._directory),
+            *self._options,
         ]
         environment = program_environment()
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
         )
         assert self._process.stdout is not None
-        assert self._process.stdout.readline().startswith("ready amqp://")
+        # With --management, the address of the API comes first.
+        for line in self._process.stdout:
+            if line.startswith("ready amqp://"):
+                return
+        raise AssertionError("the broker did not start")
 
     def kill(self) -> None:
         """End it as a crash would."""

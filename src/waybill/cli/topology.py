@@ -17,6 +17,7 @@ from waybill.cli.queue import declare_all
 from waybill.cli.ranges import RATE
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import Inspector, connect
+from waybill.client.super_streams import PARTITIONS_MAX
 from waybill.ojs import Finding, Migration, MigrationBlocked, Move, Standing, check_topology
 
 if TYPE_CHECKING:
@@ -43,6 +44,32 @@ def declare(queues: tuple[str, ...], queue_type: QueueType | None, target: Targe
     target = _typed(target, queue_type)
     ask(target, declare_all(target, queues, target.topology()))
     click.echo(json.dumps({"declared": list(queues)}) if as_json else f"declared {', '.join(queues)}")
+
+
+@command.command("super-stream")
+@click.argument("name")
+@click.option(
+    "--partitions", type=click.IntRange(1, PARTITIONS_MAX), default=4, show_default=True, help="How many streams."
+)
+@click.option("--max-bytes", type=click.IntRange(1), help="Keep about so many bytes of each stream.")
+@broker_options
+@json_option
+def super_stream(name: str, partitions: int, max_bytes: int | None, target: Target, *, as_json: bool) -> None:
+    """Declare a partitioned stream: the exchange NAME, and the streams NAME-0, NAME-1 ...
+
+    Repeating it changes nothing; with more partitions than before, the new ones are added.
+    """
+    arguments: dict[str, object] = {} if max_bytes is None else {"x-max-length-bytes": max_bytes}
+    streams = ask(target, _declare_super_stream(target, name, partitions, arguments))
+    click.echo(json.dumps({"exchange": name, "streams": streams}) if as_json else f"declared {', '.join(streams)}")
+
+
+async def _declare_super_stream(
+    target: Target, name: str, partitions: int, arguments: dict[str, object]
+) -> tuple[str, ...]:
+    async with connect(target.uri, name="waybill topology") as connection:
+        channel = await connection.channel()
+        return await channel.declare_super_stream(name, partitions, arguments=arguments)
 
 
 @command.command()

@@ -299,6 +299,11 @@ class Channel:
         )
         return self._call(declaring)
 
+    def declare_super_stream(
+        self, name: str, partitions: int, *, arguments: Arguments | None = None
+    ) -> tuple[str, ...]:
+        return self._call(self._channel.declare_super_stream(name, partitions, arguments=arguments))
+
     def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         return self._call(self._channel.delete_queue(name, if_unused=if_unused, if_empty=if_empty))
 

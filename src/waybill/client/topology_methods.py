@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from waybill.client.hosts import ChannelHost
+from waybill.client.ranges import check_whole
+from waybill.client.super_streams import PARTITIONS_MAX, partition_name
 from waybill.engine.amqp091.client.requests import Reply
 from waybill.wire.amqp091.methods import (
     ExchangeBind,
@@ -108,6 +110,25 @@ class TopologyMethods:
 
         reply = cast("QueueDeclareOk", await self.call(method, record))
         return QueueDeclared(name or reply.queue, reply.message_count, reply.consumer_count)
+
+    async def declare_super_stream(
+        self, name: str, partitions: int, *, arguments: Arguments | None = None
+    ) -> tuple[str, ...]:
+        """Declare a stream in partitions, and return the names of its streams: `name-0`, `name-1` and so on.
+
+        Repeating it changes nothing; more `partitions` than before are added. `arguments` are those of each stream,
+        such as `x-max-length-bytes`. To publish, choose the exchange `name`, and the number of a partition as routing
+        key. Raises ValueError unless `partitions` is 1 to 1000, PreconditionFailed if one of these names is taken by
+        something else, AccessRefused ...
+        """
+        check_whole("partitions", partitions, 1, PARTITIONS_MAX)
+        await self.declare_exchange(name, durable=True, arguments={"x-super-stream": True})
+        streams = tuple(partition_name(name, number) for number in range(partitions))
+        for number, stream in enumerate(streams):
+            await self.declare_queue(stream, durable=True, arguments={**(arguments or {}), "x-queue-type": "stream"})
+            # Stream clients sort partitions by this number.
+            await self.bind_queue(stream, name, str(number), {"x-stream-partition-order": number})
+        return streams
 
     async def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue. Returns how many messages it held. A missing queue is no error."""

@@ -1,11 +1,14 @@
 """The options of the stream sources, checked before anything is opened. Their names follow Spark's Kafka source."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
+from urllib.parse import urlsplit
 
+from waybill.client.super_streams import partition_name
 from waybill.pipeline.named_options import NamedOptions, OptionError, address, moment
 
 EARLIEST: Final = "earliest"
@@ -20,6 +23,10 @@ _NAMES: Final = (
     "uri",
     "stream",
     "subscribe",
+    "subscribePattern",
+    "superStream",
+    "assign",
+    "managementUri",
     "startingOffsets",
     "endingOffsets",
     "startingOffsetsByTimestamp",
@@ -40,6 +47,9 @@ _NAMES: Final = (
 )
 # The numbers that Spark's Kafka source takes for these words.
 _WORDS: Final[Mapping[int, Place]] = {-2: EARLIEST, -1: LATEST}
+# Ways to say what is read; only one of them is given.
+_CHOICES: Final = ("stream", "subscribe", "subscribePattern", "superStream", "assign")
+_PATTERN_MAX: Final = 500
 _PREFETCH_MAX: Final = 65_535
 _TIME_MAX_MS: Final = 31_536_000_000
 _MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
@@ -47,10 +57,16 @@ _MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The options of a reader. Offsets count messages of a stream; an ending offset is the first one not read."""
+    """The options of a reader. Offsets count messages of a stream; an ending offset is the first one not read.
+
+    Without `streams`, `super_stream` or `pattern` says which ones are read: see `selection`.
+    """
 
     uri: str
     streams: tuple[str, ...]
+    super_stream: str | None = None
+    pattern: str | None = None
+    management_uri: str | None = None
     starting: Position = EARLIEST
     ending: Position = LATEST
     max_offsets_per_trigger: int | None = None
@@ -78,6 +94,7 @@ def parse_options(given: Mapping[str, str], *, default_stream: str | None, strea
     """
     options = NamedOptions(given, _NAMES)
     uri = options.uri()
+    super_stream, pattern = options.text("superStream"), _pattern(options)
     streams = _streams(options, default_stream)
     starting = _position(options, "starting", LATEST if streaming else EARLIEST, streams)
     ending = _position(options, "ending", LATEST, streams)
@@ -89,6 +106,9 @@ def parse_options(given: Mapping[str, str], *, default_stream: str | None, strea
     return SourceOptions(
         uri=uri,
         streams=streams,
+        super_stream=super_stream,
+        pattern=pattern,
+        management_uri=_management_uri(options),
         starting=starting,
         ending=ending,
         max_offsets_per_trigger=most,
@@ -106,13 +126,67 @@ def parse_options(given: Mapping[str, str], *, default_stream: str | None, strea
 
 
 def _streams(options: NamedOptions, default_stream: str | None) -> tuple[str, ...]:
-    if "stream" in options and "subscribe" in options:
-        raise OptionError("options stream and subscribe mean the same: give one of them")
+    """The named streams; none if they are to be found."""
+    chosen = [name for name in _CHOICES if name in options]
+    if len(chosen) > 1:
+        raise OptionError(f"options {chosen[0]} and {chosen[1]} both say what is read: give one of them")
+    if "assign" in options:
+        return _assigned(options.text("assign") or "")
+    if options.text("superStream") or options.text("subscribePattern"):
+        return ()
     text = options.text("stream") or options.text("subscribe") or default_stream
     streams = tuple(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
     if not streams:
         raise OptionError("option stream is required: the name of a stream queue, or several separated by commas")
     return streams
+
+
+def _assigned(text: str) -> tuple[str, ...]:
+    """The streams of some partitions of super streams, as JSON such as {"invoices": [0, 2]}."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    entries = found.items() if isinstance(found, dict) else ()
+    streams = tuple(
+        partition_name(name, key)
+        for name, keys in entries
+        for key in (keys if isinstance(keys, list) else [None])
+        if isinstance(key, str | int) and not isinstance(key, bool)
+    )
+    if not streams or len(streams) != sum(len(keys) if isinstance(keys, list) else 1 for _, keys in entries):
+        raise OptionError(
+            'option assign is JSON with the partitions of each super stream, such as {"orders": [0, 1]}, '
+            f"not {text!r}"
+        )
+    return tuple(dict.fromkeys(streams))
+
+
+def _pattern(options: NamedOptions) -> str | None:
+    pattern = options.text("subscribePattern")
+    if pattern is None:
+        return None
+    try:
+        if len(pattern) > _PATTERN_MAX:
+            raise OptionError(f"option subscribePattern is longer than {_PATTERN_MAX} characters")
+        re.compile(pattern)
+    except re.error as problem:
+        raise OptionError(f"option subscribePattern is no regular expression: {problem}") from None
+    return pattern
+
+
+def _management_uri(options: NamedOptions) -> str | None:
+    uri = options.text("managementUri")
+    if uri is None:
+        return None
+    try:
+        parts = urlsplit(uri)
+        is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise OptionError("option managementUri is the address of the management API, such as http://localhost:15672")
+    return uri
 
 
 def _position(options: NamedOptions, end: str, default: Position, streams: tuple[str, ...]) -> Position:
@@ -141,9 +215,10 @@ def _position(options: NamedOptions, end: str, default: Position, streams: tuple
         raise OptionError(f"option {name} is earliest, latest or JSON, not {text!r}") from None
     if _is_offset(value) and len(streams) == 1:
         value = {streams[0]: value}
-    if not isinstance(value, dict) or set(value) != set(streams) or not all(map(_is_offset, value.values())):
+    is_complete = isinstance(value, dict) and (set(value) == set(streams) or not streams)
+    if not is_complete or not all(map(_is_offset, value.values())):
         raise OptionError(
-            f"option {name} needs an offset of 0 or more for each of {', '.join(streams)} "
+            f"option {name} needs an offset of 0 or more for each of {_names(streams)} "
             f"(or -2 for earliest, -1 for latest), not {text!r}"
         )
     return {stream: _WORDS.get(offset, offset) for stream, offset in value.items()}
@@ -155,9 +230,13 @@ def _moments(name: str, text: str, streams: tuple[str, ...]) -> dict[str, Place]
         value = json.loads(text)
     except ValueError:
         value = None
-    if not isinstance(value, dict) or set(value) != set(streams):
-        raise OptionError(f"option {name} needs JSON with a time for each of {', '.join(streams)}, not {text!r}")
+    if not isinstance(value, dict) or (streams and set(value) != set(streams)):
+        raise OptionError(f"option {name} needs JSON with a time for each of {_names(streams)}, not {text!r}")
     return {stream: moment(name, str(given)) for stream, given in value.items()}
+
+
+def _names(streams: tuple[str, ...]) -> str:
+    return ", ".join(streams) or "the streams that are found"
 
 
 def _check_positions(options: NamedOptions, starting: Position, ending: Position, *, streaming: bool) -> None:

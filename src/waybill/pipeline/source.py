@@ -28,10 +28,11 @@ from pyspark.sql.types import StructType
 
 from waybill.pipeline.events import EventColumns, EventColumnsWithHeaders
 from waybill.pipeline.message_columns import Columns, MessageColumns, MessageColumnsWithoutHeaders
-from waybill.pipeline.named_options import truth
+from waybill.pipeline.named_options import OptionError, truth
 from waybill.pipeline.offsets import OffsetRange, check_not_recreated, distance, limited, ranges_between, split
 from waybill.pipeline.options import EARLIEST, Position, SourceOptions, parse_options
 from waybill.pipeline.pushed_filters import FilterPushdown, PushedFilters
+from waybill.pipeline.selection import check_none_gone, selected
 from waybill.pipeline.spark_garbage_collection import infrequent_collection
 from waybill.pipeline.stream_log import StreamLog
 from waybill.pipeline.stream_marks import MARKS, is_another, mark, marks_of, without_marks
@@ -104,10 +105,11 @@ class StreamBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         log = StreamLog(self._options)
-        ends = _ends(log, self._options)
-        wanted = _resolved(log, self._options.streams, self._options.ending, ends.__getitem__)
+        streams = _selected(log, self._options)
+        ends = _of_each(streams, log.end)
+        wanted = _resolved(log, streams, self._options.ending, ends.__getitem__)
         end = {stream: min(at, ends[stream]) for stream, at in wanted.items()}
-        start = _starts(log, self._options)
+        start = _resolved(log, streams, self._options.starting, log.end)
         spans = [span for span in ranges_between(start, end) if start[span.stream] < span.end]
         return _tasks(self.pushed.ranges(spans), self._options)
 
@@ -129,7 +131,9 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_first = True
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        return _starts(StreamLog(self._options), self._options)
+        log = StreamLog(self._options)
+        # A given offset is not checked: if it is gone, reading fails.
+        return _resolved(log, _selected(log, self._options), self._options.starting, log.end)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         options = self._options
@@ -140,13 +144,15 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target = _ends(StreamLog(self._options), self._options)
+        log = StreamLog(self._options)
+        self._target = _of_each(_selected(log, self._options), log.end)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         log = StreamLog(self._options)
-        ends = _ends(log, self._options) if self._target is None else self._target
+        ends = _of_each(_selected(log, self._options), log.end) if self._target is None else self._target
         self._latest = ends
         read_to = without_marks(start)
+        check_none_gone(self._options, read_to, tuple(ends))
         end = self._checked_ends(log, start, ends)
         if self._is_too_early(distance(read_to, end), limit):
             return start
@@ -205,20 +211,18 @@ def includes_headers(given: Mapping[str, str], *, default: bool) -> bool:
     return default if text is None else truth("includeHeaders", text)
 
 
-def _ends(log: StreamLog, options: SourceOptions) -> dict[str, int]:
-    return _of_each(options.streams, log.end)
-
-
-def _starts(log: StreamLog, options: SourceOptions) -> dict[str, int]:
-    """Where to begin in each stream. A given offset is not checked: if it is gone, reading fails."""
-    return _resolved(log, options.streams, options.starting, log.end)
+def _selected(log: StreamLog, options: SourceOptions) -> tuple[str, ...]:
+    """The streams to read; a broker that is away is asked again."""
+    return log.retrying(lambda: selected(options))
 
 
 def _resolved(log: StreamLog, streams: Sequence[str], position: Position, end: Callable[[str], int]) -> dict[str, int]:
     """The offsets that a position stands for. `end` tells that of a stream."""
 
     def offset(stream: str) -> int:
-        place = position[stream] if isinstance(position, Mapping) else position
+        place = position.get(stream) if isinstance(position, Mapping) else position
+        if place is None:
+            raise OptionError(f"no offset or time was given for stream {stream!r}, which was found")
         if isinstance(place, datetime):
             return log.since(stream, place)
         if isinstance(place, int):

@@ -15,15 +15,17 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
-from waybill.client import AuthenticationFailed, ClientError, Delivery, InvalidURI, ProtocolError
-from waybill.pipeline.broker_errors import explained
+from waybill.client import AuthenticationFailed, Delivery, InvalidURI, ProtocolError
+from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.content_header import ContentHeaders
 from waybill.pipeline.message import MessageBlock, StreamMessage
 from waybill.pipeline.offsets import DataLossError, OffsetRange
 from waybill.pipeline.options import SourceOptions
 from waybill.pipeline.stream_consumer import StreamConsumer
+
+T = TypeVar("T")
 
 # A broker has the rest of a chunk ready when it has sent its first message.
 _SILENCE_S: Final = 0.2
@@ -49,6 +51,15 @@ class StreamUnavailable(StreamError):
     """A stream cannot be read now: the broker is away, or it has sent nothing for too long."""
 
 
+def unreadable(what: str, uri: str, problem: Exception) -> StreamError:
+    """What happened and where, without the password: StreamUnavailable if it may pass."""
+    lasting = isinstance(problem, AuthenticationFailed | InvalidURI) or (
+        isinstance(problem, ProtocolError) and problem.code not in _PASSING_CODES
+    )
+    kind = StreamError if lasting else StreamUnavailable
+    return kind(explained(f"cannot read {what} on", uri, problem))
+
+
 class StreamLog:
     """Reads streams of one broker. Every call opens a connection and closes it; every error names the broker.
 
@@ -61,15 +72,15 @@ class StreamLog:
 
     def first(self, stream: str) -> int:
         """The offset of the first remaining message; 0 for an empty stream."""
-        return self._retrying(partial(self._first, stream))
+        return self.retrying(partial(self._first, stream))
 
     def end(self, stream: str) -> int:
         """The offset after the last message; 0 for an empty stream."""
-        return self._retrying(partial(self._end, stream))
+        return self.retrying(partial(self._end, stream))
 
     def since(self, stream: str, moment: datetime) -> int:
         """The offset of the first message stored at `moment` (in whole seconds) or later; the end if there is none."""
-        return self._retrying(partial(self._since, stream, moment))
+        return self.retrying(partial(self._since, stream, moment))
 
     def message(self, stream: str, offset: int) -> StreamMessage | None:
         """The message at `offset`; None if it is not there."""
@@ -235,18 +246,10 @@ class StreamLog:
         try:
             with StreamConsumer(self._options.uri, prefetch=self._options.prefetch) as consumer:
                 yield consumer
-        except (AuthenticationFailed, InvalidURI) as problem:
-            raise StreamError(self._explained(stream, problem)) from None
-        except (ClientError, OSError) as problem:
-            lasting = isinstance(problem, ProtocolError) and problem.code not in _PASSING_CODES
-            kind = StreamError if lasting else StreamUnavailable
-            raise kind(self._explained(stream, problem)) from None
+        except BROKER_ERRORS as problem:
+            raise unreadable(f"stream {stream!r}", self._options.uri, problem) from None
 
-    def _explained(self, stream: str, problem: Exception) -> str:
-        """What happened and where, without the password."""
-        return explained(f"cannot read stream {stream!r} on", self._options.uri, problem)
-
-    def _retrying(self, question: Callable[[], int]) -> int:
+    def retrying(self, question: Callable[[], T]) -> T:
         """Ask again until there is an answer: an exception would end a streaming query."""
         for failures in range(1, self._options.fetch_retries + 1):
             try:
