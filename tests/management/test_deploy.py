@@ -1,4 +1,4 @@
-"""The Grafana dashboard and the alert rules of deploy/ ask for metrics that there are."""
+"""The Grafana dashboards and the alert rules of deploy/ ask for metrics that there are."""
 
 import json
 import re
@@ -22,9 +22,14 @@ async def test_dashboards_and_alerts_ask_for_what_there_is() -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_metrics_of_jobs_are_in_the_reference() -> None:
+def test_metrics_of_jobs_and_pipeline_are_in_the_reference() -> None:
     reference = (DEPLOY.parent / "docs" / "reference" / "metrics.md").read_text()
-    asked = (DEPLOY / "grafana" / "jobs.json").read_text() + (DEPLOY / "prometheus" / "alerts.yml").read_text()
+    files = (
+        DEPLOY / "grafana" / "jobs.json",
+        DEPLOY / "grafana" / "pipeline.json",
+        DEPLOY / "prometheus" / "alerts.yml",
+    )
+    asked = "".join(file.read_text() for file in files)
     names = {name.removesuffix("_bucket") for name in re.findall(r"\bojs_[a-z_]+", asked)}
     assert names
     assert {name for name in names if name not in reference} == set()

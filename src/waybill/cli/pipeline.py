@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.progress import Progress
 
+from waybill.cli import metrics_server
 from waybill.cli.console import Console
-from waybill.cli.ranges import RATE, Number
+from waybill.cli.pipeline_lag import lag
+from waybill.cli.ranges import PORT, RATE, Number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from waybill.pipeline.progress_reports import Progress as StepProgress
     from waybill.pipeline.progress_reports import Step
     from waybill.pipeline.transforms.objectives import Objectives
 
@@ -61,6 +64,9 @@ _CATALOG: Final = click.option(
 @click.group()
 def command() -> None:
     """Turn job events into tables and a report."""
+
+
+command.add_command(lag)
 
 
 @command.command()
@@ -106,6 +112,7 @@ def command() -> None:
     "--keep-days", type=click.IntRange(0, 36_500), help="With --compact-every: drop events older than this many days."
 )
 @_SLO
+@click.option("--metrics-port", type=PORT, help="Serve metrics for Prometheus on this port, on loopback.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: one object at the end of --once, else one per step.")
 def run(
     uri: str,
@@ -120,6 +127,7 @@ def run(
     compact_hours: float | None,
     keep_days: int | None,
     objectives: tuple[str, ...],
+    metrics_port: int | None,
     as_json: bool,
 ) -> None:
     """Read events from the broker into bronze, silver and gold tables."""
@@ -145,18 +153,19 @@ def run(
             keep_days=keep_days,
         )
         progress = _Steps(console, as_lines=as_json and not once)
-        if once:
-            with console.status("Reading events"):
-                run_once(spark, settings, progress)
-            if as_json:
-                click.echo(json.dumps(progress.as_json()))
-            console.print(progress.summary(), f"Tables: {data}", sep="\n")
-            return
-        console.print("Following the stream. Press Ctrl-C to end.")
-        try:
-            run_continuously(spark, settings, progress)
-        except KeyboardInterrupt:
-            console.print(progress.summary())
+        with _measured(spark, console, metrics_port, progress) as note:
+            if once:
+                with console.status("Reading events"):
+                    run_once(spark, settings, note)
+                if as_json:
+                    click.echo(json.dumps(progress.as_json()))
+                console.print(progress.summary(), f"Tables: {data}", sep="\n")
+                return
+            console.print("Following the stream. Press Ctrl-C to end.")
+            try:
+                run_continuously(spark, settings, note)
+            except KeyboardInterrupt:
+                console.print(progress.summary())
 
 
 @command.command()
@@ -348,6 +357,35 @@ def _objectives(given: tuple[str, ...]) -> Objectives:
 def _check_directory(data: str) -> None:
     if "://" not in data and not Path(data).is_dir():
         raise click.ClickException(f"{data} is not a directory: run `waybill pipeline run --data {data}` first")
+
+
+@contextmanager
+def _measured(
+    spark: SparkSession, console: Console, port: int | None, progress: StepProgress
+) -> Iterator[StepProgress]:
+    """Serve metrics at `port`, if it is given. Yields who is to be told of steps."""
+    if port is None:
+        yield progress
+        return
+    try:
+        from waybill.pipeline.query_metrics import QueryMetrics
+    except ImportError as problem:
+        raise click.ClickException(
+            f"{problem}: --metrics-port needs pip install 'waybill-amqp[metrics,spark]'"
+        ) from problem
+    metrics = QueryMetrics()
+
+    def note(step: Step) -> None:
+        metrics.note(step)
+        progress(step)
+
+    spark.streams.addListener(metrics.listener)
+    try:
+        with metrics_server.serve(lambda: metrics, port) as bound:
+            console.print(f"Metrics: http://127.0.0.1:{bound}/metrics", style="dim", highlight=False)
+            yield note
+    finally:
+        spark.streams.removeListener(metrics.listener)
 
 
 class _Steps:

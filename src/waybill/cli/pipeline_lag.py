@@ -1,0 +1,60 @@
+"""`waybill pipeline lag`: how far the tables are behind the stream."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from waybill.cli.console import Console
+
+
+@click.command()
+@click.option("--uri", required=True, envvar="WAYBILL_URI", help="The broker: amqp://user:password@host:port/vhost.")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The directory of `pipeline run`.")
+@click.option(
+    "--checkpoint", type=click.Path(file_okay=False, path_type=Path), help="The checkpoint of another query, instead."
+)
+@click.option("--stream", default="ojs.events", show_default=True, help="The streams that it reads, with commas.")
+@click.option("--super-stream", help="The super stream that it reads, instead.")
+@click.option("--max", "most", type=click.IntRange(0), metavar="N", help="Exit with 1 if more than N are left.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def lag(
+    uri: str,
+    data: Path | None,
+    checkpoint: Path | None,
+    stream: str,
+    super_stream: str | None,
+    most: int | None,
+    as_json: bool,
+) -> None:
+    """Show how many messages a query has not read yet. Needs no Spark, and may be used while the query runs."""
+    if (data is None) == (checkpoint is None):
+        raise click.UsageError("give --data or --checkpoint")
+    place = checkpoint or (data or Path()) / "checkpoint"
+    from waybill.pipeline.checkpoints import CheckpointError, streams_behind
+    from waybill.pipeline.named_options import OptionError
+    from waybill.pipeline.options import parse_options
+    from waybill.pipeline.stream_log import StreamError
+
+    given = {"uri": uri, "fetchOffset.numRetries": "0"}
+    given |= {"stream": stream} if super_stream is None else {"superStream": super_stream}
+    try:
+        found = streams_behind(place, parse_options(given, default_stream=None, streaming=True))
+    except OptionError as problem:
+        raise click.UsageError(str(problem)) from None
+    except (CheckpointError, StreamError) as problem:
+        raise click.ClickException(str(problem)) from None
+    total = sum(behind for _, _, behind in found.values())
+    if as_json:
+        streams = {name: {"read_to": at, "end": end, "lag": behind} for name, (at, end, behind) in found.items()}
+        click.echo(json.dumps({"lag": total, "streams": streams}))
+    else:
+        shown = Table("stream", "read to", "end", "lag", box=None)
+        for name, (at, end, behind) in found.items():
+            shown.add_row(name, f"{at:,}", f"{end:,}", f"{behind:,}")
+        Console().print(shown)
+    if most is not None and total > most:
+        raise SystemExit(1)
