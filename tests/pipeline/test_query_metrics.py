@@ -12,9 +12,9 @@ from tests.pipeline.histories import history
 from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.streams import Stream
 from waybill.cli.main import main
+from waybill.pipeline.progress_reports import TableWritten
 from waybill.pipeline.query_metrics import QUERIES_MAX, QueryMetrics
 from waybill.pipeline.run import PipelineError, Settings, ingest
-from waybill.pipeline.progress_reports import TableWritten
 
 EVENTS = history(5, 20)
 

@@ -16,7 +16,9 @@ from rich.progress import Progress
 
 from waybill.cli import metrics_server
 from waybill.cli.console import Console
+from waybill.cli.pipeline_alerts import alerts
 from waybill.cli.pipeline_lag import lag
+from waybill.cli.pipeline_session import explained_failures, spark_session
 from waybill.cli.ranges import PORT, RATE, Number
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ def command() -> None:
 
 
 command.add_command(lag)
+command.add_command(alerts)
 
 
 @command.command()
@@ -136,7 +139,7 @@ def run(
     if keep_days is not None and compact_hours is None:
         raise click.UsageError("--keep-days needs --compact-every")
     console = Console(stderr=True)
-    with _explained_failures(), _spark(console, data, table_format, short=once) as spark:
+    with explained_failures(), spark_session(console, data, table_format, short=once) as spark:
         from waybill.pipeline.run import Settings, run_continuously, run_once
 
         settings = Settings(
@@ -180,7 +183,7 @@ def report(data: str, table_format: str, catalog: str | None, html: Path | None,
     """Show throughput, waits, run times, failures and dead letters."""
     console = Console(stderr=True)
     _check_directory(data)
-    with _explained_failures(), _spark(console, data, table_format, short=True) as spark:
+    with explained_failures(), spark_session(console, data, table_format, short=True) as spark:
         from waybill.pipeline.report.figures import collect
         from waybill.pipeline.report.page import render
         from waybill.pipeline.report.terminal import show
@@ -209,7 +212,7 @@ def compact(data: str, table_format: str, catalog: str | None, keep_days: int | 
     console = Console(stderr=True)
     _check_directory(data)
     today = datetime.now(UTC).date()
-    with _explained_failures(), _spark(console, data, table_format, short=False) as spark:
+    with explained_failures(), spark_session(console, data, table_format, short=False) as spark:
         from waybill.pipeline.compaction import compact as compact_events
         from waybill.pipeline.compaction import compact_lake
         from waybill.pipeline.table_formats import open_store
@@ -246,7 +249,7 @@ def backfill(data: str, table_format: str, catalog: str | None, objectives: tupl
     console = Console(stderr=True)
     _check_directory(data)
     written: dict[str, float] = {}
-    with _explained_failures(), _spark(console, data, table_format, short=False) as spark:
+    with explained_failures(), spark_session(console, data, table_format, short=False) as spark:
         from waybill.pipeline.progress_reports import TableWritten
         from waybill.pipeline.run import backfill as compute
         from waybill.pipeline.table_formats import open_store
@@ -279,7 +282,7 @@ def views(data: str, database: str, as_json: bool) -> None:
     """
     console = Console(stderr=True)
     _check_directory(data)
-    with _explained_failures(), _spark(console, data, "parquet", short=True) as spark:
+    with explained_failures(), spark_session(console, data, "parquet", short=True) as spark:
         from waybill.pipeline.table_formats import open_store
         from waybill.pipeline.views import check_is_kept, create_views
 
@@ -302,7 +305,7 @@ def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, d
     is confirmed in its queue before it leaves its dead letter queue, so nothing is lost if the command is stopped.
     """
     console = Console(stderr=True)
-    with _explained_failures(), _spark(console, None, "parquet", short=True) as spark:
+    with explained_failures(), spark_session(console, None, "parquet", short=True) as spark:
         from pyspark.errors import AnalysisException, ParseException
         from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
@@ -435,40 +438,3 @@ class _Steps:
     def summary(self) -> str:
         """Print how many events this run has read."""
         return f"{self._events:,} events read, {self._malformed:,} to quarantine."
-
-
-@contextmanager
-def _spark(console: Console, data: str | None, table_format: str, *, short: bool) -> Iterator[SparkSession]:
-    """A session for one command: that of `spark-submit`, or one of this machine.
-
-    Java's own log goes below the data directory, if there is one.
-    """
-    try:
-        from waybill.pipeline.session import is_submitted, local_session, submitted_session
-        from waybill.pipeline.table_formats import session_options
-    except ImportError as problem:
-        raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill-amqp[spark]`") from None
-    with console.status("Starting Spark"):
-        if is_submitted():
-            session = submitted_session()
-        else:
-            log_file = None if data is None or "://" in data else Path(data) / "spark.log"
-            session = local_session(log_file=log_file, short=short, more=session_options(data, table_format))
-    try:
-        yield session
-    finally:
-        session.stop()
-
-
-@contextmanager
-def _explained_failures() -> Iterator[None]:
-    """Turn errors that users can act on into one line without a traceback."""
-    try:
-        yield
-    except ImportError as problem:
-        raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill-amqp[spark]`") from None
-    except RuntimeError as problem:
-        # All errors that the pipeline raises on purpose are RuntimeErrors of its own.
-        if type(problem).__module__.startswith("waybill."):
-            raise click.ClickException(str(problem)) from None
-        raise

@@ -1,0 +1,71 @@
+"""`waybill pipeline alerts`: evaluate rules over the tables, and tell what opens and closes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from waybill.cli.console import Console
+from waybill.cli.pipeline_session import explained_failures, spark_session
+
+
+@click.command()
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The directory of `pipeline run`.",
+)
+@click.option(
+    "--rules",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The rules, a TOML file.",
+)
+@click.option("--push-to", metavar="QUEUE", help="Push each notice as a job of type waybill.alert to this queue.")
+@click.option("--uri", envvar="WAYBILL_URI", help="The broker for --push-to.")
+@click.option("--webhook", metavar="URL", help="Post each notice as JSON to this URL.")
+@click.option(
+    "--at", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ"]), help="Evaluate the rules at this time (UTC). Default: now."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def alerts(
+    data: Path,
+    rules: Path,
+    push_to: str | None,
+    uri: str | None,
+    webhook: str | None,
+    at: datetime | None,
+    as_json: bool,
+) -> None:
+    """Tell of each alert once when it opens, and once when it closes.
+
+    Run it every minute or so, beside `pipeline run`. Notices that could not be sent are sent by the next run.
+    """
+    if push_to is not None and uri is None:
+        raise click.UsageError("--push-to needs --uri")
+    console = Console(stderr=True)
+    with explained_failures():
+        from waybill.pipeline.alert_rules import read_rules
+
+        wanted = read_rules(rules)
+        now = datetime.now(UTC) if at is None else at.replace(tzinfo=UTC)
+        with spark_session(console, str(data), "parquet", short=True) as spark:
+            from waybill.pipeline.alerts import to_queue, to_webhook, update_alerts
+            from waybill.pipeline.tables import Tables
+
+            send = [] if webhook is None else [to_webhook(webhook)]
+            if push_to is not None and uri is not None:
+                send.append(to_queue(uri, push_to))
+            notices, table = update_alerts(spark, Tables(data), data, wanted, now, send)
+    is_open = [alert for alert in table.alerts if alert.closed_at is None]
+    if as_json:
+        click.echo(json.dumps({"notices": [notice.as_json() for notice in notices], "open": len(is_open)}))
+        return
+    for notice in notices:
+        alert = notice.alert
+        click.echo(f"{notice.event}  {alert.rule}  {alert.queue}  {alert.job_type}  {alert.text}")
+    click.echo(f"{len(notices)} notices, {len(is_open)} alerts open")

@@ -1,0 +1,52 @@
+"""What the commands of `waybill pipeline` share: a Spark session, and errors in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from waybill.cli.console import Console
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def spark_session(console: Console, data: str | None, table_format: str, *, short: bool) -> Iterator[SparkSession]:
+    """A session for one command: that of `spark-submit`, or one of this machine.
+
+    Java's own log goes below the data directory, if there is one.
+    """
+    try:
+        from waybill.pipeline.session import is_submitted, local_session, submitted_session
+        from waybill.pipeline.table_formats import session_options
+    except ImportError as problem:
+        raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill-amqp[spark]`") from None
+    with console.status("Starting Spark"):
+        if is_submitted():
+            session = submitted_session()
+        else:
+            log_file = None if data is None or "://" in data else Path(data) / "spark.log"
+            session = local_session(log_file=log_file, short=short, more=session_options(data, table_format))
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def explained_failures() -> Iterator[None]:
+    """Turn errors that users can act on into one line without a traceback."""
+    try:
+        yield
+    except ImportError as problem:
+        raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill-amqp[spark]`") from None
+    except RuntimeError as problem:
+        # All errors that the pipeline raises on purpose are RuntimeErrors of its own.
+        if type(problem).__module__.startswith("waybill."):
+            raise click.ClickException(str(problem)) from None
+        raise

@@ -1,0 +1,110 @@
+"""Evaluates the rules for alerts over gold, and sends a notice for each alert that opens or closes."""
+
+import http.client
+import json
+import ssl
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+from pyspark.sql import DataFrame, SparkSession
+
+from waybill.client.blocking import run
+from waybill.ojs import Jobs, JobsError, NewJob, Topology
+from waybill.pipeline import tables
+from waybill.pipeline.alert_conditions import Firing, burning, unusual
+from waybill.pipeline.alert_rules import BurnRule, Rule
+from waybill.pipeline.alert_state import AlertsError, AlertTable, Key, Notice
+from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
+from waybill.pipeline.tables import TableStore
+from waybill.pipeline.transforms.alert_inputs import hours, window_sums
+
+JOB_TYPE: Final = "waybill.alert"
+"""The type of the jobs that alerts become. Their argument is the notice."""
+_TIMEOUT_S: Final = 10.0
+_MULTIPLE_CHOICES: Final = 300
+
+Send: TypeAlias = Callable[[Notice], None]
+
+
+def firing(rules: Sequence[Rule], activity: DataFrame, objectives: DataFrame, now: datetime) -> dict[Key, Firing]:
+    """What fires at `now`: by rule, queue and job type."""
+    second = int(now.timestamp())
+    found: dict[Key, Firing] = {}
+    for rule in rules:
+        if isinstance(rule, BurnRule):
+            burned = window_sums(rule, activity, objectives, second)
+            fired = {key: burning(rule, sums) for key, sums in burned.items()}
+        else:
+            fired = {key: unusual(rule, at, former) for key, (at, former) in hours(rule, activity, second).items()}
+        found |= {(rule.name, *key): why for key, why in fired.items() if why is not None}
+    return found
+
+
+def update_alerts(
+    spark: SparkSession, store: TableStore, directory: Path, rules: Sequence[Rule], now: datetime, send: Sequence[Send]
+) -> tuple[list[Notice], AlertTable]:
+    """Evaluate the rules, store what has changed, and send the notices. Returns those that were sent.
+
+    Raises AlertsError. A notice that could not be sent stays in the table, and the next call sends it.
+    """
+    table = AlertTable(directory)
+    with table.held():
+        fired = firing(rules, store.read(spark, tables.ACTIVITY), store.read(spark, tables.OBJECTIVES), now)
+        table.change(fired, now)
+        notices = table.unsent()
+        for notice in notices:
+            for one in send:
+                one(notice)
+            table.sent(notice)
+    return notices, table
+
+
+def to_queue(uri: str, queue: str, topology: Topology | None = None) -> Send:
+    """Push a notice as a job. Its id is the notice's, so that a handler can tell a repeated one."""
+
+    async def push(notice: Notice) -> None:
+        async with Jobs(uri, topology=topology, create_queues=True) as jobs:
+            await jobs.push_job(NewJob(JOB_TYPE, [notice.as_json()], {"queue": queue}, id=notice.id))
+
+    def send(notice: Notice) -> None:
+        try:
+            run(push(notice))
+        except (*BROKER_ERRORS, JobsError) as problem:
+            raise AlertsError(explained(f"cannot push an alert to queue {queue!r} on", uri, problem)) from None
+
+    return send
+
+
+def to_webhook(url: str) -> Send:
+    """Post a notice as JSON; anything but a 2xx answer is an error. Raises AlertsError for another URL than HTTP's."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    if parts.scheme not in {"http", "https"} or not parts.hostname or port == -1:
+        raise AlertsError("a webhook is a URL such as https://example.com/alerts")
+    host, where = parts.hostname, f"{parts.scheme}://{parts.hostname}"
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+    def send(notice: Notice) -> None:
+        connection = (
+            http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=ssl.create_default_context())
+            if parts.scheme == "https"
+            else http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
+        )
+        headers = {"Content-Type": "application/json", "Webhook-Id": notice.id}
+        try:
+            connection.request("POST", target, json.dumps(notice.as_json()).encode(), headers)
+            status = connection.getresponse().status
+        except (OSError, http.client.HTTPException) as problem:
+            raise AlertsError(f"webhook {where}: {problem or type(problem).__name__}") from None
+        finally:
+            connection.close()
+        if not 200 <= status < _MULTIPLE_CHOICES:
+            raise AlertsError(f"webhook {where} answered {status}")
+
+    return send
