@@ -182,9 +182,12 @@ JOBS ?= 200000
 soak-jobs: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker under JOBS jobs, on RabbitMQ and on ours
 	@$(BUILT_RUN) -m tests.soak.jobs --jobs $(JOBS)
 
-ROUNDS ?= 10
-failover: setup $(BUILT)/stamp ## kill -9 of PostgreSQL's primary under jobs, ROUNDS times, each time its replica is promoted: nothing is lost
-	@$(BUILT_RUN) -m tests.soak.failover --rounds $(ROUNDS)
+FAILOVER_ROUNDS ?= 10
+failover: setup $(BUILT)/stamp ## kill -9 of PostgreSQL's primary under jobs, FAILOVER_ROUNDS times, each time its replica is promoted: nothing is lost
+	@$(BUILT_RUN) -m tests.soak.failover --rounds $(FAILOVER_ROUNDS)
+
+cluster: setup $(BUILT)/stamp ## three RabbitMQ nodes, killed, parted and restarted under JOBS jobs, chains and a clock: each ends once (root)
+	@unshare --net env $(BUILT_RUN) -m tests.soak.cluster --jobs $(JOBS)
 
 soak-http: setup $(BUILT)/stamp ## kill -9 of workers, backend and broker under JOBS jobs that are pushed and done over HTTP
 	@$(BUILT_RUN) -m tests.soak.http --jobs $(JOBS)

@@ -66,10 +66,10 @@ def free_port() -> int:
         return port
 
 
-def answers_amqp(port: int) -> bool:
-    """Whether the server on a loopback port answers a 0-9-1 protocol header with a method frame."""
+def answers_amqp(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether the server at a port answers a 0-9-1 protocol header with a method frame."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        with socket.create_connection((host, port), timeout=5) as connection:
             connection.sendall(PROTOCOL_HEADER)
             return connection.recv(1) == b"\x01"
     except OSError:
@@ -83,6 +83,8 @@ class RabbitMQ:
     `stop` (orderly) or `kill` (SIGKILL) the data stays, and `start` brings the same node up again on the same port;
     leaving the context removes the data.
     """
+
+    host = "127.0.0.1"
 
     def __init__(self, *plugins: str, policies: Sequence[Mapping[str, object]] = ()) -> None:
         """`policies` are as in RabbitMQ's definitions."""
@@ -114,7 +116,16 @@ class RabbitMQ:
         self.close()
 
     def uri(self, virtual_host: str = "/") -> str:
-        return f"amqp://{USER}:{PASSWORD}@127.0.0.1:{self.port}/{quote(virtual_host, safe='')}"
+        return f"amqp://{USER}:{PASSWORD}@{self.host}:{self.port}/{quote(virtual_host, safe='')}"
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """Where its name server listens."""
+        return [self.host]
+
+    def command(self, *arguments: str) -> list[str]:
+        """What starts a program beside the node."""
+        return [*arguments]
 
     @property
     def pid(self) -> int:
@@ -129,7 +140,7 @@ class RabbitMQ:
         self._start_epmd()
         with (self.directory / "output.log").open("ab") as output:
             self._broker = subprocess.Popen(
-                [str(SCRIPT)],
+                self.command(str(SCRIPT)),
                 cwd=self.directory,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -137,7 +148,7 @@ class RabbitMQ:
                 stderr=subprocess.STDOUT,
             )
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not answers_amqp(self.port):
+        while not answers_amqp(self.port, self.host):
             if self._broker.poll() is not None or time.monotonic() > deadline:
                 tail = self._output_tail()
                 self.kill()
@@ -167,7 +178,7 @@ class RabbitMQ:
             raise RabbitMQMissingError(INSTALL_HINT)
         # In the foreground, so that it stays our child.
         self._epmd = subprocess.Popen(
-            [epmd, "-port", str(self._epmd_port), "-address", "127.0.0.1"],
+            self.command(epmd, "-port", str(self._epmd_port), "-address", ",".join(self.addresses)),
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -175,7 +186,7 @@ class RabbitMQ:
         )
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._epmd_port), timeout=5):
+            with contextlib.suppress(OSError), socket.create_connection((self.host, self._epmd_port), timeout=5):
                 return
             time.sleep(POLL_INTERVAL_S)
         raise RabbitMQFailedError("epmd did not start")

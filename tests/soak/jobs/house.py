@@ -33,7 +33,9 @@ class House:
     middle = "coordinator"
     """What is between the broker and whoever asks for jobs."""
 
-    def __init__(self, broker_name: str, directory: Path, workers: int, chance: random.Random) -> None:
+    def __init__(
+        self, broker_name: str, directory: Path, workers: int, chance: random.Random, broker: Broker | None = None
+    ) -> None:
         self.kills = {"worker": 0, self.middle: 0, "broker": 0}
         self.restarts = 0
         self.environment: dict[str, str] = {}
@@ -43,7 +45,7 @@ class House:
         """Before the first kill: RabbitMQ loses quorum queues that were declared in the second before it is killed."""
         self._directory = directory
         self._chance = chance
-        self._broker: Broker = (
+        self._broker: Broker = broker or (
             RabbitMQ() if broker_name == "rabbitmq" else BrokerProcess(REPOSITORY, directory / "broker")
         )
         self._workers: list[subprocess.Popen[bytes] | None] = [None] * workers
@@ -69,9 +71,7 @@ class House:
         """End a process with SIGKILL and start its successor; what it was."""
         what = self._choose()
         if what == "worker":
-            index = self._chance.randrange(len(self._workers))
-            _kill(self._workers[index])
-            self._start_worker(index)
+            self.kill_worker(self._chance.randrange(len(self._workers)))
         elif what == self.middle:
             _kill(self._coordinator)
             self._start_coordinator()
@@ -80,6 +80,11 @@ class House:
             self._broker.start()
         self.kills[what] += 1
         return what
+
+    def kill_worker(self, index: int) -> None:
+        """End a worker with SIGKILL, and start its successor."""
+        _kill(self._workers[index])
+        self._start_worker(index)
 
     def _choose(self) -> str:
         spared = [kind for kind, count in self.kills.items() if not count]

@@ -28,10 +28,13 @@ def always_fails(number: int) -> bool:
     return number % (2 * FAILING_EVERY) == 0
 
 
-def make_jobs(uri: str, queue: str, effects: sqlite3.Connection | None = None) -> Jobs:
+# Quorum queues where the broker has them: classic ones of RabbitMQ lose what they were dead-lettering when killed.
+QUORUM = Topology(queue_type="quorum")
+
+
+def make_jobs(uri: str, queue: str, effects: sqlite3.Connection | None = None, topology: Topology = QUORUM) -> Jobs:
     """The handlers; without a place for their effects, to push only."""
-    # Quorum queues where the broker has them: classic ones of RabbitMQ lose what they were dead-lettering when killed.
-    jobs = Jobs(uri, topology=Topology(queue_type="quorum"), reconnect=RECONNECT, push_timeout=300)
+    jobs = Jobs(uri, topology=topology, reconnect=RECONNECT, push_timeout=300)
 
     @jobs.handler("soak.effect", queue=queue, retry=RETRY)
     async def effect(number: int) -> None:
@@ -44,14 +47,20 @@ def make_jobs(uri: str, queue: str, effects: sqlite3.Connection | None = None) -
     return jobs
 
 
-def main() -> None:
-    uri, directory, queue = sys.argv[1:4]
-    logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+def open_effects(directory: str) -> sqlite3.Connection:
+    """The file of this process."""
     effects = sqlite3.connect(Path(directory) / f"effects-{os.getpid()}.sqlite", isolation_level=None)
     # A process is killed here, not the machine: what was handed to the operating system stays.
     effects.execute("pragma synchronous = off")
     effects.execute("pragma journal_mode = wal")
     effects.execute(SCHEMA)
+    return effects
+
+
+def main() -> None:
+    uri, directory, queue = sys.argv[1:4]
+    logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    effects = open_effects(directory)
     worker = Worker(make_jobs(uri, queue, effects), queues=[queue], concurrency=CONCURRENCY, prefetch=2 * CONCURRENCY)
     run(worker.run())
 

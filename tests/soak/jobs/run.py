@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.soak.jobs.house import QUEUE, House
 from tests.soak.jobs.programs import RETRY, always_fails, make_jobs
 from waybill.client import ClientError
+from waybill.ojs import Jobs
 
 BATCH = 500
 LOST = "WorkerLost"
@@ -81,6 +82,7 @@ class Run:
             pushing.cancel()
             await asyncio.gather(pushing, return_exceptions=True)
         self.figures.seconds = time.monotonic() - started
+        await self._settle()
         self.figures.kills = dict(self._house.kills)
         self.figures.restarts = self._house.restarts
         self._check_store()
@@ -94,8 +96,11 @@ class Run:
         done = pushing.done() and self._ended() >= 0.9 * self.figures.jobs
         return done and all(self._house.kills.values())
 
+    def _make_jobs(self) -> Jobs:
+        return make_jobs(self._house.uri, QUEUE)
+
     async def _push(self) -> None:
-        jobs = make_jobs(self._house.uri, QUEUE)
+        jobs = self._make_jobs()
         effect = jobs.handlers["soak.effect"]
         # The first connection has nobody yet who would connect again.
         while True:
@@ -109,8 +114,15 @@ class Run:
                 numbers = range(start, min(start + BATCH, self.figures.jobs))
                 envelopes = await jobs.push_many(effect.job(number) for number in numbers)
                 self._pushed |= {envelope.id: number for envelope, number in zip(envelopes, numbers, strict=True)}
+                await self._push_besides(jobs, start // BATCH)
         finally:
             await jobs.close()
+
+    async def _push_besides(self, jobs: Jobs, batch: int) -> None:
+        """What a run asks for besides, after each batch."""
+
+    async def _settle(self) -> None:
+        """Wait for the end of what was asked for besides."""
 
     def _query(self, sql: str) -> list[tuple[object, ...]]:
         if not self._house.store.exists():
@@ -122,7 +134,9 @@ class Run:
                 return []  # The coordinator has not made the table yet.
 
     def _ended(self) -> int:
-        rows = self._query("select count(*) from waybill_job where state in ('completed', 'discarded')")
+        rows = self._query(
+            "select count(*) from waybill_job where type = 'soak.effect' and state in ('completed', 'discarded')"
+        )
         return int(str(rows[0][0])) if rows else 0
 
     async def _wait_for_work(self, patience: float) -> None:

@@ -1,0 +1,65 @@
+"""Kill, part and restart the nodes of a RabbitMQ cluster while jobs are pushed and done, and see that each ends once.
+
+    unshare --net python -m tests.soak.cluster --jobs 200000 [--seed N]
+
+Three nodes in network namespaces of their own (which needs root), quorum queues and streams with three replicas,
+workers, two coordinators with a store each, and a pusher: all know all three addresses. A node is killed with SIGKILL,
+one is parted from the others while its clients still reach it, and all are restarted in turn; a coordinator and a
+worker are killed. Each job has to end once, in both stores. Each step of a chain and each tick of the clock is done by
+one job. After a failure the directory with all files stays.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from random import SystemRandom
+
+import click
+from rich.console import Console
+
+from tests.rabbitmq import INSTALL_HINT, installed
+from tests.soak.cluster.house import ClusterHouse
+from tests.soak.cluster.nodes import run
+from tests.soak.cluster.run import ClusterRun
+from tests.soak.jobs.run import JobLostError
+
+
+@click.command(help=__doc__)
+@click.option("--jobs", default=200_000, show_default=True, type=click.IntRange(min=1000))
+@click.option("--workers", default=2, show_default=True, type=click.IntRange(min=1))
+@click.option("--seed", type=int, help="Of what is killed, and when; a random one without it.")
+@click.option("--pause", default=(5.0, 15.0), show_default=True, type=(float, float), help="Seconds between faults.")
+@click.option("--patience", default=180.0, show_default=True, help="Seconds without any progress that are a failure.")
+def main(*, jobs: int, workers: int, seed: int | None, pause: tuple[float, float], patience: float) -> None:
+    console = Console()
+    if not installed():
+        raise click.ClickException(INSTALL_HINT)
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        raise click.ClickException("network namespaces need root and the command `ip` (apt install iproute2)")
+    # That connections are lost is what this is about.
+    logging.getLogger("waybill").setLevel(logging.CRITICAL)
+    chosen = SystemRandom().randrange(1 << 32) if seed is None else seed
+    console.print(f"three RabbitMQ nodes: {jobs:,} jobs, {workers} workers, two coordinators, seed {chosen}")
+    directory = Path(tempfile.mkdtemp(prefix="waybill-soak-cluster-"))
+    chance = random.Random(chosen)
+    run("ip", "link", "set", "lo", "up")
+    house = ClusterHouse(directory, workers, chance)
+    try:
+        with console.status("starting") as status:
+            soak = ClusterRun(house, directory, jobs, chance)
+            asyncio.run(soak.go(pause, patience, console.print if not console.is_terminal else status.update))
+    except JobLostError as error:
+        console.print(f"[red]{error}[/red]\nfiles: {directory}")
+        raise SystemExit(1) from error
+    finally:
+        house.close()
+    shutil.rmtree(directory)
+    console.print(str(soak))
+
+
+if __name__ == "__main__":
+    main()
