@@ -185,10 +185,10 @@ class Leases:
         job_id = shown(execution.envelope.id)
         try:
             if is_timeout:
-                _log.warning("job %s ran longer than it may", job_id)
+                _log.warning("job %s exceeded its time limit", job_id)
                 self._settlement.failed(execution, timeout_failure(execution, now), duration)
             else:
-                _log.warning("nothing was heard of job %s by worker %s", job_id, shown(lease.worker_id))
+                _log.warning("no heartbeat for job %s from worker %s", job_id, shown(lease.worker_id))
                 failure = lost_failure(execution.attempt, now)
                 self._settlement.failed(execution, failure, duration, delay=0.0)
         except Exception as error:  # noqa: BLE001 - a delivery must not stay here for ever

@@ -53,9 +53,10 @@ class Broker:
         async with Broker(port=0, data_dir="data") as broker:
             print(broker.uri())
 
-    Without `data_dir` nothing outlives the process. `port` 0 takes a free one. Message content beyond
-    `memory_limit_bytes` (default 128 MiB) waits on disk; without a disk, publishers must wait (default 1 GiB). Leaving
-    the block drains: the broker tells its peers, makes what they sent durable, and closes the store cleanly.
+    Without `data_dir` everything is in memory, and lost when the process ends. `port` 0 takes a free one. Message
+    content beyond `memory_limit_bytes` (default 128 MiB) waits on disk; without a disk, publishers must wait (default
+    1 GiB). Leaving the block drains: the broker closes its connections, makes what they sent durable, and closes the
+    store cleanly.
 
     With `tls_certificate` and `tls_key` (PEM files) it listens on `tls_port` as well. With `tls_ca` clients may show a
     certificate of that authority, and log in with it by EXTERNAL; `verify_peer` makes them show one.
@@ -311,7 +312,7 @@ class Broker:
 
     @property
     def commit_loop(self) -> CommitLoop:
-        """What commits, with its counters."""
+        """The commit loop and its counters."""
         return self._commit_loop
 
     @property
@@ -321,7 +322,7 @@ class Broker:
 
     @property
     def data_dir(self) -> Path | None:
-        """Where everything is kept; None in memory."""
+        """The data directory; None for a broker in memory."""
         return self._data_dir
 
     @property
@@ -366,7 +367,7 @@ class Broker:
         self._commit_loop.work()
 
     def renew_certificate(self, certificate: str | os.PathLike[str], key: str | os.PathLike[str]) -> None:
-        """Show another certificate to the TLS clients that connect from now on.
+        """Use another certificate for new TLS connections.
 
         Raises OSError if a file cannot be read or does not fit, and changes nothing then; ValueError without TLS.
         """

@@ -50,7 +50,7 @@ class Consumer:
 
     @property
     def is_registered(self) -> bool:
-        """Whether it is registered at this moment: its channel is open, and the broker has not cancelled it."""
+        """Whether it is registered now: its channel is open, and the broker has not cancelled it."""
         return self._channel.has_registered(self.consumer_tag)
 
     async def cancel(self) -> None:
@@ -72,7 +72,7 @@ class Consumer:
         self._wake()
 
     def hand_back(self) -> None:
-        """Requeue what was not iterated over. If the channel is closed, the broker has done that."""
+        """Requeue deliveries that were not iterated over. If the channel is closed, the broker has done that."""
         backlog = self._backlog
         while backlog:
             delivery = backlog.popleft()

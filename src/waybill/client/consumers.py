@@ -156,4 +156,4 @@ class Consumers(ConsumerHost):
                 except ConnectionClosed:
                     return
                 except ClientError as error:
-                    log.warning("could not register the consumer %s of %s again: %s", tag, consumer.queue, error)
+                    log.warning("could not re-register the consumer %s of %s: %s", tag, consumer.queue, error)

@@ -138,7 +138,7 @@ class Fetching:
         delivery = copied_delivery(properties, body, consumer_tag=job.id, redelivered=False)
         before = self._settlement.held.get(job.id)
         if before is not None:
-            _log.warning("job %s was given out again, as attempt %d", shown(job.id), attempt)
+            _log.warning("job %s was delivered again, as attempt %d", shown(job.id), attempt)
             self._end(job.id, before)
         self._settlement.held[job.id] = Held(delivery, job.queue, attempt)
         # From outside of all tasks: a handler may begin at once, in a task of its own.
@@ -173,7 +173,7 @@ class Fetching:
             except (NoAnswer, RequestRefused) as error:
                 _log.debug("a heartbeat did not arrive: %s", error)
             except Exception:  # noqa: BLE001 - the leases of all jobs depend on this
-                _log.exception("a heartbeat could not be sent")
+                _log.exception("sending a heartbeat failed")
 
     def _follow(self, directed: Directed, directive: str) -> None:
         if directive == "terminate":

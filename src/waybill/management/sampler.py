@@ -111,7 +111,7 @@ class Sampler:
             except Exception:  # noqa: BLE001 - see below
                 # The next look may succeed; without any, everything but rates is still answered.
                 self._queues.traces.clear()
-                _log.exception("a look at the broker failed")
+                _log.exception("querying the broker failed")
 
     async def save(self) -> None:
         """Write the history, if there is a place for it."""

@@ -63,7 +63,7 @@ class Sessions:
                     raise
                 self._failures += 1
                 delay = PAUSES.delay_s(self._failures)
-                _log.warning("a connection is lost, again in %.1f s: %s", delay, error)
+                _log.warning("connection lost, reconnecting in %.1f s: %s", delay, error)
                 await self.pause(delay)
                 if self.is_stopping:
                     return

@@ -1,4 +1,4 @@
-"""The client of the binding: makes jobs of handlers' calls, and pushes them so that they are not lost."""
+"""The jobs client: builds jobs from calls of handlers, and pushes them without loss."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Jobs:
         async with jobs:
             await send_email.push("a@example.com", "Hello")
 
-    It connects when it first pushes. Leaving the context, or `close`, waits for what is on its way. With the URL of a
+    The first push connects. Leaving the context, or `close`, waits for unconfirmed jobs and events. With the URL of a
     server, `http://localhost:8080`, all of this goes over HTTP.
     """
 
@@ -151,7 +151,7 @@ class Jobs:
         result_ttl: float | None = None,
         result_size_limit: int | None = None,
     ) -> Registration:
-        """Register the decorated function for the jobs of a type: `async def`, or plain and run in a thread.
+        """Register the decorated function as the handler of a job type. A plain function runs in a thread.
 
         With `process`, a plain function at the top level of a module runs in a process of its own: for work that keeps
         a CPU busy, or may fall over and take its process with it. The rest are the defaults of its jobs. Raises
@@ -190,12 +190,12 @@ class Jobs:
         every: timedelta | None = None,
         **settings: Unpack[CronSettings],
     ) -> CronRegistration:
-        """Declare a cron job for the decorated handler: see `CronSettings`. Raises InvalidJob for what is wrong."""
+        """Declare a cron job for the decorated handler: see `CronSettings`. Raises InvalidJob for invalid settings."""
         return self.crons.declare(cron, tz, every, settings)
 
     @property
     def crons(self) -> Crons:
-        """The cron jobs that are declared here, and those that coordinators know."""
+        """The cron jobs that this program declares, and those that coordinators know."""
         from waybill.ojs.cron.crons import Crons  # noqa: PLC0415 - as few need it, others start sooner
 
         return Crons(self)
@@ -224,7 +224,7 @@ class Jobs:
         return await self.push_job(NewJob(job_type, values, merged))
 
     async def push_job(self, job: NewJob | Envelope | dict[str, object]) -> Job[Any]:
-        """Enqueue a job that `Handler.job` has made, an envelope, or the dict of one; see `push`."""
+        """Enqueue a job from `Handler.job`, an envelope, or an envelope as a dict; see `push`."""
         self._check_loop()
         now = datetime.now(UTC)
         made = self._make(job, now, format_timestamp(now))
@@ -249,7 +249,7 @@ class Jobs:
         return handle
 
     def job(self, job_id: str) -> Job[Any]:
-        """Return a handle for a job that was pushed by anybody, before or elsewhere. Nothing is asked yet."""
+        """Return a handle for any job by its id, whoever pushed it. Makes no request."""
         check_id(job_id)
         return Job(job_id, self)
 
@@ -259,7 +259,7 @@ class Jobs:
         self._make(job, now, format_timestamp(now))
 
     def make(self, job: NewJob | Envelope | dict[str, object]) -> MadeJob:
-        """Make a valid job without enqueuing it: `push_many` takes it later. Raises InvalidJob naming the field."""
+        """Create a valid job without enqueuing it, for `push_many`. Raises InvalidJob, which names the field."""
         now = datetime.now(UTC)
         made = self._make(job, now, format_timestamp(now))
         for one in self._middleware:
@@ -268,7 +268,7 @@ class Jobs:
         return MadeJob(made.envelope, made.options if key is None else {**made.options, "unique_key": key})
 
     async def push_many(self, jobs: Iterable[NewJob | MadeJob | Envelope | dict[str, object]]) -> list[Envelope]:
-        """Enqueue many jobs at the speed of the broker, not of its answers; returns their envelopes in order.
+        """Enqueue many jobs without waiting for each confirm; returns their envelopes in order.
 
         All are validated before the first is sent. Raises InvalidJob then, or BatchFailed in the end. One batch is no
         transaction: AMQP has none that goes with confirms.
@@ -295,7 +295,7 @@ class Jobs:
         return make_kind(job_type, options, self._encoder)
 
     async def bulk(self) -> BulkPush:
-        """Begin to push tables of valid jobs, without a pause between them. They pass no middleware."""
+        """Start a bulk push of tables of valid jobs, without a pause between them. Middleware is not called."""
         from waybill.ojs.push.bulk import BulkPush  # noqa: PLC0415 - as few need it, others start sooner
 
         publisher = await self.publisher()
@@ -320,7 +320,7 @@ class Jobs:
         return await (await self.publisher()).enqueue(jobs, now)
 
     async def cancel(self, job_id: str, queue: str | None = None) -> None:
-        """Cancel a job: one that waits never starts, one that runs is told (binding section 5.6).
+        """Cancel a job: a waiting job never starts, the handler of a running job is cancelled (binding section 5.6).
 
         Returns when the broker has the request; a coordinator acts on it, one of `queue` if that is given. A job that
         has ended stays as it is. Raises ControlFailed.
@@ -334,18 +334,18 @@ class Jobs:
         *,
         timeout: float = 10.0,  # noqa: ASYNC109 - the wait is not for us
     ) -> JobInfo | None:
-        """Ask a coordinator for a job, one of `queue` if that is given; None if it knows of none.
+        """Ask a coordinator for a job, a coordinator of `queue` if given; None if the job is unknown.
 
         Raises ControlFailed if no coordinator answers in time.
         """
         return await (await self.control()).info(job_id, queue, timeout)
 
     async def newest(self, queue: str, *, state: str | None = None, limit: int = 100) -> list[JobInfo]:
-        """Ask a coordinator for the jobs of a queue that were enqueued last. Raises ControlFailed."""
+        """Ask a coordinator for the newest jobs of a queue. Raises ControlFailed."""
         return await (await self.control()).newest(queue, state, limit, LIST_TIMEOUT_SECONDS)
 
     async def pause(self, queue: str, *, by: str | None = None) -> bool:
-        """Pause a queue: its workers take no more jobs from it, those of the future too, until it is resumed.
+        """Pause a queue: all workers, also those that start later, stop consuming it until it is resumed.
 
         False if it was paused before. Jobs that run go on, and pushes too. `by` goes into the queue.paused event.
         """
@@ -353,7 +353,7 @@ class Jobs:
         return await (await self.control()).pause(queue, by)
 
     async def resume(self, queue: str, *, by: str | None = None) -> bool:
-        """End a pause; False if there was none."""
+        """Resume a paused queue; False if it was not paused."""
         check_queue(queue)
         return await (await self.control()).resume(queue, by)
 
@@ -362,7 +362,7 @@ class Jobs:
         return await (await self.control()).is_paused(queue)
 
     async def control(self) -> Control:
-        """Return what sends requests to coordinators: for parts of this package."""
+        """Return the client for requests to coordinators. Internal to the package."""
         if self.broker_substitute is not None:
             return self.broker_substitute.control()
         broker = await self._open()
@@ -371,7 +371,7 @@ class Jobs:
         return self._control
 
     async def inbox(self) -> Inbox:
-        """Return what takes the outcomes of jobs: for parts of this package."""
+        """Return the inbox that receives the outcomes of jobs. Internal to the package."""
         if self.broker_substitute is not None:
             return self.broker_substitute.inbox()
         control = await self.control()
@@ -410,22 +410,22 @@ class Jobs:
 
     @property
     def broker(self) -> BrokerConnection | None:
-        """What pushes go over, None as long as there is none: for parts of this package."""
+        """The connection for pushes, None while there is none. Internal to the package."""
         return self._broker
 
     async def broker_connection(self) -> BrokerConnection:
-        """Return the connection that pushes go over, connecting if need be: for parts of this package."""
+        """Return the connection for pushes; connects if necessary. Internal to the package."""
         return await self._open()
 
     def bind(self) -> None:
-        """Belong to the running loop unless another one has it: for a worker, whose handlers push from there."""
+        """Bind this object to the running loop, unless it is bound already: for a worker, whose handlers push."""
         if self._loop is not None and self._loop.is_closed():
             self._check_loop()
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
 
     def unbind(self) -> None:
-        """End `bind`: what is not connected may be used in any loop."""
+        """Undo `bind`: an object without a connection may be used in any loop."""
         if self._broker is None and self._loop is running_loop():
             self._loop = None
 
@@ -442,7 +442,7 @@ class Jobs:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Forget the connection, and all that only one thread may use: for `twin`."""
+        """Drop the connection and all state that belongs to one thread: for `twin`."""
         self._loop = self._broker = self._control = self._publishes = self._inbox = None
         if self.broker_substitute is None or self.broker_substitute.is_remote:
             self.broker_substitute = link_of(self.uri, self._push_timeout_seconds, self.reconnect)
@@ -490,7 +490,7 @@ class Jobs:
         return self._broker
 
     async def publisher(self) -> Publisher:
-        """Return what publishes: for parts of this package and the backend."""
+        """Return the publisher. Internal to the package and the backend."""
         broker = await self._open()
         found = self._publishes
         if found is None or found.broker is not broker:

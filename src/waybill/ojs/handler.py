@@ -1,4 +1,4 @@
-"""Handlers: functions that do jobs, and the typed way to push jobs for them."""
+"""Handlers: the functions that run jobs, and their typed `push`."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class NewJob(msgspec.Struct, Generic[J_co], frozen=True):
 
 
 class MadeJob(NamedTuple):
-    """A valid job with its id, and what is said about it beside the envelope."""
+    """A valid job with its id, and the options that are not part of its envelope."""
 
     envelope: Envelope
     options: Options
@@ -125,7 +125,7 @@ class SyncPusher(Protocol):
 
 
 class Handler(Generic[P, R_co]):
-    """A function that does the jobs of one type. Calling it calls the function, as if it were not decorated.
+    """A function that runs the jobs of one type. Calling the handler calls the function itself.
 
     `R_co` is the result of its jobs: what a plain function returns, and what comes of awaiting an async one.
     """
@@ -170,7 +170,7 @@ class Handler(Generic[P, R_co]):
 
     @property
     def queue(self) -> str:
-        """The queue that its jobs go to unless an option says otherwise."""
+        """The default queue of its jobs."""
         return self.defaults.get("queue", "default")
 
     @functools.cached_property
@@ -188,11 +188,11 @@ class Handler(Generic[P, R_co]):
         return hints_of(self.function, self._local_names)
 
     def connect_to(self, uri: str, topology: Topology) -> None:
-        """Push to another broker from now on: for the processes of a worker."""
+        """Push to another broker from now on: for the child processes of a worker."""
         self._jobs.connect_to(uri, topology)
 
     async def push(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
-        """Enqueue a job for this handler; see `Jobs.push` for what it promises and raises."""
+        """Enqueue a job for this handler; see `Jobs.push` for its guarantees and errors."""
         return await self._jobs.push_job(self.job(*args, **kwargs))
 
     def push_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncJob[R_co]:
@@ -209,7 +209,7 @@ class Handler(Generic[P, R_co]):
         return NewJob(self.type, self.arguments.encode(args, kwargs), self.defaults)
 
     def options(self, **options: Unpack[Options]) -> ConfiguredHandler[P, R_co]:
-        """Return this handler with other options for the jobs pushed through it."""
+        """Return this handler with other options for the jobs that are pushed through it."""
         return ConfiguredHandler(self, options)
 
     def accepts(self, args: list[object]) -> bool:

@@ -1,4 +1,4 @@
-"""Hooks: functions of an application that hear what becomes of jobs and of workers, and have no say in it.
+"""Hooks: functions that are called when jobs and workers start and end. They cannot change the job.
 
     @jobs.hooks.on_discard
     async def page(moment: Moment) -> None:
@@ -32,7 +32,7 @@ _log = logging.getLogger("waybill.ojs.hooks")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What has become of a job, at one attempt."""
+    """What happened to a job in one attempt."""
 
     envelope: Envelope
     queue: str

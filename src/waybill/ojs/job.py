@@ -1,4 +1,4 @@
-"""A handle for one job: what `push` returns, and what `Jobs.job` makes of an id."""
+"""A handle for one job, as returned by `push` and by `Jobs.job`."""
 
 from __future__ import annotations
 
@@ -80,15 +80,15 @@ class Job(Generic[R_co]):
 
     @property
     def is_duplicate(self) -> bool:
-        """Whether a unique job was there already, and this is the handle of that one."""
+        """Whether the unique job existed already; this is the handle of the existing job."""
         return self._envelope is not None and self._envelope.is_duplicate
 
     async def result(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109 - as `wait`
         """Wait for the job to end and return what its handler returned.
 
         Raises ResultTimeout after `timeout` seconds; the job goes on. Raises JobFailed if the job ended without
-        success: DiscardedJob, DeadLetteredJob, ExpiredJob or CancelledJob; and NoResult if it was done, but its result
-        cannot be had: ResultTooLarge, ResultExpired.
+        success: DiscardedJob, DeadLetteredJob, ExpiredJob or CancelledJob. Raises NoResult if it completed but its
+        result is not available: ResultTooLarge, ResultExpired.
 
         What the handler is annotated to return is made of the JSON again if it was pushed through its handler. A job
         that was pushed elsewhere, or before a restart, needs a coordinator.
@@ -104,14 +104,14 @@ class Job(Generic[R_co]):
             raise NoResult(self.id, RESULT_MISMATCH, text) from mismatch
 
     async def wait(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - the wait ends, not what it is for
-        """Wait for the job to end in whatever way; return its state: completed, discarded or cancelled.
+        """Wait for the end of the job; return its final state: completed, discarded or cancelled.
 
         Raises ResultTimeout.
         """
         return (await self._ended(timeout)).state
 
     async def state(self) -> str:
-        """Return the present state of the job: from its outcome if that has come, or else from a coordinator.
+        """Return the current state of the job: from its outcome if that has arrived, else from a coordinator.
 
         Raises ControlFailed if no coordinator answers, LookupError if none knows the job.
         """
@@ -123,7 +123,7 @@ class Job(Generic[R_co]):
         return job.state
 
     async def info(self) -> JobInfo | None:
-        """Return all that a coordinator knows of the job; see `Jobs.info`."""
+        """Return everything that a coordinator knows about the job; see `Jobs.info`."""
         return await self._asker.info(self.id)
 
     async def cancel(self) -> None:

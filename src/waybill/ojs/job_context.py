@@ -1,4 +1,4 @@
-"""What a handler can know about the job that it is doing, and what it can tell of it."""
+"""The context of a running job: what a handler can read, and what it can report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Origin(Protocol):
 
 
 class Reporter:
-    """Takes what handlers tell of their jobs. Called in whatever thread the handler runs in."""
+    """Receives the reports of handlers. Called in the handler's thread."""
 
     def progress(self, job: JobContext) -> None:
         """`job.progress_percent` or `job.progress_message` is new."""
@@ -41,7 +41,7 @@ class Reporter:
 
 
 class JobContext:
-    """The job at hand. `attempt` counts from 1."""
+    """The running job. `attempt` counts from 1."""
 
     __slots__ = (
         "_origin", "_reporter", "attempt", "envelope", "is_cancelled", "new_checkpoint", "next_headers",
@@ -92,7 +92,7 @@ class JobContext:
 
     @property
     def parent_results(self) -> dict[str, Any]:
-        """What the steps before have returned, as JSON values (ojs-workflows section 7). See `parent_result`."""
+        """The results of the previous steps, as JSON values (ojs-workflows section 7). See `parent_result`."""
         return self.envelope.parent_results or {}
 
     @property
@@ -125,7 +125,7 @@ class JobContext:
         return traceparent, tracestate
 
     def raise_if_cancelled(self) -> None:
-        """End the handler with JobCancelled if its job is cancelled or past its time limit."""
+        """Raise JobCancelled if the job is cancelled or past its time limit."""
         if self.is_cancelled:
             raise JobCancelled(self.id)
 
@@ -134,7 +134,7 @@ class JobContext:
         self.is_cancelled = True
 
     def progress(self, done: float, total: float = 1.0, message: str | None = None) -> None:
-        """Tell how far the job is, in a job.progress event: `progress(0.5)`, or `progress(done=3, total=8)`.
+        """Report progress in a job.progress event: `progress(0.5)`, or `progress(done=3, total=8)`.
 
         May be called from any thread and as often as one likes: an event goes out once a second at most, with the
         latest values. What is out of range is moved into it, and progress never goes back (ojs-progress section 5.1).
@@ -158,7 +158,7 @@ class JobContext:
         return self.new_checkpoint or read_checkpoint(self.envelope.checkpoint)
 
     def checkpoint(self, state: object) -> None:
-        """Keep `state`, any JSON value, for the next attempt, which finds it in `last_checkpoint`.
+        """Store `state`, any JSON value, for the next attempt, which finds it in `last_checkpoint`.
 
         A retry carries it in its message. After a crash it comes from the coordinator, if one runs, which has it from
         the job.progress event that goes out with this call; a crash before that event is confirmed, some milliseconds

@@ -1,4 +1,4 @@
-"""What handlers need and do not make themselves: made when a worker starts, shared by its jobs, closed when it ends.
+"""Resources of handlers: created when a worker starts, shared by its jobs, closed when it stops.
 
     @asynccontextmanager
     async def database() -> AsyncGenerator[Database, None]:
@@ -41,7 +41,7 @@ def resource(factory: Callable[..., Awaitable[T]]) -> T: ...
 @overload
 def resource(factory: Callable[..., T]) -> T: ...
 def resource(factory: Callable[..., Any]) -> Any:
-    """Have a keyword-only parameter of a handler filled with what `factory` makes, once a worker.
+    """Inject a resource into a keyword-only parameter of a handler; `factory` creates it once per worker.
 
     `factory` returns a context manager of either kind, which is entered when the worker starts and left after its last
     job; an awaitable; or the thing itself. It may want resources of its own in the same way. A handler that runs in a
@@ -73,7 +73,7 @@ class Resources:
         return bool(self._made)
 
     def has_all(self, function: Factory) -> bool:
-        """Whether all that a function wants is made."""
+        """Whether all resources of a function exist."""
         return all(factory in self._made for factory in wanted_by(function).values())
 
     async def open(self, function: Factory) -> None:
@@ -106,7 +106,7 @@ class Resources:
 
 
 class ProcessResources:
-    """The resources of a process that does CPU-bound jobs: made for the first job that wants them."""
+    """The resources of a process for CPU-bound jobs: created for the first job that needs them."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()

@@ -1,4 +1,4 @@
-"""The coordinator: reads control queues, knows the state of jobs, tells workers what is cancelled.
+"""The coordinator: answers control requests, tracks the state of jobs, and sends cancellations to workers.
 
 Several may run for a queue; the broker lets one of them read its control queue (single active consumer), and the next
 one takes over when that ends. So it is with the queue of requests that name no queue, which all share. Each folds the
@@ -129,10 +129,10 @@ class Coordinator:
         except BaseException:
             await self.close()
             raise
-        _log.info("coordinator %s stands by for %s", self.id, ", ".join(self._queues))
+        _log.info("coordinator %s is on standby for %s", self.id, ", ".join(self._queues))
 
     async def coordinate(self, queue: str) -> None:
-        """Coordinate a queue more. Raises InvalidJob for a bad name."""
+        """Coordinate another queue. Raises InvalidJob for an invalid name."""
         check_queue(queue)
         if queue not in self._queues and self._broker is not None:
             self._queues.append(queue)
@@ -156,7 +156,7 @@ class Coordinator:
 
     @property
     def view(self) -> JobView:
-        """What it knows of jobs. Raises RuntimeError before it is started."""
+        """The state of all jobs. Raises RuntimeError before it is started."""
         return self._known
 
     async def close(self) -> None:
@@ -187,7 +187,7 @@ class Coordinator:
 
     @property
     def skipped_events(self) -> int:
-        """How many events could not be understood, or kept, and were stepped over."""
+        """How many events were skipped because they could not be read or stored."""
         return 0 if self._view is None else self._view.skipped_count
 
     def counts(self) -> dict[tuple[str, str], int]:
@@ -249,7 +249,7 @@ class Coordinator:
                 answer = self._answers.get(request.kind)
             except Exception as error:  # noqa: BLE001 - no message may end this, whatever it is
                 self.stepped_over["senseless"] += 1
-                _log.warning("a message in the control queue of %s makes no sense: %s", queue, type(error).__name__)
+                _log.warning("invalid message in the control queue of %s, skipped: %s", queue, type(error).__name__)
                 delivery.ack()
                 continue
             if answer is None:

@@ -184,7 +184,7 @@ class Leader:
             await asyncio.sleep(BEAT_SECONDS)
             if self._leads and not self.leads:
                 self._leads = False
-                _log.warning("coordinator %s leads no more", self.lease.coordinator)
+                _log.warning("coordinator %s is no longer the leader", self.lease.coordinator)
 
     def _beat(self, channel: Channel) -> None:
         topology = self._broker.declarer.topology
@@ -222,7 +222,7 @@ class Leader:
             user = delivery.properties.user_id
         except Exception as error:  # noqa: BLE001 - no message may end this, whatever it is
             self._broker.events.counters.stepped_over["leader"] += 1
-            _log.warning("a message in the queue of the leader makes no sense: %s", type(error).__name__)
+            _log.warning("invalid message in the leader queue, skipped: %s", type(error).__name__)
             return
         if not self._is_trusted(user):
             self._broker.events.counters.stepped_over["leader"] += 1

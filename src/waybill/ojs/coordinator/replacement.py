@@ -156,7 +156,7 @@ class Replacement:
             _log.error("job %s cannot be replaced: %s", shown(job_id), error)
             return
         if envelope.id != job_id:
-            _log.error("job %s cannot be replaced: the message in its heartbeat is another one's", shown(job_id))
+            _log.error("job %s cannot be replaced: its heartbeat contains the message of another job", shown(job_id))
             return
         request = ControlRequest(job_id, attempt=attempt, enqueued_at=envelope.enqueued_at)
         await self._broker.publishing.publish(
@@ -167,7 +167,7 @@ class Replacement:
             ),
             mandatory=True,
         )
-        _log.warning("nothing is heard of attempt %d of job %s: it is replaced", attempt, job_id)
+        _log.warning("no heartbeat for attempt %d of job %s: the attempt is replaced", attempt, job_id)
         delivery = copied_delivery(message.properties, message.body)
         execution = Execution(delivery, queue, envelope, attempt)
         self._settlement.failed(execution, lost_failure(attempt, self._broker.events.timestamp()), 0.0)

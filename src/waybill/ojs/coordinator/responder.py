@@ -103,7 +103,7 @@ class Responder:
             else:
                 return
         self.stepped_over["failed"] += 1
-        _log.error("a request is given up: type %s, job %s", shown(request.kind), shown(request.body.job_id))
+        _log.error("gave up a request: type %s, job %s", shown(request.kind), shown(request.body.job_id))
         request.delivery.ack()
 
     def is_trusted(self, request: Request) -> bool:
@@ -125,7 +125,7 @@ class Responder:
     def senseless(self, request: Request) -> None:
         """Count and log a request that lacks what its kind needs, and drop it."""
         self.stepped_over["senseless"] += 1
-        _log.warning("nothing is known of control messages of type %s", shown(request.kind))
+        _log.warning("unknown type of control message, skipped: %s", shown(request.kind))
         request.delivery.ack()
 
     async def reply(
@@ -138,7 +138,9 @@ class Responder:
         prefix = self.broker.declarer.topology.prefix
         if not self.policy.may_reply(properties.reply_to, properties.user_id, prefix):
             self.stepped_over["refused"] += 1
-            _log.warning("no answer goes to %s: whoever asks may not write there", shown(properties.reply_to))
+            _log.warning(
+                "no reply is sent to %s: the requester may not write to that queue", shown(properties.reply_to)
+            )
             return
         encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
         if smaller is not None and len(encoded) > MAX_REPLY_BYTES:

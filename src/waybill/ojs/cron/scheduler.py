@@ -181,13 +181,13 @@ class CronScheduler:
             self._broker.events.record(firing.job_id, data, firing.at)
         waiting = sum(one.state == "waiting" for one in row.firings)
         if waiting > MANY_WAITING:
-            _log.warning("%d jobs of cron job %s wait for the one that runs", waiting, job.name)
+            _log.warning("%d jobs of cron job %s wait for the running one", waiting, job.name)
 
     async def before_push(self, _job_id: str, one: Claim) -> None:
         """Cancel what a new job replaces."""
         cancels = one.note.get("cancels")
         for job_id in cancels if isinstance(cancels, list) else ():
-            _log.info("cron job %s cancels the job before, %s", shown(one.owner), shown(str(job_id)))
+            _log.info("cron job %s cancels its previous job, %s", shown(one.owner), shown(str(job_id)))
             await self._control.cancel(str(job_id), None)
 
     def on_pushed(self, job_id: str, one: Claim) -> None:

@@ -345,7 +345,7 @@ class EventWriter:
             _log.error("no queue takes the events of exchange %s: declaring the stream again", self._exchange)
             self._declarer.forget_shared()
         else:
-            _log.warning("events are held back: %r", error)
+            _log.warning("events cannot be published and are buffered: %r", error)
         self._loop.call_later(RETRY_SECONDS, self._try_again)
 
     def _try_again(self) -> None:
@@ -381,7 +381,7 @@ def _fitting(events: list[str]) -> int:
 
 def _report(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        _log.warning("events are still held back: %r", task.exception())
+        _log.warning("events still cannot be published and are buffered: %r", task.exception())
 
 
 __all__ = ["BATCH_TYPE", "EventWriter"]

@@ -63,10 +63,10 @@ class OutboxPublisher:
             failed = {failure.job_id for failure in error.failures}
             if len(failed) == len(good):
                 raise error.failures[0] from error
-            _log.warning("%d jobs of the outbox stay there for now: %s", len(failed), error.failures[0])
+            _log.warning("%d jobs stay in the outbox and will be retried: %s", len(failed), error.failures[0])
         except (InvalidJob, EncodeError, RecursionError) as error:
             if len(good) == 1:
-                _log.exception("job %s of the outbox can never be enqueued", good[0][1].envelope.id)
+                _log.exception("job %s of the outbox is invalid and cannot be enqueued", good[0][1].envelope.id)
                 return [], {**errors, good[0][0]: clean_text(str(error), MAX_REASON)}
             return await self._publish_one_by_one(good, errors, push)
         except (ClientError, OSError, PushFailed):

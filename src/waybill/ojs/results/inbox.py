@@ -174,7 +174,7 @@ class Inbox:
         try:
             outcomes = read_outcomes(delivery.body)
         except Exception as error:  # noqa: BLE001 - no message may end this, whatever it is
-            _log.warning("a message in the queue of replies makes no sense: %s", type(error).__name__)
+            _log.warning("invalid message in the reply queue, skipped: %s", type(error).__name__)
             return
         for outcome in outcomes:
             handle = self._handles.pop(outcome.id, None)

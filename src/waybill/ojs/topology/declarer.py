@@ -138,7 +138,7 @@ class TopologyDeclarer:
             if as_found and isinstance(entity, QueueDeclaration):
                 _log.debug("%s exists with other properties, and is used as it is: %s", entity, error)
                 return
-            _log.error("%s exists with other properties and is left as it is: %s", entity, error)
+            _log.error("%s exists with other properties and is not changed: %s", entity, error)
             raise TopologyConflict(f"{entity} exists with other properties: {error}") from error
         except CommandInvalid as error:
             raise TopologyConflict(
@@ -161,7 +161,7 @@ class TopologyDeclarer:
             except PreconditionFailed:
                 # That it differs in more is nothing that the caller has to know.
                 await self._channel.declare_queue(entity.name, durable=True, arguments=entity.arguments or None)
-            _log.info("%s was declared with the names of the other profile, and is used as it is", entity.name)
+            _log.info("%s was declared with the other naming profile, and is used unchanged", entity.name)
 
     async def _settle_queue_type(self) -> None:
         """Find out once whether the broker has quorum queues, with a queue that nobody else declares."""

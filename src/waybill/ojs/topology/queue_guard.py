@@ -55,7 +55,7 @@ class QueueGuard:
             error = UnknownQueue(queue, names)
             if names or self._handlers or self.creates is False:
                 raise error
-            _log.warning("nobody had declared queue %s: it is declared now", queue)
+            _log.warning("queue %s did not exist: declared it", queue)
         self._admitted.add(queue)
 
 

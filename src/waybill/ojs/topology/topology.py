@@ -209,25 +209,25 @@ class Topology:
         return self.prefix + self.names.job_queue.format(queue=queue)
 
     def dead_letter_queue(self, queue: str) -> str:
-        """Where the discarded jobs of an OJS queue go."""
+        """The queue for discarded jobs of an OJS queue."""
         return self.prefix + self.names.dead_letter_queue.format(queue=queue)
 
     def retry_queue(self, queue: str, delay_ms: int) -> str:
-        """Where failed jobs of an OJS queue wait for `delay_ms`."""
+        """The queue in which failed jobs of an OJS queue wait for `delay_ms`."""
         return self.prefix + self.names.retry_queue.format(queue=queue, delay_ms=delay_ms)
 
     def control_queue(self, queue: str) -> str:
-        """Where cancellations and heartbeats for an OJS queue go."""
+        """The queue for cancellations and heartbeats of an OJS queue."""
         return self.prefix + self.names.control_queue.format(queue=queue)
 
     @property
     def request_queue(self) -> str:
-        """Where requests go that name no queue, only a job for example."""
+        """The queue for requests that name no queue, for example only a job id."""
         return self.prefix + self.names.request_queue
 
     @property
     def leader_queue(self) -> str:
-        """Where coordinators send their beats, which say who of them leads."""
+        """The queue that elects the leader: coordinators send a message per second, and its consumer leads."""
         return self.prefix + self.names.leader_queue
 
     def release_queue(self, queue: str) -> str:
@@ -291,7 +291,7 @@ class Topology:
         ]
 
     def relay_entities(self) -> list[Entity]:
-        """Return the way from the coordinators to all workers, those of the future too."""
+        """Return the entities over which coordinators reach all workers, also those that start later."""
         limits = {"x-max-length-bytes": RELAY_BYTES, "x-stream-max-segment-size-bytes": RELAY_SEGMENT_BYTES}
         return [
             ExchangeDeclaration(self.relay, "fanout"),

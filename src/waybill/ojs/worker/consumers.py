@@ -231,7 +231,7 @@ class Consumers:
         is_careful = bool(runner.lost) or now < self._careful_until
         total = max(0, min(self._prefetch, runner.room)) if is_careful else self._prefetch
         if total != self._total:
-            _log.info("holding %d jobs at most, %d before", total, self._total)
+            _log.info("prefetch is now %d jobs, was %d", total, self._total)
             if total > 0:
                 self._total = total
                 await self._set_limits(self._allocate(dict.fromkeys(self._weights, self._prefetch)))

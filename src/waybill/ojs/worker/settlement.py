@@ -249,7 +249,7 @@ class Settlement:
         placeholder, encoding = placeholder_of(delivery, queue)
         reason = clean_text(f"{error}{encoding}", MAX_REASON)
         self._counters.stepped_over["job"] += 1
-        _log.error("a message in %s is no job and goes to the dead letter queue: %s", queue, reason)
+        _log.error("a message in %s is not a valid job and goes to the dead letter queue: %s", queue, reason)
         record = ErrorRecord(type="InvalidJob", message=reason, code=error.code)
         self._discard(delivery, queue, placeholder, 0, record)
 
@@ -482,9 +482,9 @@ class Settlement:
             delivery = held.delivery if isinstance(held, Execution) else held
             if not delivery.is_current:
                 # The broker has it again.
-                _log.warning("a job of %s could not be settled, the broker gives it out again: %r", queue, error)
+                _log.warning("a job of %s could not be settled, the broker will redeliver it: %r", queue, error)
             elif is_last:
-                _log.exception("a job of %s goes back to its queue: it cannot become a dead letter", queue)
+                _log.exception("a job of %s is requeued: it cannot be dead-lettered", queue)
                 await asyncio.sleep(MAX_REPUBLISH_WAIT_SECONDS)
                 if delivery.nack(requeue=True):
                     self._counters.unacked[queue] -= 1

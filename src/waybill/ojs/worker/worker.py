@@ -1,4 +1,4 @@
-"""The worker: consumes queues, runs jobs, goes away in an orderly manner (ojs-worker-protocol, ojs-graceful-shutdown).
+"""The worker: consumes queues, runs jobs and shuts down gracefully (ojs-worker-protocol, ojs-graceful-shutdown).
 
 running --SIGTSTP--> quiet --SIGCONT--> running
 running or quiet --SIGTERM, SIGINT--> drain --jobs done, or grace period over--> stopped
@@ -62,7 +62,7 @@ _log = logging.getLogger("waybill.ojs.worker")
 
 
 class Worker:
-    """Does the jobs of some queues.
+    """Runs the jobs of one or more queues.
 
         await Worker(jobs, queues=["email"], concurrency=10).run()
 
@@ -153,7 +153,7 @@ class Worker:
 
     @property
     def starvation(self) -> str | None:
-        """Why no job comes to, or ends in, a worker that should work; None if all is well, or it is quiet."""
+        """Why the worker receives or finishes no jobs although it should; None if all is well, or it is quiet."""
         broker, consumers, runner = self._broker, self._consumers, self._runner
         if broker is None or consumers is None or runner is None:
             return "it is not running"
@@ -165,7 +165,7 @@ class Worker:
 
     @property
     def consumed_queues(self) -> list[str]:
-        """Those of its queues that it consumes: none that is paused, none at all if it is quiet or has no room."""
+        """The queues that it consumes now: not those that are paused; none if it is quiet or has no free slot."""
         return [] if self._consumers is None else self._consumers.queues
 
     @property
@@ -194,12 +194,12 @@ class Worker:
 
     @property
     def held_count(self) -> int:
-        """How many jobs this worker has in hand: those that run, and those that wait for their turn here."""
+        """How many jobs this worker holds: running and prefetched ones."""
         return 0 if self._runner is None else self._runner.held_count
 
     @property
     def redelivered_count(self) -> int:
-        """How many deliveries came here that the broker had, or may have, given to some worker before."""
+        """How many deliveries were redeliveries: the broker had, or may have, delivered them before."""
         return 0 if self._runner is None else self._runner.redelivered_count
 
     @property
@@ -236,7 +236,7 @@ class Worker:
         self._stop_requested.set()
 
     def quiet(self) -> None:
-        """Take no new jobs, and finish those at hand."""
+        """Take no new jobs, and finish the current ones."""
         self._change(self._go_quiet())
 
     def resume(self) -> None:
