@@ -27,47 +27,81 @@ COUNT: Final = Whole(1, 10_000_000)
 CONTENT: Final = Size(4096, 1 << 40)
 
 LIMITS: Final = (
-    Setting("limits.frame_max", Size(4096, 16 << 20), 131_072, "Largest frame.", reloads=True),
-    Setting("limits.channel_max", Whole(1, 65_535), 2047, "Channels or sessions of a connection.", reloads=True),
+    Setting("limits.frame_max", Size(4096, 16 << 20), 131_072, "Maximum frame size.", reloads=True),
+    Setting("limits.channel_max", Whole(1, 65_535), 2047, "Maximum channels or sessions per connection.", reloads=True),
     Setting(
-        "limits.heartbeat_s", Whole(0, 65_535), 60, "Heartbeat that the broker asks for; 0 for none.", reloads=True
+        "limits.heartbeat_s",
+        Whole(0, 65_535),
+        60,
+        "Heartbeat interval that the broker proposes; 0 turns it off.",
+        reloads=True,
     ),
-    Setting("limits.handshake_timeout_s", Seconds(0.1, 3600), 10.0, "Time to log in.", reloads=True),
-    Setting("limits.close_timeout_s", Seconds(0.1, 3600), 5.0, "Time to answer a close.", reloads=True),
-    Setting("limits.message_size_max", Size(1, 1 << 30), 128 << 20, "Largest message.", reloads=True),
-    Setting("limits.consumers_per_channel_max", COUNT, 65_536, "Consumers of a channel.", reloads=True),
-    Setting("limits.unsettled_per_channel_max", COUNT, 1 << 18, "Unsettled deliveries of a channel.", reloads=True),
+    Setting(
+        "limits.handshake_timeout_s", Seconds(0.1, 3600), 10.0, "Time limit for the handshake and login.", reloads=True
+    ),
+    Setting("limits.close_timeout_s", Seconds(0.1, 3600), 5.0, "Time that a peer has to answer a close.", reloads=True),
+    Setting("limits.message_size_max", Size(1, 1 << 30), 128 << 20, "Maximum message size.", reloads=True),
+    Setting("limits.consumers_per_channel_max", COUNT, 65_536, "Maximum consumers per channel.", reloads=True),
+    Setting(
+        "limits.unsettled_per_channel_max", COUNT, 1 << 18, "Maximum unsettled deliveries per channel.", reloads=True
+    ),
     Setting(
         "limits.consumer_timeout_s",
         Seconds(0, YEAR_S),
         1800.0,
-        "Time that a delivery may stay unsettled; 0 for ever.",
+        "Time limit for unsettled deliveries; 0 means no limit.",
         reloads=True,
     ),
-    Setting("limits.connections_max", COUNT, 65_536, "Connections, at most half of the descriptors.", reloads=True),
-    Setting("limits.handshakes_max", COUNT, 1024, "Sockets beyond these that log in.", reloads=True),
-    Setting("limits.streams_max", COUNT, 65_536, "Streams, at most a quarter of the descriptors."),
-    Setting("limits.queues_per_virtual_host_max", COUNT, 200_000, "Queues of a virtual host.", reloads=True),
-    Setting("limits.exchanges_per_virtual_host_max", COUNT, 200_000, "Exchanges of a virtual host.", reloads=True),
-    Setting("limits.output_high_water", Size(4096, 1 << 30), 512 << 10, "Unread output of a consumer.", reloads=True),
+    Setting(
+        "limits.connections_max",
+        COUNT,
+        65_536,
+        "Maximum connections; at most half of the file descriptors.",
+        reloads=True,
+    ),
+    Setting(
+        "limits.handshakes_max",
+        COUNT,
+        1024,
+        "Maximum sockets that have not logged in yet, in addition to connections.",
+        reloads=True,
+    ),
+    Setting("limits.streams_max", COUNT, 65_536, "Maximum streams; at most a quarter of the file descriptors."),
+    Setting("limits.queues_per_virtual_host_max", COUNT, 200_000, "Maximum queues per virtual host.", reloads=True),
+    Setting(
+        "limits.exchanges_per_virtual_host_max", COUNT, 200_000, "Maximum exchanges per virtual host.", reloads=True
+    ),
+    Setting(
+        "limits.output_high_water",
+        Size(4096, 1 << 30),
+        512 << 10,
+        "Maximum output that a consumer has not read yet.",
+        reloads=True,
+    ),
     Setting(
         "limits.held_per_connection_max",
         CONTENT,
         128 << 20,
-        "Incomplete messages and transactions of a connection.",
+        "Maximum size of incomplete messages and transactions per connection.",
         reloads=True,
     ),
-    Setting("limits.transaction_units_max", COUNT, 16_384, "What one transaction holds.", reloads=True),
-    Setting("limits.links_per_connection_max", COUNT, 4096, "Links of a connection of AMQP 1.0.", reloads=True),
+    Setting(
+        "limits.transaction_units_max",
+        COUNT,
+        16_384,
+        "Maximum units of work in a transaction.",
+        reloads=True,
+    ),
+    Setting("limits.links_per_connection_max", COUNT, 4096, "Maximum AMQP 1.0 links per connection.", reloads=True),
     Setting(
         "limits.settling_per_connection_max",
         COUNT,
         1 << 18,
-        "Deliveries of a connection of AMQP 1.0 with an outcome that are not settled.",
+        "Maximum AMQP 1.0 deliveries per connection with an outcome that are not settled.",
         reloads=True,
     ),
-    Setting("limits.kept_links_per_user_max", COUNT, 16_384, "Links of AMQP 1.0 that a user has detached."),
-    Setting("limits.durable_links_per_user_max", COUNT, 8192, "Durable links of AMQP 1.0 of a user."),
+    Setting("limits.kept_links_per_user_max", COUNT, 16_384, "Maximum detached AMQP 1.0 links per user."),
+    Setting("limits.durable_links_per_user_max", COUNT, 8192, "Maximum durable AMQP 1.0 links per user."),
 )
 
 SETTINGS: Final = (
@@ -75,17 +109,17 @@ SETTINGS: Final = (
         "data_dir",
         DirectoryName(),
         None,
-        "Where messages, users and the rest are kept.  [default: ~/.local/share/waybill]",
+        "Directory for messages, users and all other data.  [default: ~/.local/share/waybill]",
     ),
-    Setting("memory", Switch(), default=False, help="Keep everything in memory: nothing outlives the process."),
+    Setting("memory", Switch(), default=False, help="Keep everything in memory; it is lost when the process ends."),
     Setting("node_name", Text(255), "waybill", "Name of the node."),
     Setting("definitions", FileName(), None, "Import RabbitMQ's JSON of users, policies, queues and more at start."),
-    Setting("users", Users(), (), "Users of a new data directory, instead of guest. As JSON in options and variables."),
+    Setting("users", Users(), (), "Users of a new data directory, instead of guest; JSON in options and variables."),
     Setting(
         "database",
         Address(),
         None,
-        "Where to keep the state of all jobs: a SQLite file, or a URL like postgresql://user@host/name.  [default:"
+        "Database for the state of all jobs: a SQLite file, or a URL like postgresql://user@host/name.  [default:"
         " `up`: jobs.db in the data directory; `serve`: in memory, read from the events at each start]",
     ),
     Setting(
@@ -96,8 +130,8 @@ SETTINGS: Final = (
     Setting("amqp.port", PORT, 5672, "Port for AMQP; 0 takes a free one."),
     Setting("amqps.port", PORT, 5671, "Port for AMQP with TLS; 0 takes a free one."),
     Setting("amqps.certificate", FileName(), None, "PEM file with the certificate chain of this broker.", reloads=True),
-    Setting("amqps.key", FileName(), None, "PEM file with its private key.", reloads=True),
-    Setting("amqps.ca", FileName(), None, "PEM file with the authority of clients' certificates."),
+    Setting("amqps.key", FileName(), None, "PEM file with the private key of the certificate.", reloads=True),
+    Setting("amqps.ca", FileName(), None, "PEM file with the certificate authority for client certificates."),
     Setting(
         "amqps.verify_peer", Switch(), default=False, help="Refuse TLS clients without a certificate of that authority."
     ),
@@ -118,7 +152,7 @@ SETTINGS: Final = (
         "amqp10.auto_create",
         Switch(),
         default=False,
-        help="Make a durable queue for an address of AMQP 1.0 that names no queue.",
+        help="Declare a durable queue for an AMQP 1.0 address that names no queue.",
         reloads=True,
     ),
     Setting(
@@ -139,7 +173,7 @@ SETTINGS: Final = (
         "http.allow_private_webhooks",
         Switch(),
         default=False,
-        help="Let webhooks go to this machine and its network, and without TLS.",
+        help="Allow webhooks to private addresses, and without TLS.",
     ),
     Setting(
         "http.codec_keys",
@@ -151,7 +185,7 @@ SETTINGS: Final = (
         "http.redact",
         Names(),
         (),
-        "Hide arguments with this name in all that is shown; may have *. '*' hides all arguments.",
+        "Hide arguments with this name in all output; may contain *. '*' hides all arguments.",
     ),
     Setting(
         "http.trace_url",
@@ -170,16 +204,16 @@ SETTINGS: Final = (
         "alarms.disk_free_limit",
         Size(0, 1 << 50),
         64 << 20,
-        "With less free disk space, publishers wait.",
+        "Free disk space below which publishers wait.",
         reloads=True,
     ),
     Setting(
         "log.level",
         Choice("debug", "info", "warning", "error"),
         "info",
-        "Least level of what is logged.  [default: info; `up`: warning]",
+        "Minimum level of log records.  [default: info; `up`: warning]",
         reloads=True,
     ),
-    Setting("log.format", Choice("text", "json"), "text", "Form of the log lines.", reloads=True),
+    Setting("log.format", Choice("text", "json"), "text", "Format of log lines.", reloads=True),
     *LIMITS,
 )

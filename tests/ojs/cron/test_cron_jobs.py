@@ -181,7 +181,7 @@ async def test_ticks_wait_for_the_one_before(setting: Setting, caplog: pytest.Lo
         done.append(str(current_job().meta["cron_triggered_at"]))
 
     async with Worker(jobs):
-        await until(lambda: "wait for the one that runs" in caplog.text)
+        await until(lambda: "wait for the running one" in caplog.text)
         await jobs.crons.pause("queued")
         found = await jobs.crons.get("queued")
         waiting = [one for one in found.firings if one.state == "waiting"]
