@@ -2,8 +2,8 @@
 
     from waybill import Broker, Jobs, Retry, Worker, connect, current_job
 
-What a program needs day to day is here. A name is loaded when it is first used: a worker never imports the broker, nor
-a broker the jobs.
+These are the names for everyday use. Each is imported when it is first used, so a worker never imports the broker, and
+a broker never imports the jobs.
 """
 
 from importlib import import_module

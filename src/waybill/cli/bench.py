@@ -43,7 +43,7 @@ Figures = dict[str, object]
 def command(job_count: int, concurrency: int, payload: int, work: float, target: Target, *, as_json: bool) -> None:
     """Push jobs, run them with one worker in this process, with confirms and events, and print the rates.
 
-    All names get a prefix of their own and are deleted afterwards, also after Ctrl-C.
+    All entities get a unique prefix and are deleted afterwards, also after Ctrl-C.
     """
     figures = ask(target, _measure(target, job_count, concurrency, payload, work / 1000))
     if as_json:

@@ -116,10 +116,10 @@ OF_A_VIRTUAL_HOST: Final = frozenset({"queues", "exchanges", "bindings", "consum
 
 @click.command("list")
 @click.argument("kind", type=click.Choice(list(KINDS)))
-@click.option("--vhost", help="Only what is in this virtual host.")
-@click.option("--name", help="Only names with this text in them.")
+@click.option("--vhost", help="Only items in this virtual host.")
+@click.option("--name", help="Only names that contain this text.")
 @click.option("--sort", help="A field to sort by, as --json shows it.")
-@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C. With --json, each time one line.")
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C. With --json, each time one line.")
 @click.option(
     "--interval", default=2.0, show_default=True, type=Number(min=0.1, max=3600), help="Seconds, for --watch."
 )

@@ -23,7 +23,7 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--changed", is_flag=True, help="Show only what is not the default.")
+@click.option("--changed", is_flag=True, help="Show only settings that differ from the default.")
 @json_option
 @settings_options(ALL_TABLES, {})
 def show(source: Source, *, changed: bool, as_json: bool) -> None:

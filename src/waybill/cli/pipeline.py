@@ -74,14 +74,14 @@ command.add_command(alerts)
 
 @command.command()
 @click.option("--uri", required=True, envvar="WAYBILL_URI", help="The broker: amqp://user:password@host:port/vhost.")
-@click.option("--data", required=True, type=_DATA, help="Where the tables and the checkpoint are kept.")
+@click.option("--data", required=True, type=_DATA, help="The directory of the tables and the checkpoint.")
 @_TABLE_FORMAT
 @_CATALOG
 @click.option("--stream", default="ojs.events", show_default=True, help="The stream queue that holds the events.")
 @click.option(
     "--once/--continuous",
     default=False,
-    help="Read existing events, update all tables and end; or follow the stream (default).",
+    help="Read existing events, update all tables and exit; or follow the stream (default).",
 )
 @click.option(
     "--trigger",
@@ -95,14 +95,14 @@ command.add_command(alerts)
     type=click.IntRange(1, 2**63 - 1),
     default=500_000,
     show_default=True,
-    help="The most messages of a batch (maxOffsetsPerTrigger).",
+    help="Maximum messages per batch (maxOffsetsPerTrigger).",
 )
 @click.option(
     "--keep-versions",
     type=click.IntRange(1, 1000),
     default=5,
     show_default=True,
-    help="How many versions of silver and gold stay for readers that have begun.",
+    help="How many versions of silver and gold to keep for running readers.",
 )
 @click.option(
     "--compact-every",

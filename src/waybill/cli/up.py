@@ -64,7 +64,7 @@ class House:
 def command(program: str | None, concurrency: int, grace_period: float, source: Source, *, reload: bool) -> None:
     """Run a broker, HTTP and the dashboard in one process, until Ctrl-C.
 
-    With MODULE:JOBS, for example `shop.tasks:jobs`, it also runs the handlers of a program, in a process of their own
+    With MODULE:JOBS, for example `shop.tasks:jobs`, it also runs the handlers of a program, in a separate process
     that restarts when a file changes. Only loopback can be served without --keys. SIGHUP reads the file with settings
     again. `waybill config show` lists all settings: each is an option here, those of [limits] too.
     """

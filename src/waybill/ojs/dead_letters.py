@@ -1,4 +1,4 @@
-"""Dead letters: what is in a dead letter queue, why, and how it gets out again.
+"""Dead letters: list, retry and discard the jobs of a dead letter queue.
 
 Looking takes messages without acknowledging them and gives them back, so their order stays. A job that is tried again
 is published and confirmed, with its job.enqueued event, before its dead letter is acknowledged: whatever is stopped
@@ -103,7 +103,7 @@ class DeadJob:
 
     @property
     def fingerprint(self) -> str:
-        """The same for jobs of one type that died of the same error, whatever numbers and names its text bears."""
+        """Equal for jobs of one type with the same error, ignoring numbers and names in its text."""
         text = "\n".join((self.type, self.error_type, _VARIABLE.sub("?", self.error)))
         return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
@@ -188,7 +188,7 @@ class DeadLetters:
     async def discard(
         self, ids: Collection[str], *, rate: float | None = None, on_progress: Progress | None = None
     ) -> int:
-        """Drop these dead letters for good; returns how many were found."""
+        """Delete these dead letters permanently; returns how many were found."""
 
         async def drop(_delivery: Delivery) -> None:
             return
@@ -196,7 +196,7 @@ class DeadLetters:
         return await self._settle(ids, drop, rate, on_progress)
 
     async def purge(self) -> int:
-        """Drop all dead letters; returns how many."""
+        """Delete all dead letters; returns how many."""
         async with await self._open.connection.channel() as channel:
             return await channel.purge_queue(self._name)
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a job, as types: bad input from a caller, and how a handler says what should happen next.
+"""Errors of jobs: those that callers get for bad input, and those that handlers raise to decide what happens next.
 
 The codes are those of the OJS error catalogue (ojs-errors.md section 4).
 """
@@ -11,11 +11,11 @@ from traceback import StackSummary
 
 
 class JobsError(Exception):
-    """The base of every error that this package raises."""
+    """Base of all errors of this package."""
 
 
 class DatabaseUnusable(JobsError):
-    """The state of jobs cannot be kept in the database that was named: it is damaged, away, or another's."""
+    """The database for the state of jobs is unusable: it is damaged, unreachable, or belongs to another program."""
 
 
 class InvalidJob(JobsError, ValueError):
@@ -49,7 +49,7 @@ class InvalidArguments(InvalidJob):
 
 
 class InvalidTransition(JobsError):
-    """An event that the present state of the job does not allow (ojs-core section 6.3)."""
+    """An event that the current state of the job does not allow (ojs-core section 6.3)."""
 
     code = "INVALID_STATE_TRANSITION"
 
@@ -61,7 +61,7 @@ class InvalidTransition(JobsError):
 
 
 class PushFailed(JobsError):
-    """The broker did not take a job: no queue is bound for it, its queue is full, or the broker is out of reach."""
+    """The broker did not accept a job: no queue is bound for it, its queue is full, or the broker is unreachable."""
 
     def __init__(self, job_id: str, code: str, message: str) -> None:
         """`code` is NOT_FOUND, QUEUE_FULL or BACKEND_UNAVAILABLE."""
@@ -89,15 +89,15 @@ class CronNotFound(JobsError):
 
 
 class ControlFailed(JobsError):
-    """A request to the coordinator was not taken, or not answered in time: none may be running for the queue."""
+    """A request to the coordinator was refused or not answered in time. Perhaps no coordinator is running."""
 
 
 class TopologyConflict(JobsError):
-    """A queue or exchange exists with other properties than ours; it is left as it is (binding section 10.1)."""
+    """A queue or exchange exists with other properties; it is not changed (binding section 10.1)."""
 
 
 class UnknownQueue(JobsError):
-    """Nobody has declared a queue: it may be a typo. `nearest` are the known queues whose names are most like it."""
+    """The queue does not exist: its name may be a typo. `nearest` are the known queues with the most similar names."""
 
     code = "NOT_FOUND"
 
@@ -113,11 +113,11 @@ class UnknownQueue(JobsError):
 
 
 class UnknownContext(JobsError, ValueError):
-    """The context that is named, by an argument or by WAYBILL_CONTEXT, is not among those of this user."""
+    """The context named by an argument or by WAYBILL_CONTEXT does not exist for this user."""
 
 
 class UnusableContexts(JobsError):
-    """The file of contexts cannot be read or is none."""
+    """The contexts file cannot be read, or is invalid."""
 
 
 class ResponseCode(Enum):
@@ -146,13 +146,13 @@ class JobError(Exception):
 
 
 class DiscardJob(JobError):
-    """Never try this job again; it is of no further interest."""
+    """Discard the job: it is not retried, regardless of its retry policy."""
 
     response = ResponseCode.DISCARD
 
 
 class DeadLetterJob(JobError):
-    """Put this job into the dead letter queue at once, whatever its policy says."""
+    """Move the job to the dead letter queue at once, regardless of its retry policy."""
 
     response = ResponseCode.DEAD_LETTER
 
@@ -169,7 +169,7 @@ class ProcessLost(Exception):
 
 
 class PostponeJob(Exception):
-    """Raised by a handler or a middleware: not now. The job comes again after `seconds`; no attempt is used."""
+    """Raised by a handler or a middleware to postpone the job by `seconds`. No attempt is used."""
 
     def __init__(self, seconds: float) -> None:
         """`seconds` are rounded up to one of the delays that there are queues for."""

@@ -1,4 +1,4 @@
-"""Jobs without a broker, for unit tests: `inline` runs each when it is pushed, `fake` keeps it (ojs-testing section 5).
+"""Jobs without a broker, for unit tests: `inline` runs each at push, `fake` records it (ojs-testing section 5).
 
     with fake(shop.jobs) as jobs:
         shop.order("ada", "book")
@@ -21,7 +21,7 @@ from waybill.testing.recorded_jobs import RecordedJobs
 
 @contextlib.contextmanager
 def fake(jobs: Jobs) -> Iterator[RecordedJobs]:
-    """Keep what is pushed in a `with` block, until `drain` runs it; nothing goes to a broker."""
+    """Record the jobs that are pushed in a `with` block, until `drain` runs them; nothing goes to a broker."""
     with _standing_in(jobs, RecordedJobs(jobs)) as recorded:
         yield recorded
 
