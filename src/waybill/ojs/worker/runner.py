@@ -495,8 +495,6 @@ class Runner:
                 self._settlement.failed(execution, early_failure(execution, self._events.timestamp()), duration)
         except Exception as error:  # noqa: BLE001 - see `_begin`
             self._settlement.abandon(execution.delivery, execution.queue, error)
-        _log.warning(
-            "job %s ignores its cancellation: its concurrency slot is lost until it ends", shown(execution.envelope.id)
-        )
+        _log.warning("job %s ignores its cancellation: its slot is lost until it ends", shown(execution.envelope.id))
         if not self.active:
             self._idle.set()
