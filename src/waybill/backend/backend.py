@@ -114,6 +114,7 @@ class Backend:
             await self._coordinator.start()
             await catch_up(self.view, broker.events)
             self.view.follow(broker.events)
+            broker.events.gather()
             settlement = Settlement(broker, "dead_letter", exact_delays=True)
             settings = Settings(Records(self.view, broker.events), self.coordinator.records)
             self.limits = Limits(self.jobs, settlement, broker.events, _levels(broker), settings)

@@ -241,6 +241,34 @@ async def test_large_messages_overlap_and_small_ones_wait(broker_uri: str, queue
         await broker.close()
 
 
+async def test_who_gathers_has_one_message_on_its_way(broker_uri: str, queue_name: str) -> None:
+    broker = await BrokerConnection.open(broker_uri, Topology(), "/test", None)
+    try:
+        await broker.declarer.ensure_shared()
+        events: EventWriter = broker.events
+        done: list[int] = []
+
+        def record(number: int) -> object:
+            events.record(str(number), JobCompleted(job_type="a", queue=queue_name, duration_ms=0, attempt=1))
+            events.after(partial(done.append, number))
+            gathered = events.gathering
+            events._flush()
+            return gathered
+
+        assert events.gathering is not record(0)
+        assert events.gathering is not record(1), "a few go out beside others"
+        assert await events.drain(20)
+        events.gather()
+        assert events.gathering is not record(2)
+        waiting = record(3)
+        assert events.gathering is waiting
+        assert record(4) is waiting, "all that comes meanwhile becomes one message"
+        assert await events.drain(20)
+        assert done == [0, 1, 2, 3, 4]
+    finally:
+        await broker.close()
+
+
 class Follower(EventFollower):
     """Remembers what it is told."""
 

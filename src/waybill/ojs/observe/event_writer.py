@@ -95,6 +95,7 @@ class EventWriter:
         self._in_flight: set[_Batch] = set()
         self._failed: deque[_Batch] = deque()
         self._flush_handle: asyncio.Handle | None = None
+        self._few_events = FEW_EVENTS
         self._idle = asyncio.Event()
         self._idle.set()
         self._millisecond = 0
@@ -104,6 +105,13 @@ class EventWriter:
     def gathering(self) -> object:
         """What stands for the events that are gathered now: another object once they are on their way."""
         return self._gathering
+
+    def gather(self) -> None:
+        """Have one message on its way at a time, unless there are many events.
+
+        For who answers many clients: each message costs as much as ten jobs, and small ones would follow one another.
+        """
+        self._few_events = 0
 
     def record(self, subject: str, data: EventData, time: str | None = None, event_id: str | None = None) -> None:
         """Add one event about `subject`; it is published at the end of this turn of the loop.
@@ -264,7 +272,7 @@ class EventWriter:
             return False
         return (
             len(self._gathering.events) >= MANY_EVENTS
-            or sum(len(batch.events) for batch in self._in_flight) <= FEW_EVENTS
+            or sum(len(batch.events) for batch in self._in_flight) <= self._few_events
         )
 
     def _cut(self, batch: _Batch) -> None:
