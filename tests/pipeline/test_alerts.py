@@ -212,8 +212,8 @@ def test_notices_become_jobs_and_requests_and_are_not_lost(
     assert (second["event"], closed["event"], closed["rule"]) == ("opened", "closed", "late")
     assert second["alert_id"] == closed["alert_id"]
     assert [(job["id"], job["type"]) for job in jobs] == [
-        (second["id"], "waybill.alert"),
-        (closed["id"], "waybill.alert"),
+        (second["id"], "pipeline.alert"),
+        (closed["id"], "pipeline.alert"),
     ]
 
 

@@ -134,10 +134,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Read events from the broker into bronze, silver and gold tables."""
-    if compact_hours is not None and once:
-        raise click.UsageError("--compact-every is for --continuous: after --once, run `waybill pipeline compact`")
-    if keep_days is not None and compact_hours is None:
-        raise click.UsageError("--keep-days needs --compact-every")
+    _check_compaction(compact_hours, keep_days, once=once)
     console = Console(stderr=True)
     with explained_failures(), spark_session(console, data, table_format, short=once) as spark:
         from waybill.pipeline.run import Settings, run_continuously, run_once
@@ -355,6 +352,13 @@ def _objectives(given: tuple[str, ...]) -> Objectives:
     except OptionError as problem:
         raise click.UsageError(str(problem)) from None
     return Objectives(by_type.pop("", DEFAULT_MS), by_type)
+
+
+def _check_compaction(compact_hours: float | None, keep_days: int | None, *, once: bool) -> None:
+    if compact_hours is not None and once:
+        raise click.UsageError("--compact-every is for --continuous: after --once, run `waybill pipeline compact`")
+    if keep_days is not None and compact_hours is None:
+        raise click.UsageError("--keep-days needs --compact-every")
 
 
 def _check_directory(data: str) -> None:

@@ -25,7 +25,7 @@ from waybill.cli.pipeline_session import explained_failures, spark_session
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The rules, a TOML file.",
 )
-@click.option("--push-to", metavar="QUEUE", help="Push each notice as a job of type waybill.alert to this queue.")
+@click.option("--push-to", metavar="QUEUE", help="Push each notice as a job of type pipeline.alert to this queue.")
 @click.option("--uri", envvar="WAYBILL_URI", help="The broker for --push-to.")
 @click.option("--webhook", metavar="URL", help="Post each notice as JSON to this URL.")
 @click.option(

@@ -21,7 +21,7 @@ from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.tables import TableStore
 from waybill.pipeline.transforms.alert_inputs import hours, window_sums
 
-JOB_TYPE: Final = "waybill.alert"
+JOB_TYPE: Final = "pipeline.alert"
 """The type of the jobs that alerts become. Their argument is the notice."""
 _TIMEOUT_S: Final = 10.0
 _MULTIPLE_CHOICES: Final = 300
