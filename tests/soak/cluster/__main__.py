@@ -20,6 +20,7 @@ from random import SystemRandom
 
 import click
 from rich.console import Console
+from rich.status import Status
 
 from tests.rabbitmq import INSTALL_HINT, installed
 from tests.soak.cluster.house import ClusterHouse
@@ -51,7 +52,7 @@ def main(*, jobs: int, workers: int, seed: int | None, pause: tuple[float, float
     try:
         with console.status("starting") as status:
             soak = ClusterRun(house, directory, jobs, chance)
-            asyncio.run(soak.go(pause, patience, console.print if not console.is_terminal else status.update))
+            asyncio.run(soak.go(pause, patience, lambda text: show(console, status, text)))
     except JobLostError as error:
         console.print(f"[red]{error}[/red]\nfiles: {directory}")
         raise SystemExit(1) from error
@@ -59,6 +60,13 @@ def main(*, jobs: int, workers: int, seed: int | None, pause: tuple[float, float
         house.close()
     shutil.rmtree(directory)
     console.print(str(soak))
+
+
+def show(console: Console, status: Status, text: str) -> None:
+    """Keep what was done to the cluster, and replace what is only a count."""
+    if text.startswith("killed"):
+        console.print(text)
+    status.update(text)
 
 
 if __name__ == "__main__":
