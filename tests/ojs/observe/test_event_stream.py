@@ -255,11 +255,11 @@ async def test_who_gathers_has_one_message_on_its_way(broker_uri: str, queue_nam
             events._flush()
             return gathered
 
-        assert events.gathering is not record(0)
-        assert events.gathering is not record(1), "a few go out beside others"
+        assert record(0) is not events.gathering
+        assert record(1) is not events.gathering, "a few go out beside others"
         assert await events.drain(20)
         events.gather()
-        assert events.gathering is not record(2)
+        assert record(2) is not events.gathering
         waiting = record(3)
         assert events.gathering is waiting
         assert record(4) is waiting, "all that comes meanwhile becomes one message"
