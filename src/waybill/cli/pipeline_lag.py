@@ -19,7 +19,9 @@ from waybill.cli.console import Console
 )
 @click.option("--stream", default="ojs.events", show_default=True, help="The streams that it reads, with commas.")
 @click.option("--super-stream", help="The super stream that it reads, instead.")
-@click.option("--max", "most", type=click.IntRange(0), metavar="N", help="Exit with 1 if more than N are left.")
+@click.option(
+    "--max", "most", type=click.IntRange(0, 2**63 - 1), metavar="N", help="Exit with 1 if more than N are left."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def lag(
     uri: str,

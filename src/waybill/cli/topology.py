@@ -51,7 +51,7 @@ def declare(queues: tuple[str, ...], queue_type: QueueType | None, target: Targe
 @click.option(
     "--partitions", type=click.IntRange(1, PARTITIONS_MAX), default=4, show_default=True, help="How many streams."
 )
-@click.option("--max-bytes", type=click.IntRange(1), help="Keep about so many bytes of each stream.")
+@click.option("--max-bytes", type=click.IntRange(1, 2**63 - 1), help="Keep about so many bytes of each stream.")
 @broker_options
 @json_option
 def super_stream(name: str, partitions: int, max_bytes: int | None, target: Target, *, as_json: bool) -> None:
