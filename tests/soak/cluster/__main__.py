@@ -14,8 +14,7 @@ import logging
 import os
 import random
 import shutil
-import tempfile
-from pathlib import Path
+from contextlib import closing
 from random import SystemRandom
 
 import click
@@ -27,6 +26,7 @@ from tests.soak.cluster.house import ClusterHouse
 from tests.soak.cluster.nodes import run
 from tests.soak.cluster.run import ClusterRun
 from tests.soak.jobs.run import JobLostError
+from tests.soak.kept_files import kept_files
 
 
 @click.command(help=__doc__)
@@ -45,20 +45,13 @@ def main(*, jobs: int, workers: int, seed: int | None, pause: tuple[float, float
     logging.getLogger("waybill").setLevel(logging.CRITICAL)
     chosen = SystemRandom().randrange(1 << 32) if seed is None else seed
     console.print(f"three RabbitMQ nodes: {jobs:,} jobs, {workers} workers, two coordinators, seed {chosen}")
-    directory = Path(tempfile.mkdtemp(prefix="waybill-soak-cluster-"))
     chance = random.Random(chosen)
     run("ip", "link", "set", "lo", "up")
-    house = ClusterHouse(directory, workers, chance)
-    try:
-        with console.status("starting") as status:
+    with kept_files("cluster", console, JobLostError) as directory:
+        house = ClusterHouse(directory, workers, chance)
+        with closing(house), console.status("starting") as status:
             soak = ClusterRun(house, directory, jobs, chance)
             asyncio.run(soak.go(pause, patience, lambda text: show(console, status, text)))
-    except JobLostError as error:
-        console.print(f"[red]{error}[/red]\nfiles: {directory}")
-        raise SystemExit(1) from error
-    finally:
-        house.close()
-    shutil.rmtree(directory)
     console.print(str(soak))
 
 

@@ -10,9 +10,7 @@ with all files stays.
 import asyncio
 import logging
 import random
-import shutil
-import tempfile
-from pathlib import Path
+from contextlib import closing
 from random import SystemRandom
 
 import click
@@ -20,6 +18,7 @@ from rich.console import Console
 
 from tests.soak.http.house import HttpHouse
 from tests.soak.jobs.run import JobLostError, Run
+from tests.soak.kept_files import kept_files
 
 
 @click.command(help=__doc__)
@@ -34,18 +33,11 @@ def main(*, jobs: int, workers: int, seed: int | None, pause: tuple[float, float
     logging.getLogger("waybill").setLevel(logging.CRITICAL)
     chosen = SystemRandom().randrange(1 << 32) if seed is None else seed
     console.print(f"{jobs:,} jobs, {workers} workers, seed {chosen}")
-    directory = Path(tempfile.mkdtemp(prefix="waybill-soak-http-"))
     chance = random.Random(chosen)
-    house = HttpHouse("waybill", directory, workers, chance)
-    try:
-        with console.status("starting") as status:
+    with kept_files("http", console, JobLostError) as directory:
+        house = HttpHouse("waybill", directory, workers, chance)
+        with closing(house), console.status("starting") as status:
             figures = asyncio.run(Run(house, directory, jobs, chance).go(pause, patience, status.update))
-    except JobLostError as error:
-        console.print(f"[red]{error}[/red]\nfiles: {directory}")
-        raise SystemExit(1) from error
-    finally:
-        house.close()
-    shutil.rmtree(directory)
     console.print(str(figures))
 
 

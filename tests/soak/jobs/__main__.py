@@ -9,9 +9,7 @@ there; those of attempts that ran twice are counted. After a failure the directo
 import asyncio
 import logging
 import random
-import shutil
-import tempfile
-from pathlib import Path
+from contextlib import closing
 from random import SystemRandom
 
 import click
@@ -19,6 +17,7 @@ from rich.console import Console
 
 from tests.soak.jobs.house import House
 from tests.soak.jobs.run import JobLostError, Run
+from tests.soak.kept_files import kept_files
 
 BROKERS = ("rabbitmq", "waybill")
 
@@ -39,19 +38,12 @@ def main(
     chosen = SystemRandom().randrange(1 << 32) if seed is None else seed
     for name in brokers or BROKERS:
         console.print(f"{name}: {jobs:,} jobs, {workers} workers, seed {chosen}")
-        directory = Path(tempfile.mkdtemp(prefix="waybill-soak-jobs-"))
         chance = random.Random(chosen)
-        house = House(name, directory, workers, chance)
-        try:
-            with console.status("starting") as status:
+        with kept_files("jobs", console, JobLostError) as directory:
+            house = House(name, directory, workers, chance)
+            with closing(house), console.status("starting") as status:
                 run = Run(house, directory, jobs, chance)
                 figures = asyncio.run(run.go(pause, patience, status.update))
-        except JobLostError as error:
-            console.print(f"[red]{error}[/red]\nfiles: {directory}")
-            raise SystemExit(1) from error
-        finally:
-            house.close()
-        shutil.rmtree(directory)
         console.print(f"{name}: {figures}")
 
 

@@ -8,14 +8,13 @@ the directory with all files stays.
 
 import logging
 import random
-import shutil
-import tempfile
-from pathlib import Path
+from contextlib import closing
 from random import SystemRandom
 
 import click
 from rich.console import Console
 
+from tests.soak.kept_files import kept_files
 from tests.soak.shop.check import WrongEndError
 from tests.soak.shop.house import ShopHouse
 from tests.soak.shop.run import run_shop
@@ -35,18 +34,11 @@ def main(*, kills: int, brokers: tuple[str, ...], workers: int, seed: int | None
     chosen = SystemRandom().randrange(1 << 32) if seed is None else seed
     for name in brokers or BROKERS:
         console.print(f"{name}: {kills} kills, {workers} workers, seed {chosen}")
-        directory = Path(tempfile.mkdtemp(prefix="waybill-soak-shop-"))
         chance = random.Random(chosen)
-        house = ShopHouse(name, directory, workers, chance)
-        try:
-            with console.status("starting") as status:
+        with kept_files("shop", console, WrongEndError) as directory:
+            house = ShopHouse(name, directory, workers, chance)
+            with closing(house), console.status("starting") as status:
                 figures = run_shop(house, directory, kills, pause, chance, status.update)
-        except WrongEndError as error:
-            console.print(f"[red]{error}[/red]\nfiles: {directory}")
-            raise SystemExit(1) from error
-        finally:
-            house.close()
-        shutil.rmtree(directory)
         console.print(f"{name}: {figures}")
 
 
