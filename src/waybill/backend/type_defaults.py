@@ -59,14 +59,15 @@ def read_default(body: Form) -> TypeDefault:
     evidence = body.get("evidence", "")
     if not isinstance(evidence, str) or len(evidence) > 1000:
         raise invalid("evidence", "must be a string of at most 1000 characters")
-    attempts = _whole(body, "max_attempts", MOST_ATTEMPTS)
-    timeout = _whole(body, "timeout_seconds", MOST_SECONDS)
+    attempts = read_whole(body, "max_attempts", MOST_ATTEMPTS)
+    timeout = read_whole(body, "timeout_seconds", MOST_SECONDS)
     if attempts is None and timeout is None:
         raise invalid("max_attempts", "either this or timeout_seconds must be there")
     return TypeDefault(attempts, timeout, evidence)
 
 
-def _whole(body: Form, name: str, most: int) -> int | None:
+def read_whole(body: Form, name: str, most: int) -> int | None:
+    """Return an integer from 1 on; None for None. Raises RequestRefused."""
     value = body.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most):
         raise invalid(name, f"must be an integer from 1 to {most}")

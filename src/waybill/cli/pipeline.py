@@ -20,6 +20,7 @@ from waybill.cli.pipeline_alerts import alerts
 from waybill.cli.pipeline_lag import lag
 from waybill.cli.pipeline_session import explained_failures, spark_session
 from waybill.cli.ranges import PORT, RATE, Number
+from waybill.cli.target import json_option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -203,7 +204,7 @@ def report(data: str, table_format: str, catalog: str | None, html: Path | None,
 @_TABLE_FORMAT
 @_CATALOG
 @click.option("--keep-days", type=click.IntRange(0, 36_500), help="Drop events older than this many days.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def compact(data: str, table_format: str, catalog: str | None, keep_days: int | None, as_json: bool) -> None:
     """Merge the event files into few large ones, and delete old events. Stop `pipeline run` first."""
     console = Console(stderr=True)
@@ -240,7 +241,7 @@ def compact(data: str, table_format: str, catalog: str | None, keep_days: int | 
 @_TABLE_FORMAT
 @_CATALOG
 @_SLO
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def backfill(data: str, table_format: str, catalog: str | None, objectives: tuple[str, ...], as_json: bool) -> None:
     """Recompute all silver and gold tables from the stored events, for example after an update of Waybill."""
     console = Console(stderr=True)
@@ -271,7 +272,7 @@ def backfill(data: str, table_format: str, catalog: str | None, objectives: tupl
 @command.command()
 @click.option("--data", required=True, type=_DATA, help="The data directory of `waybill pipeline run`.")
 @click.option("--database", default="waybill", show_default=True, help="The database that the views are in.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def views(data: str, database: str, as_json: bool) -> None:
     """Make views of Parquet tables in the catalog of Spark (Hive's metastore).
 
@@ -294,7 +295,7 @@ def views(data: str, database: str, as_json: bool) -> None:
 @click.option("--where", default="true", help="A condition in Spark SQL: \"error_type = 'Timeout' and attempt < 5\".")
 @click.option("--rate", type=RATE, help="At most this many jobs per second.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be moved.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, dry_run: bool, as_json: bool) -> None:
     """Choose dead letters with Spark SQL, and put their jobs back into their queues.
 

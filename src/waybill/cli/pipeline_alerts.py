@@ -10,6 +10,7 @@ import click
 
 from waybill.cli.console import Console
 from waybill.cli.pipeline_session import explained_failures, spark_session
+from waybill.cli.target import json_option
 
 
 @click.command()
@@ -31,7 +32,7 @@ from waybill.cli.pipeline_session import explained_failures, spark_session
 @click.option(
     "--at", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ"]), help="Evaluate the rules at this time (UTC). Default: now."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def alerts(
     data: Path,
     rules: Path,

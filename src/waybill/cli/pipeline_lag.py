@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 
 from waybill.cli.console import Console
+from waybill.cli.target import json_option
 
 
 @click.command()
@@ -22,7 +23,7 @@ from waybill.cli.console import Console
 @click.option(
     "--max", "most", type=click.IntRange(0, 2**63 - 1), metavar="N", help="Exit with 1 if more than N are left."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def lag(
     uri: str,
     data: Path | None,

@@ -13,13 +13,13 @@ import click
 
 from waybill.cli.failure import Failed
 from waybill.cli.ranges import DAYS
+from waybill.cli.target import json_option
 from waybill.ojs.errors import DatabaseUnusable
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection, Engine
 
 database_argument = click.argument("database", envvar="WAYBILL_DATABASE")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group()
@@ -122,9 +122,11 @@ def _explained() -> Iterator[None]:
     except Exception as error:
         from sqlalchemy.exc import SQLAlchemyError
 
+        from waybill.ojs.coordinator.store_thread import first_line
+
         if not isinstance(error, SQLAlchemyError):
             raise
-        cause = str(error.__cause__ or error).strip().splitlines()[0]
+        cause = first_line(error.__cause__ or error)
         raise Failed(f"the database cannot be used: {cause}", "check its name, and that it runs") from None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import click
 
@@ -43,6 +43,14 @@ class Target(Broker):
         except InvalidURI as error:
             raise click.UsageError(str(error)) from None
 
+    def changed(self, **changes: object) -> Self:
+        """Return the same broker with the changes that are not None."""
+        given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+        if given.get("queue_type") == "classic":
+            # Classic queues are on one node.
+            given |= {"replicas": None, "leader_locator": None}
+        return dataclasses.replace(self, **given)
+
     def jobs(self, *, create_queues: bool = False) -> Jobs:
         """A client for the jobs of this broker."""
         from waybill.ojs import Jobs
@@ -72,9 +80,7 @@ def broker_options(command: F) -> F:
         names: str | None,
         **options: object,
     ) -> object:
-        found = chosen(uri, context_name)
-        given: dict[str, Any] = {"prefix": prefix, "names": names}
-        found = dataclasses.replace(found, **{key: value for key, value in given.items() if value is not None})
+        found = chosen(uri, context_name).changed(prefix=prefix, names=names)
         return command(*arguments, target=found, **options)
 
     return with_target  # type: ignore[return-value]

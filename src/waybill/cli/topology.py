@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 from rich.progress import Progress
@@ -41,7 +41,7 @@ def command() -> None:
 @json_option
 def declare(queues: tuple[str, ...], queue_type: QueueType | None, target: Target, *, as_json: bool) -> None:
     """Declare exchanges, streams, and all queues that the OJS QUEUES may need. Repeating it changes nothing."""
-    target = _typed(target, queue_type)
+    target = target.changed(queue_type=queue_type)
     ask(target, declare_all(target, queues, target.topology()))
     click.echo(json.dumps({"declared": list(queues)}) if as_json else f"declared {', '.join(queues)}")
 
@@ -85,7 +85,7 @@ def check(
 
     Changes nothing. AMQP cannot list bindings: `waybill topology declare` restores them.
     """
-    target = _typed(target, queue_type)
+    target = target.changed(queue_type=queue_type)
     found = ask(target, _check(target, queues))
     wrong = [finding for finding in found if finding.is_wrong]
     if as_json:
@@ -124,8 +124,7 @@ def migrate(
     confirmed in its new place before it leaves the old one. If the command is stopped, run it again. Name all queues of
     a prefix when the queue type changes: they share the queues of scheduled jobs.
     """
-    given: dict[str, Any] = {"names": to_names, "prefix": to_prefix}
-    goal = replace(_typed(target, to_queue_type), **{key: value for key, value in given.items() if value is not None})
+    goal = target.changed(names=to_names, prefix=to_prefix, queue_type=to_queue_type)
     if goal == target:
         raise click.UsageError("Choose what to change: --to-names, --to-prefix or --to-queue-type.")
     planned, moved = ask(target, _migrate(target, goal, queues, rate, delete=delete, dry_run=dry_run))
@@ -139,13 +138,6 @@ def migrate(
     Console().print(table)
     click.echo(f"and {len(planned) - len(full)} empty queues")
     click.echo("nothing was changed" if dry_run else f"moved {moved}; now `waybill queue resume {' '.join(queues)}`")
-
-
-def _typed(target: Target, queue_type: QueueType | None) -> Target:
-    if queue_type == "classic":
-        # Classic queues are on one node.
-        return replace(target, queue_type=queue_type, replicas=None, leader_locator=None)
-    return target if queue_type is None else replace(target, queue_type=queue_type)
 
 
 def _show_findings(found: list[Finding], well_count: int) -> None:

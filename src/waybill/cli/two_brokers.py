@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import signal
 from collections.abc import Callable, Coroutine
@@ -33,8 +32,7 @@ def broker_of(text: str, **changes: str | None) -> Target:
     """Find a broker by its URL, or by the name of a context. Raises click.UsageError."""
     found = chosen(text, None) if "://" in text else chosen(None, text)
     _ = found.address
-    given: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
-    return dataclasses.replace(found, **given)
+    return found.changed(**changes)
 
 
 def run_moving(target: Target, stop: Callable[[], None], work: Coroutine[Any, Any, T]) -> T:

@@ -12,6 +12,7 @@ carrying. Every step can be repeated, and which are done is read off the brokers
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +30,8 @@ from waybill.move.leadership import LEASE_ENDS_SECONDS, hold, is_held, lift
 from waybill.move.ledger import StreamPosition
 from waybill.move.places import Places
 from waybill.move.plan import PlannedQueue, QueueWay, counted, headers_of, queue_ways, stream_names
-from waybill.move.sessions import Sessions
-from waybill.move.shovel import IDLE_SECONDS, NO_RECONNECT
+from waybill.move.sessions import NO_RECONNECT, Sessions
+from waybill.move.shovel import IDLE_SECONDS
 from waybill.move.stamp import InTransit, arriving
 from waybill.move.stream_copy import StreamCopy
 from waybill.move.transfer import Outgoing, Transfer
@@ -44,6 +45,8 @@ from waybill.ojs.topology.topology import Declaration, Topology
 
 HISTORY: Final = timedelta(days=20_000)
 LOOK_AGAIN_SECONDS: Final = 30.0
+NAME: Final = "waybill move"
+"""Of the connections."""
 
 _log = logging.getLogger("waybill.move")
 
@@ -82,7 +85,7 @@ class JobsMove:
     ) -> None:
         """`keeps_user`: the target's login may publish for other users (RabbitMQ's tag `impersonator`)."""
         self.moved = Moved()
-        self.sessions = Sessions()
+        self.sessions = Sessions(NAME, source.uri, target.uri)
         # What waits on a ladder is moved to a ladder; jobs inside a delayed exchange come out when they are due.
         self._source = replace(source, topology=replace(source.topology, schedule_by="ladder"))
         self._target = replace(target, topology=replace(target.topology, schedule_by="ladder"))
@@ -100,14 +103,14 @@ class JobsMove:
         RabbitMQ counts the messages of streams with a delay.
         """
         old, new = self._source.topology, self._target.topology
-        async with connect(self._source.uri, name="waybill move", reconnect=NO_RECONNECT) as source:
+        async with connect(self._source.uri, name=NAME, reconnect=NO_RECONNECT) as source:
             queues = await self._found_queues(source)
             planned = await counted(source, queue_ways(old, new, queues))
             for name, target_name in stream_names(old, new):
                 found = await Inspector(source).queue(name)
                 count = None if found is None else found.message_count
                 planned.append(PlannedQueue(name, target_name, "stream", count))
-        async with connect(self._target.uri, name="waybill move", reconnect=NO_RECONNECT):
+        async with connect(self._target.uri, name=NAME, reconnect=NO_RECONNECT):
             return [one for one in planned if one.message_count is not None]
 
     async def run(self, *, follows: bool = False) -> Moved:
@@ -115,15 +118,10 @@ class JobsMove:
 
         Goes on after lost connections. Raises MoveFailed, and what connecting the first time raises.
         """
-        await self.sessions.run(lambda stack: self._session(stack, follows=follows))
+        await self.sessions.run(functools.partial(self._session, follows=follows))
         return self.moved
 
-    async def _session(self, stack: AsyncExitStack, *, follows: bool) -> None:
-        source, target = [
-            await stack.enter_async_context(connect(system.uri, name="waybill move", reconnect=NO_RECONNECT))
-            for system in (self._source, self._target)
-        ]
-        self.sessions.connected()
+    async def _session(self, stack: AsyncExitStack, source: Connection, target: Connection, *, follows: bool) -> None:
         queues = await self._found_queues(source)
         if not queues:
             raise MoveFailed("the events on the source name no queue: name the queues to move")

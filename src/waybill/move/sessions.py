@@ -8,9 +8,21 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Final
 
-from waybill.client import ConnectFailed, ConnectionClosed, ConnectionLost, ReconnectPolicy, RequestTimeout
+from waybill.client import (
+    ConnectFailed,
+    Connection,
+    ConnectionClosed,
+    ConnectionLost,
+    ReconnectPolicy,
+    RequestTimeout,
+    connect,
+)
 
 PAUSES: Final = ReconnectPolicy()
+NO_RECONNECT: Final = ReconnectPolicy(max_attempts=0)
+
+Session = Callable[[AsyncExitStack, Connection, Connection], Awaitable[None]]
+"""Works with a connection to the source and one to the target. The stack closes what it opens."""
 
 _log = logging.getLogger("waybill.move")
 
@@ -18,7 +30,10 @@ _log = logging.getLogger("waybill.move")
 class Sessions:
     """Those of one run."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, source: str, target: str) -> None:
+        """`name` is that of the connections, `source` and `target` are URIs."""
+        self._name = name
+        self._uris = source, target
         self._stopping = asyncio.Event()
         self._failures = 0
         self._has_connected = False
@@ -32,11 +47,6 @@ class Sessions:
         """End when what is at hand is done."""
         self._stopping.set()
 
-    def connected(self) -> None:
-        """Both brokers have answered."""
-        self._has_connected = True
-        self._failures = 0
-
     async def pause(self, seconds: float) -> None:
         """Wait, but not longer than until `stop`."""
         with suppress(TimeoutError):
@@ -48,7 +58,7 @@ class Sessions:
         """Wait for so long, whatever happens."""
         await asyncio.sleep(seconds)
 
-    async def run(self, session: Callable[[AsyncExitStack], Awaitable[None]]) -> None:
+    async def run(self, session: Session) -> None:
         """Run sessions until one ends by itself, or `stop` is called while no broker answers.
 
         Raises what is no lost connection, and ConnectFailed if the first session cannot connect.
@@ -56,7 +66,13 @@ class Sessions:
         while True:
             try:
                 async with AsyncExitStack() as stack:
-                    await session(stack)
+                    source, target = [
+                        await stack.enter_async_context(connect(uri, name=self._name, reconnect=NO_RECONNECT))
+                        for uri in self._uris
+                    ]
+                    self._has_connected = True
+                    self._failures = 0
+                    await session(stack, source, target)
                     return
             except (ConnectionLost, ConnectionClosed, ConnectFailed, RequestTimeout) as error:
                 if isinstance(error, ConnectFailed) and not self._has_connected:

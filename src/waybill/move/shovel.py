@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from waybill.client import Connection, Inspector, ReconnectPolicy, connect
+from waybill.client import Connection, Inspector, connect
 from waybill.move.errors import MoveFailed
 from waybill.move.identity import identity, lock
-from waybill.move.sessions import Sessions
+from waybill.move.sessions import NO_RECONNECT, Sessions
 from waybill.move.stamp import arriving
 from waybill.move.transfer import Outgoing, Transfer
 
 IDLE_SECONDS: Final = 0.5
-NO_RECONNECT: Final = ReconnectPolicy(max_attempts=0)
+NAME: Final = "waybill shovel"
+"""Of the connections."""
 
 _log = logging.getLogger("waybill.move")
 
@@ -55,8 +57,8 @@ class Shovel:
             raise ValueError("the queue to fill has no name")
         self.moved = 0
         """How many messages have arrived in this run."""
-        self.sessions = Sessions()
-        self._uris = source, target
+        self.sessions = Sessions(NAME, source, target)
+        self._source = source
         self._queue = queue
         self._keeps_user = keeps_user
         self._arguments: dict[str, object] = {} if queue_type == "classic" else {"x-queue-type": queue_type}
@@ -68,7 +70,7 @@ class Shovel:
 
     async def waiting(self) -> int:
         """How many messages wait in the queue of the source. Raises MoveFailed if it is missing."""
-        async with connect(self._uris[0], name="waybill shovel", reconnect=NO_RECONNECT) as source:
+        async with connect(self._source, name=NAME, reconnect=NO_RECONNECT) as source:
             return await self._count(source)
 
     async def run(self, *, follows: bool = False) -> int:
@@ -76,15 +78,10 @@ class Shovel:
 
         Goes on after lost connections. Raises MoveFailed, and what connecting the first time raises.
         """
-        await self.sessions.run(lambda stack: self._session(stack, follows=follows))
+        await self.sessions.run(functools.partial(self._session, follows=follows))
         return self.moved
 
-    async def _session(self, stack: AsyncExitStack, *, follows: bool) -> None:
-        source, target = [
-            await stack.enter_async_context(connect(uri, name="waybill shovel", reconnect=NO_RECONNECT))
-            for uri in self._uris
-        ]
-        self.sessions.connected()
+    async def _session(self, stack: AsyncExitStack, source: Connection, target: Connection, *, follows: bool) -> None:
         await self._count(source)
         to = self._destination
         if not to.exchange and await Inspector(target).queue(to.key or "") is None:

@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import ssl
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from waybill.pipeline.alert_conditions import Firing, burning, unusual
 from waybill.pipeline.alert_rules import BurnRule, Rule
 from waybill.pipeline.alert_state import AlertsError, AlertTable, Key, Notice
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
+from waybill.pipeline.http_connection import http_connection
 from waybill.pipeline.tables import TableStore
 from waybill.pipeline.transforms.alert_inputs import hours, window_sums
 
@@ -91,11 +91,7 @@ def to_webhook(url: str) -> Send:
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
     def send(notice: Notice) -> None:
-        connection = (
-            http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=ssl.create_default_context())
-            if parts.scheme == "https"
-            else http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
-        )
+        connection = http_connection(parts.scheme, host, port, _TIMEOUT_S)
         headers = {"Content-Type": "application/json", "Webhook-Id": notice.id}
         try:
             connection.request("POST", target, json.dumps(notice.as_json()).encode(), headers)

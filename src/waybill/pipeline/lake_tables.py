@@ -70,11 +70,12 @@ class LakeTables(TableStore):
 
     def write_batch(self, rows: DataFrame, table: Table, batch_id: int) -> None:
         log = self._log(table)
-        if log.batch() == batch_id:
+        last = log.batch()
+        if last == batch_id:
             # What observes the rows waits for them.
             rows.write.format("noop").mode("overwrite").save()
             return
-        log.check_order(batch_id, log.batch())
+        log.check_order(batch_id, last)
         added = self._write(rows, table, log)
         if added:
             log.commit(added, batch=batch_id)

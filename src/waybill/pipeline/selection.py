@@ -8,7 +8,6 @@ import base64
 import http.client
 import json
 import re
-import ssl
 from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
@@ -17,6 +16,7 @@ from waybill.client import Inspector, connect
 from waybill.client.blocking import run
 from waybill.client.super_streams import PARTITIONS_MAX, partition_name
 from waybill.pipeline.broker_errors import BROKER_ERRORS
+from waybill.pipeline.http_connection import http_connection
 from waybill.pipeline.named_options import address
 from waybill.pipeline.offsets import DataLossError
 from waybill.pipeline.options import SourceOptions
@@ -98,11 +98,7 @@ def _listed(options: SourceOptions) -> Iterator[str]:
     virtual_host = unquote(broker.path[1:]) if len(broker.path) > 1 else "/"
     path = f"{api.path.rstrip('/')}/api/queues/{quote(virtual_host, safe='')}"
     where = f"{scheme}://{host}:{port}"
-    connection = (
-        http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=ssl.create_default_context())
-        if scheme == "https"
-        else http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
-    )
+    connection = http_connection(scheme, host, port, _TIMEOUT_S)
     try:
         for page in range(1, _PAGES_MAX + 1):
             query = f"page={page}&page_size={_PAGE_SIZE}&columns=name,type"

@@ -177,7 +177,7 @@ async def test_bad_pools_are_refused(client: Client, pool: dict[str, object], st
 
 
 @pytest.mark.parametrize(
-    "fields", [{"strategy": "x"}, {"weights": []}, {"weights": {"a": -1}}, {"pool": 3}, {"pool": ""}]
+    "fields", [{"strategy": "x"}, {"weights": []}, {"weights": {"a": -1}}, {"queues": None}, {"pool": 3}, {"pool": ""}]
 )
 async def test_bad_wishes_of_a_fetch_are_refused(client: Client, fields: dict[str, object]) -> None:
     await client.ask("POST", "/ojs/v1/workers/fetch", {"worker_id": "w", "queues": ["a"], **fields}, 400)

@@ -61,7 +61,7 @@ class WorkerRoutes:
 
     async def _fetch(self, request: Request) -> Response:
         body = request.json()
-        queues = None if body.get("queues") is None else read_queues(body["queues"])
+        queues = read_queues(body["queues"]) if "queues" in body else None
         count = _whole(body, "count", _whole(body, "batch_size", 1, 1, MOST_JOBS), 1, MOST_JOBS)
         visibility = _seconds(body, "visibility_timeout_ms")
         wait_ms = _whole(body, "wait_ms", 0, 0, MOST_WAIT_MS)

@@ -10,6 +10,7 @@ import msgspec
 
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
+from waybill.backend.type_defaults import read_whole
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.timestamps import parse_duration
@@ -66,9 +67,7 @@ def read_pool(name: str, body: Form) -> Pool:
     if body.get("name", name) != name:
         raise invalid("name", "must be the name in the path")
     queues = read_queues(body.get("queues"))
-    concurrency = body.get("concurrency")
-    if concurrency is not None and not _is_whole(concurrency, 1, MAX_CONCURRENCY):
-        raise invalid("concurrency", f"must be an integer from 1 to {MAX_CONCURRENCY}")
+    concurrency = read_whole(body, "concurrency", MAX_CONCURRENCY)
     is_isolated = body.get("isolated", False)
     if not isinstance(is_isolated, bool):
         raise invalid("isolated", "must be true or false")
@@ -78,7 +77,7 @@ def read_pool(name: str, body: Form) -> Pool:
         raise invalid("weights", f"must name queues of the pool, and {foreign[0]!r} is none")
     return Pool(
         queues,
-        concurrency if isinstance(concurrency, int) else None,
+        concurrency,
         read_strategy(body.get("strategy", ROUND_ROBIN)),
         weights,
         is_isolated,
@@ -159,7 +158,3 @@ def _read_prevention(value: object, queue_count: int) -> StarvationPrevention | 
     if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 < ratio * queue_count <= 1:
         raise invalid(f"{field}.min_dispatch_ratio", "must be above 0, and at most 1 for all queues together")
     return StarvationPrevention(seconds, float(ratio))
-
-
-def _is_whole(value: object, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most

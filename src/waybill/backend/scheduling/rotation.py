@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
+
+from waybill.ojs.worker.bounded_dict import BoundedDict
 
 Step = tuple[str, int]
 
@@ -56,17 +57,13 @@ class Rotations:
     """Those of one server, by a key: the name of a pool, or what a worker asks for. The oldest unused ones go."""
 
     def __init__(self) -> None:
-        self._rotations: OrderedDict[object, Rotation] = OrderedDict()
+        self._rotations: BoundedDict[object, Rotation] = BoundedDict(MAX_ROTATIONS)
 
     def get(self, key: object) -> Rotation:
         """Return the rotation of a key, a new one if there is none."""
-        found = self._rotations.get(key)
-        if found is None:
-            found = self._rotations[key] = Rotation()
-            if len(self._rotations) > MAX_ROTATIONS:
-                self._rotations.popitem(last=False)
-        else:
-            self._rotations.move_to_end(key)
+        found = self._rotations.pop(key, None) or Rotation()
+        # The one that was used last goes last.
+        self._rotations[key] = found
         return found
 
 

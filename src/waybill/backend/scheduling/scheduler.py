@@ -19,6 +19,7 @@ from waybill.backend.scheduling.pool import (
     LEAST_LOADED,
     ROUND_ROBIN,
     STRICT,
+    WEIGHTED,
     Pool,
     check_pool_name,
     form_of_pool,
@@ -178,8 +179,9 @@ class Scheduler:
 
     def dispatched(self, pool: str, leases: Sequence[Lease]) -> None:
         """Count jobs that a fetch returns to a worker of a pool; "" is none."""
+        now = datetime.now(UTC)
         for lease in leases:
-            self.dispatches.add(lease.execution.queue, pool, _waited_ms(lease))
+            self.dispatches.add(lease.execution.queue, pool, _waited_ms(lease, now))
 
     def active(self, pool: str) -> int:
         """Return how many jobs the workers of a pool have from this server."""
@@ -210,7 +212,8 @@ class Scheduler:
 
     def stats(self, active: Mapping[str, int]) -> list[Form]:
         """Return what was dispatched in the last minute, by queue. `active` counts the jobs that run, by queue."""
-        ratios = self.ratios()
+        found = self.dispatches.by_queue()
+        ratios = _ratios(found)
         return [
             {
                 "name": queue,
@@ -219,14 +222,12 @@ class Scheduler:
                 "avg_wait_ms": round(wait_ms),
                 "active_jobs": active.get(queue, 0),
             }
-            for queue, (count, wait_ms) in sorted(self.dispatches.by_queue().items())
+            for queue, (count, wait_ms) in sorted(found.items())
         ]
 
     def ratios(self) -> dict[str, float]:
         """Return the share of each queue in what was dispatched in the last minute."""
-        found = {queue: count for queue, (count, _) in self.dispatches.by_queue().items()}
-        total = sum(found.values())
-        return {queue: count / total for queue, count in found.items()}
+        return _ratios(self.dispatches.by_queue())
 
     def utilization(self) -> dict[str, float]:
         """Return the share of its concurrency that each pool uses; pools without a limit are left out."""
@@ -234,10 +235,15 @@ class Scheduler:
         return {name: self.active(name) / bound for name, bound in bounds.items() if bound}
 
     def _weights(self, strategy: str, queues: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
-        """Return the weight of each queue: its own, else its tenant's (ojs-multi-tenancy section 7.2)."""
+        """Return the weight of each queue: its own, else its tenant's (ojs-multi-tenancy section 7.2).
+
+        The other strategies know none.
+        """
         if strategy == ROUND_ROBIN:
             return dict.fromkeys(queues, 1)
-        return {queue: weights.get(queue) or self._tenants.weight_of(queue) for queue in queues}
+        if strategy == WEIGHTED:
+            return {queue: weights.get(queue) or self._tenants.weight_of(queue) for queue in queues}
+        return {}
 
     def _pool_of(self, worker_id: str, body: Form) -> str:
         if body.get("pool") is not None:
@@ -259,7 +265,12 @@ class Scheduler:
         self.dispatches.keep_seconds = max(WINDOW_SECONDS, *intervals, 0.0)
 
 
-def _waited_ms(lease: Lease) -> float:
+def _ratios(dispatched: Mapping[str, tuple[int, float]]) -> dict[str, float]:
+    total = sum(count for count, _ in dispatched.values())
+    return {queue: count / total for queue, (count, _) in dispatched.items()}
+
+
+def _waited_ms(lease: Lease, now: datetime) -> float:
     """Return how long a job was available before it was fetched, as far as its envelope tells: 0 after a retry."""
     execution = lease.execution
     envelope = execution.envelope
@@ -267,6 +278,6 @@ def _waited_ms(lease: Lease) -> float:
     if execution.attempt > 1 or not since:
         return 0.0
     try:
-        return max(0.0, (datetime.now(UTC) - parse_timestamp(since, "time")).total_seconds() * 1000)
+        return max(0.0, (now - parse_timestamp(since, "time")).total_seconds() * 1000)
     except InvalidJob:
         return 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from waybill.ojs.coordinator.job_store import JobStore
+from waybill.ojs.coordinator.store_thread import first_line
 from waybill.ojs.errors import DatabaseUnusable
 
 IN_MEMORY: Final = ":memory:"
@@ -31,6 +32,6 @@ def open_job_store(database: str, keep_days: int | None = None) -> JobStore:
 
         if not isinstance(error, SQLAlchemyError):
             raise
-        cause = str(error.__cause__ or error).strip().splitlines()[0]
+        cause = first_line(error.__cause__ or error)
         text = f"the database of jobs cannot be used: {cause}. It can be made anew from the stream of events"
         raise DatabaseUnusable(f"{text}: name another one, or move a damaged file away") from error

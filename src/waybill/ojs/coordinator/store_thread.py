@@ -84,7 +84,12 @@ def _cause_of_absence(error: Exception) -> str | None:
     exceptions = sys.modules.get("sqlalchemy.exc")
     if exceptions is None or not isinstance(error, (exceptions.OperationalError, exceptions.InterfaceError)):
         return None
-    return (str(error.__cause__ or error).strip().splitlines() or [type(error).__name__])[0]
+    return first_line(error.__cause__ or error)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says; its name if it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class Outage:
@@ -104,8 +109,7 @@ class Outage:
             _log.error(text, again_seconds, exc_info=error)
         elif now - self._logged >= LOG_AGAIN_SECONDS:
             self._logged = now
-            cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            _log.error("the state of jobs has not been written for %.0f s: %s", now - self._began, cause)
+            _log.error("the state of jobs has not been written for %.0f s: %s", now - self._began, first_line(error))
 
     def over(self) -> None:
         """Take note of a try that has not failed."""

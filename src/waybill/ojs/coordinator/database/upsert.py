@@ -36,6 +36,7 @@ class Upsert:
                     f"{name} = {f'{table.name}.{name} + ' if name in adds else ''}excluded.{name}" for name in others
                 )
             )
+            return
         statement = insert(table)
         new = {
             name: table.c[name] + statement.excluded[name] if name in adds else statement.excluded[name]
