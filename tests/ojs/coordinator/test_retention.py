@@ -13,6 +13,7 @@ from waybill.ojs.coordinator.job_store import JobFilter, JobStore
 from waybill.ojs.coordinator.open_store import open_job_store
 from waybill.ojs.coordinator.sql_job_store import SqlJobStore
 from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.spec.identifiers import derived_id
 from waybill.ojs.spec.timestamps import format_timestamp
 
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
@@ -172,6 +173,13 @@ def test_hostile_ids_make_few_partitions(
         store.apply([(offset, [event("job.started", one, 0, attempt=1)])])
     assert len(rows_of(connection)) == 1 + 5
     assert sum(rows_of(connection).values()) == len(ids) - 1
+
+
+def test_an_id_of_the_time_0_belongs_to_no_day(postgresql: str) -> None:
+    database = make_database(postgresql)
+    with SqlJobStore(database) as store, psycopg.connect(database.replace("+psycopg", "")) as connection:
+        store.apply([(0, [event("job.enqueued", derived_id(0, "celery", "a-task"), 1)])])
+        assert rows_of(connection) == {partitions.OTHER: 1}
 
 
 def test_a_partition_that_cannot_be_made_holds_nothing_up(

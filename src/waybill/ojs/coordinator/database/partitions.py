@@ -121,7 +121,8 @@ class Partitions:
         """Return the numbers of the periods of some ids for which no partition is known, the newest first."""
         width = self._width_ms
         kept_ms = now_ms if self._keep_days is None else self._keep_days * DAY_MS
-        lowest = bound_of(max(0, (now_ms - kept_ms) // width - 1) * width)
+        # An id that is derived from a name alone has the time 0: it belongs to no day.
+        lowest = bound_of(max(1, (now_ms - kept_ms) // width - 1) * width)
         # Beyond tomorrow's, a clock is wrong: such a job waits elsewhere for its day.
         highest = bound_of((now_ms // width + 2) * width)
         newest = self._known[-1] if self._known else Partition(highest, highest, "")
