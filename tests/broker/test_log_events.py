@@ -6,16 +6,21 @@ import asyncio
 import contextlib
 import json
 import logging
+import struct
 from pathlib import Path
 
 import pytest
 
 from tests.broker.process import BrokerProcess
+from tests.conformance.requirement import requirement
+from tests.security.siege import login
 from waybill.broker import Broker, FirstUser
 from waybill.broker.commit_loop import SLOW_SYNC_S
 from waybill.broker.log import BrokerLog, one_line
 from waybill.client import ClientError, connect
 from waybill.transport.clock import Clock
+from waybill.wire.amqp091.frames import method_frame
+from waybill.wire.amqp091.methods import ChannelOpen, ChannelOpenOk, ConnectionClose, ConnectionCloseOk, Method
 
 SECRET = "s3cret-word"
 
@@ -45,6 +50,27 @@ async def test_connections_come_and_go(log: pytest.LogCaptureFixture) -> None:
         assert "user 'ada', vhost '/'" in await until(log, "connection ended")
     assert lines(log, "stopped") == ["stopped: nothing is kept"]
     assert SECRET not in log.text
+
+
+@requirement("091-connection.close-ok.reporting")
+@pytest.mark.parametrize(
+    ("last", "answer", "says"),
+    [
+        (b"", ChannelOpenOk, "vhost '/', without a close"),
+        (method_frame(1, ChannelOpen()), ConnectionClose, "vhost '/', without an answer to our close"),
+        (method_frame(0, ConnectionClose(200, "bye", 0, 0)), ConnectionCloseOk, "vhost '/'"),
+    ],
+    ids=["open", "closing", "closed"],
+)
+async def test_a_socket_that_ends_without_close_ok_is_told(
+    log: pytest.LogCaptureFixture, last: bytes, answer: type[Method], says: str
+) -> None:
+    async with Broker(port=0) as broker:
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        writer.write(login() + last)
+        await reader.readuntil(struct.pack(">HH", answer.CLASS_ID, answer.METHOD_ID))
+        writer.close()
+        assert (await until(log, "connection ended")).endswith(says)
 
 
 @pytest.mark.parametrize(

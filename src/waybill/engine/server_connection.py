@@ -42,6 +42,9 @@ CHOKED: Final = 4
 BLOCKED: Final = 8
 """There is an alarm (`Host.alarm`)."""
 
+# What the log adds about a socket that ends in one of these states.
+_LOST_WHILE: Final = {OPEN: ", without a close", CLOSING: ", without an answer to our close"}
+
 
 class ServerConnection(ServerEngine):
     """One peer.
@@ -360,7 +363,7 @@ class ServerConnection(ServerEngine):
 
     def connection_lost(self, now: float) -> None:
         if self._virtual_host is not None:
-            how = " without closing it" if self.state == OPEN else ""
+            how = _LOST_WHILE.get(self.state, "")
             self.host.runtime.operator_log.info(
                 "connection ended", f"{self.describe()}{how}", self.user.name, self.peer_address
             )
