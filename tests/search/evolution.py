@@ -12,6 +12,8 @@ from tests.search.verdict import Verdict
 
 GENES_MAX: Final = 10
 ELITE_MAX: Final = 24
+# What a longer case has to show, a shorter one shows as well: one stretch of it, or memory.
+ELITE_SECONDS_MAX: Final = 0.25
 FRESH_ONE_IN: Final = 2
 
 
@@ -69,7 +71,8 @@ class Evolution:
         fresh_features = features - self.features
         self.features |= fresh_features
         cost = max(verdict.longest_s / 0.05, verdict.uncounted_bytes / (32 << 20))
-        if len(self.elite) < ELITE_MAX or cost > self.elite[-1][0]:
+        is_short = verdict.whole_s <= ELITE_SECONDS_MAX
+        if is_short and (len(self.elite) < ELITE_MAX or cost > self.elite[-1][0]):
             self.elite = sorted([*self.elite, (cost, case)], reverse=True)[:ELITE_MAX]
         if fresh_features:
             self.corpus.append(case)
