@@ -70,9 +70,10 @@ class Jobs:
 
     describes_jobs = False
     """Whether the events of its pushes carry the jobs, for coordinators that show their arguments."""
+    awaits_events = True
+    """Whether the push of one job also waits for its event, which follows at once otherwise: see `SyncJobs`."""
     _broker: BrokerConnection | None
-    _loop: asyncio.AbstractEventLoop | None
-    """The one that it is used in, None while it may be any."""
+    _loop: asyncio.AbstractEventLoop | None  # The one that it is used in, None while it may be any.
     _publishes: Publisher | None
     _control: Control | None
     _inbox: Inbox | None
@@ -236,7 +237,7 @@ class Jobs:
                 inbox.expect(handle)
         if not self.enqueue_middleware and self.broker_substitute is None and made.unique_key is None:
             encode_all([made], describes=self.describes_jobs)
-            if await (await self.publisher()).enqueue_alone(made, now):
+            if await (await self.publisher()).enqueue_alone(made, now, awaits_event=self.awaits_events):
                 return handle
         try:
             envelope = (await self._push_made([made], now))[0]
@@ -485,8 +486,7 @@ class Jobs:
         if self._broker is None:
             async with self._opening:
                 if self._broker is None:
-                    broker = await BrokerConnection.open(self.uri, self.topology, self.source, self.reconnect)
-                    self._broker = broker
+                    self._broker = await BrokerConnection.open(self.uri, self.topology, self.source, self.reconnect)
         return self._broker
 
     async def publisher(self) -> Publisher:

@@ -33,6 +33,8 @@ from waybill.ojs.worker.execution import Execution
 
 TAKEN_SHARE: Final = 0.8
 """The share of the time for an answer within which a coordinator must have taken the question."""
+EVENTS_SECONDS: Final = 1.0
+"""How long a question waits for the events of pushes before it, of which a coordinator should know."""
 BEAT_LIFE_MS: Final = 60_000
 """Where no coordinator runs, heartbeats go away by themselves."""
 
@@ -188,6 +190,7 @@ class Control:
             expiration=None if expiration_ms is None else str(expiration_ms),
             user_id=self._broker.identity.user,
         )
+        await self._broker.events.catch_up(EVENTS_SECONDS)
         try:
             await (declarer.ensure_requests() if queue is None else declarer.ensure_control(queue))
             await self._broker.publishing.publish(

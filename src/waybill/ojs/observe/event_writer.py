@@ -50,6 +50,8 @@ MANY_EVENTS: Final = 200
 """So many make a large message: it goes out beside others, or jobs would wait for their acknowledgements in turns."""
 MAX_EVENTS_PER_MESSAGE: Final = 2000
 MAX_CHARACTERS_PER_MESSAGE: Final = 256 * 1024
+LINGER_SECONDS: Final = 0.005
+"""How long events that nobody waits for gather: a message of events costs the broker a sync, as a job does."""
 RETRY_SECONDS: Final = 1.0
 MAX_SHORT_STRING: Final = 255
 """Octets of a text among the properties."""
@@ -95,6 +97,10 @@ class EventWriter:
         self._in_flight: set[_Batch] = set()
         self._failed: deque[_Batch] = deque()
         self._flush_handle: asyncio.Handle | None = None
+        self._linger_handle: asyncio.TimerHandle | None = None
+        """While events gather that nobody waits for."""
+        self._has_unawaited = False
+        self._published_at = -LINGER_SECONDS
         self._few_events = FEW_EVENTS
         self._idle = asyncio.Event()
         self._idle.set()
@@ -213,6 +219,26 @@ class EventWriter:
         if self._flush_handle is None:
             self._schedule()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the broker takes events more slowly than they come: whoever records more has to wait."""
+        return bool(self._failed) or len(self._in_flight) >= MAX_IN_FLIGHT or len(self._gathering.events) > MANY_EVENTS
+
+    def linger(self) -> None:
+        """Let the events of this turn, for which nobody waits, gather until LINGER_SECONDS after the last message.
+
+        A message that has to go out earlier, as somebody waits for it, takes them along.
+        """
+        self._has_unawaited = True
+        handle = self._flush_handle
+        due = self._published_at + LINGER_SECONDS
+        if handle is None or self._gathering.actions or due <= self._loop.time():
+            return
+        handle.cancel()
+        self._flush_handle = None
+        if self._linger_handle is None:
+            self._linger_handle = self._loop.call_at(due, self._flush)
+
     def push_out(self) -> None:
         """Publish what was recorded now, not at the end of this turn of the loop; many wait for more to come."""
         handle = self._flush_handle
@@ -229,8 +255,19 @@ class EventWriter:
             self._time = format_unix_time(now)
         return self._time
 
+    async def catch_up(self, timeout_seconds: float) -> None:
+        """Wait, not longer than that, until events are confirmed for which nobody has waited."""
+        if self._has_unawaited:
+            confirmed = asyncio.Event()
+            self.after(confirmed.set)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_seconds):
+                    await confirmed.wait()
+
     async def drain(self, timeout_seconds: float | None = None) -> bool:
         """Wait until everything recorded is confirmed; False if that takes longer than the timeout."""
+        if self._linger_handle is not None:
+            self._flush()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
                 await self._idle.wait()
@@ -247,6 +284,9 @@ class EventWriter:
 
     def _flush(self) -> None:
         self._flush_handle = None
+        if self._linger_handle is not None:
+            self._linger_handle.cancel()
+            self._linger_handle = None
         while self._failed and len(self._in_flight) < MAX_IN_FLIGHT:
             self._publish(self._failed.popleft())
         while not self._failed and self._may_publish():
@@ -262,6 +302,7 @@ class EventWriter:
             batch.type, batch.body = join_events(batch.type, batch.events)
             self._publish(batch)
         if not self._in_flight and not self._failed and self._flush_handle is None:
+            self._has_unawaited = False
             self._idle.set()
 
     def _may_publish(self) -> bool:
@@ -306,7 +347,7 @@ class EventWriter:
 
     def _publish(self, batch: _Batch) -> None:
         self._in_flight.add(batch)
-        batch.published_at = self._loop.time()
+        batch.published_at = self._published_at = self._loop.time()
         user = None if self._identity is None else self._identity.user
         if self.follower is not None and batch.own and len(batch.own) == len(batch.events):
             self.follower.announce(batch.first_id, batch.own, user)
@@ -339,7 +380,8 @@ class EventWriter:
                 self.follower.confirmed(batch.first_id)
             # Fewer waits for the loop: what has gathered meanwhile goes out first, then the acknowledgements.
             try:
-                self._flush()
+                if self._linger_handle is None:
+                    self._flush()
             finally:
                 self._run(batch)
             return

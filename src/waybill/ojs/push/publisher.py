@@ -77,10 +77,11 @@ class Publisher:
         failures = {failure.job_id: failure for failure in found}
         return [failures.get(one.envelope.id, one.envelope) for one in jobs]
 
-    async def enqueue_alone(self, one: Outgoing, now: datetime) -> bool:
+    async def enqueue_alone(self, one: Outgoing, now: datetime, *, awaits_event: bool) -> bool:
         """Publish an encoded job and its event where nothing is in the way; False if it has to take the way of all.
 
-        It does what `enqueue` does, with one wait for both confirms instead of two. Raises PushFailed.
+        It does what `enqueue` does, with one wait for both confirms instead of two. Unless it `awaits_event`, it only
+        waits for the job; events that follow close upon each other share a message. Raises PushFailed.
         """
         broker, envelope = self.broker, one.envelope
         is_ready = broker.connection.is_open and broker.connection.blocked is None
@@ -99,7 +100,11 @@ class Publisher:
             broker.events.counters.push_latency.add(time.monotonic() - started)
             broker.events.counters.pushed[envelope.queue] += 1
             record(broker, one)
-            broker.events.after(lambda: settle(over))
+            if awaits_event or broker.events.is_behind:
+                broker.events.after(lambda: settle(over))
+            else:
+                broker.events.linger()
+                settle(over)
 
         broker.publishing.publish_telling(
             tell, one.body, exchange=one.exchange, routing_key=one.key, properties=one.properties, mandatory=True

@@ -38,6 +38,7 @@ class AsyncJobs(JobsPort, Protocol):
 
     uri: str
     topology: Topology
+    awaits_events: bool
     broker_substitute: BrokerSubstitute | None
 
     def twin(self) -> Self:
@@ -65,8 +66,10 @@ class AsyncJobs(JobsPort, Protocol):
 class SyncJobs:
     """The methods of a `Jobs` object for any thread without an event loop: each waits for its end.
 
-    Arguments, results and errors are those of `Jobs`, where they are described; jobs come as `SyncJob`. A call from
-    inside a running event loop raises WrongEventLoop, which names what to await instead.
+    Arguments, results and errors are those of `Jobs`, where they are described; jobs come as `SyncJob`. A push of one
+    job returns when the broker has confirmed it: its job.enqueued event is on its way or follows within 5 ms, and the
+    end of the process waits for it. A call from inside a running event loop raises WrongEventLoop, which names what to
+    await instead.
     """
 
     def __init__(self, jobs: AsyncJobs) -> None:
@@ -176,8 +179,14 @@ class SyncJobs:
         """Return the object that lives in this process's loop, for the broker that is meant now."""
         jobs = self._jobs
         return background().client(
-            jobs, jobs.twin, lambda twin: twin.uri == jobs.uri and twin.topology == jobs.topology
+            jobs, self._make_twin, lambda twin: twin.uri == jobs.uri and twin.topology == jobs.topology
         )
+
+    def _make_twin(self) -> AsyncJobs:
+        # One thread that pushes job after job would wait for the disk twice each time.
+        twin = self._jobs.twin()
+        twin.awaits_events = False
+        return twin
 
     def _call(self, work: Callable[[AsyncJobs], Coroutine[Any, Any, T]], instead: str) -> T:
         self._check(instead)
