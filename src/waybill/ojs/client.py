@@ -25,7 +25,7 @@ from waybill.ojs.job import Job
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
 from waybill.ojs.push.broker_substitute import BrokerSubstitute
 from waybill.ojs.push.job_maker import JobMaker
-from waybill.ojs.push.new_envelope import options_of
+from waybill.ojs.push.new_envelope import handler_options, options_of
 from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.push.publisher import BatchFailed, Publisher, encode_all, without_failures
 from waybill.ojs.results.inbox import Inbox
@@ -156,15 +156,15 @@ class Jobs:
 
         With `process`, a plain function at the top level of a module runs in a process of its own: for work that keeps
         a CPU busy, or may fall over and take its process with it. The rest are the defaults of its jobs. Raises
-        ValueError if the type has a handler already.
+        InvalidJob for an invalid type or option, and ValueError if the type has a handler already.
         """
         if job_type in self.handlers:
             raise ValueError(f"there is a handler for {job_type} already")
-        own = options_of(
+        defaults = handler_options(
+            job_type, self._result_options,
             queue=queue, retry=retry, timeout=timeout, visibility_timeout=visibility_timeout, priority=priority or None,
             results=results, result_ttl=result_ttl, result_size_limit=result_size_limit,
         )  # fmt: skip
-        defaults: Options = {**self._result_options, **own}
 
         def register(function: Callable[P, Any]) -> Any:  # noqa: ANN401 - see `Registration`
             kind = AsyncHandler if iscoroutinefunction(function) else PlainHandler

@@ -144,8 +144,10 @@ class Handler(Generic[P, R_co]):
         """Made by `Jobs.handler`. `local_names` are those of the place where the function is defined.
 
         Raises InvalidJob for a bad type or queue, TypeError for a keyword-only parameter without a default after
-        `*args`, and for a function that no process could find or await.
+        `*args`, for a function that no process could find or await, and for another handler.
         """
+        if isinstance(function, Handler):
+            raise TypeError(f"{job_type}: a handler is no function: `@jobs.cron` goes above `@jobs.handler`")
         check_type(job_type)
         check_queue(defaults.get("queue", "default"))
         self.type = job_type

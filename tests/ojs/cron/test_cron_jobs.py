@@ -54,6 +54,8 @@ def test_cron_jobs_are_declared_at_handlers() -> None:
         ({"cron": "@daily", "args": [1, 2]}, InvalidJob), ({"cron": "@daily", "jitter": -1}, InvalidJob),
         ({"cron": "@daily", "name": "taken"}, ValueError), ({"every": timedelta(0)}, InvalidJob),
         ({"cron": "@daily", "queue": "Bad"}, InvalidJob), ({"cron": "@daily", "name": "x" * 256}, InvalidJob),
+        ({"cron": "@daily", "overlap": "maybe"}, InvalidJob), ({"cron": "@daily", "missed": "some"}, InvalidJob),
+        ({"cron": "@daily", "timezone": "Europe/Berlin"}, TypeError), ({"every": "5m"}, TypeError),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_where_it_is_written(settings: dict[str, Any], error: type[Exception]) -> None:

@@ -46,7 +46,8 @@ async def test_a_stranger_s_job_has_the_policy_and_the_limits_of_the_handler(
     )
     async def see() -> None:
         job = current_job().envelope
-        seen.append((job.id, (job.policy.max_attempts, job.timeout_seconds, job.visibility_seconds, job.priority)))
+        attempts = job.max_attempts or job.policy.max_attempts
+        seen.append((job.id, (attempts, job.timeout_seconds, job.visibility_seconds, job.priority)))
 
     async with Worker(jobs):
         await push_as_a_stranger(eye, queue_name, "options.seen")

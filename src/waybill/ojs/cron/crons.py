@@ -119,6 +119,13 @@ class Crons:
         """See `Jobs.cron`."""
         if (cron is None) == (every is None):
             raise ValueError("a cron job has either an expression or `every`")
+        if every is not None and not isinstance(every, timedelta):
+            raise TypeError("`every` is a timedelta, such as timedelta(minutes=5)")
+        unknown = sorted(settings.keys() - CronSettings.__annotations__.keys())
+        if unknown:
+            # A time zone under another name would be ignored.
+            known = ", ".join(["cron", "tz", "every", *CronSettings.__annotations__])
+            raise TypeError(f"a cron job has no {unknown[0]!r}, but {known}")
         expression = cron if every is None else write_every(every)
 
         def register(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `CronRegistration`

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -61,6 +61,12 @@ class CronJob(msgspec.Struct, kw_only=True, omit_defaults=True):
         if len(self.name) > MAX_NAME_LENGTH or _NAME.fullmatch(self.name) is None:
             raise InvalidJob("name", f"{self.name[:100]!r} is not lower case letters, digits, '-' and '.'")
         check_type(self.type)
+        for field, policy, known in (
+            ("overlap_policy", self.overlap_policy, get_args(OverlapPolicy)),
+            ("missed_policy", self.missed_policy, get_args(MissedPolicy)),
+        ):
+            if policy not in known:
+                raise InvalidJob(field, f"{policy!r} is none of {', '.join(known)}")
         if not 0 <= self.jitter <= MAX_JITTER_SECONDS:
             raise InvalidJob("jitter", f"should be from 0 to {MAX_JITTER_SECONDS:g} seconds")
         unknown = sorted(self.options.keys() - OPTIONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import msgspec
@@ -11,8 +11,9 @@ import msgspec
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.handler import NewJob, Options
 from waybill.ojs.job_context import current
+from waybill.ojs.push.option_types import check_options
 from waybill.ojs.push.outgoing import SCHEDULED
-from waybill.ojs.spec.envelope import Envelope, seconds_until_scheduled
+from waybill.ojs.spec.envelope import Envelope, seconds_until_scheduled, validate
 from waybill.ojs.spec.identifiers import child_traceparent, new_id, new_traceparent
 from waybill.ojs.spec.states import Operation, transition
 from waybill.ojs.spec.timestamps import format_timestamp, resolve_moment
@@ -44,6 +45,7 @@ def expiration_ms(envelope: Envelope, options: Options, topology: Topology) -> i
 
 def envelope_of(job: NewJob, now: datetime) -> Envelope:
     options = job.options
+    check_options(options)
     envelope = Envelope(
         id=job.id or options.get("id") or new_id(),
         type=job.type,
@@ -108,3 +110,14 @@ def trace_of(envelope: Envelope, options: Options) -> tuple[str, str | None]:
 def options_of(**given: object) -> Options:
     """Return the options that are given: not None."""
     return cast("Options", {name: value for name, value in given.items() if value is not None})
+
+
+def handler_options(job_type: str, common: Options, **given: object) -> Options:
+    """Return the default options of a handler's jobs: those given, else those in common.
+
+    Raises InvalidJob for a type or an option that no job may have.
+    """
+    options = cast("Options", {**common, **options_of(**given)})
+    now = datetime.now(UTC)
+    validate(envelope_of(NewJob(job_type, [], options), now), now)
+    return options

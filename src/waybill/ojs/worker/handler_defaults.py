@@ -45,6 +45,7 @@ class HandlerDefaults:
             said = (delivery.properties.headers or {}).get(MAX_ATTEMPTS)
             chosen = isinstance(said, int) and said >= 0 and said != DEFAULT_RETRY.max_attempts
             envelope.retry = msgspec.structs.replace(self._retry, max_attempts=said) if chosen else self._retry
+            envelope.max_attempts = envelope.retry.max_attempts
         if not envelope.timeout and not envelope.timeout_ms:
             envelope.timeout, envelope.timeout_ms = self._timeout
         if not envelope.visibility_timeout and not envelope.visibility_timeout_ms:

@@ -1,0 +1,67 @@
+"""The types of a job's options: what no type checker has looked at is refused by the push, and not by a worker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.retry import Retry
+from waybill.ojs.spec.unique import Unique
+
+_TEXT: Final = ((str,), "text")
+_WHOLE: Final = ((int,), "a whole number")
+_SECONDS: Final = ((int, float), "a number of seconds")
+_MOMENT: Final = ((timedelta, datetime, str), "a timedelta, a datetime or RFC 3339 text")
+
+_KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "id": _TEXT,
+    "queue": _TEXT,
+    "priority": _WHOLE,
+    "delay": _MOMENT,
+    "scheduled_at": _MOMENT,
+    "expires_at": _MOMENT,
+    "retry": ((Retry,), "a Retry"),
+    "timeout": _SECONDS,
+    "visibility_timeout": _SECONDS,
+    "meta": ((dict,), "a dict"),
+    "tags": ((list, tuple), "a list of texts"),
+    "unique_key": _TEXT,
+    "rate_limit": ((dict,), "a dict"),
+    "unique": ((Unique,), "a Unique"),
+    "enqueue_ttl": ((timedelta,), "a timedelta"),
+    "correlation_id": _TEXT,
+    "traceparent": _TEXT,
+    "tracestate": _TEXT,
+    "workflow_id": _TEXT,
+    "results": ((bool,), "True or False"),
+    "result_ttl": _SECONDS,
+    "result_size_limit": _WHOLE,
+}
+_NEVER_NONE: Final = frozenset({"queue", "priority", "meta", "tags", "results"})
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Raise InvalidJob for an option that jobs do not have, or whose value is of another type; None is not given."""
+    for name, value in options.items():
+        kind = _KINDS.get(name)
+        if kind is None:
+            raise InvalidJob(name, f"is no option of a job{_similar(name)}")
+        types, text = kind
+        if value is None and name not in _NEVER_NONE:
+            continue
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise InvalidJob(name, f"expects {text}, got `{type(value).__name__}`")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidJob(name, f"expects {text}, got {value}")
+        if isinstance(value, list | tuple) and not all(isinstance(one, str) for one in value):
+            raise InvalidJob(name, f"expects {text}")
+
+
+def _similar(name: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - as few need it, others start sooner
+
+    found = get_close_matches(name, _KINDS, 1)
+    return f"; did you mean {found[0]}?" if found else ""
