@@ -342,6 +342,29 @@ async def test_connections_and_large_bodies_have_limits() -> None:
             assert (await read_answer(reader))[0] == status
 
 
+async def test_what_has_come_of_a_body_takes_room_until_it_is_answered() -> None:
+    def post(announced: int, sent: int) -> bytes:
+        return b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % announced + b"x" * sent
+
+    async with (
+        serve(Limits(body_bytes=100_000)) as site,
+        site.client() as (reader, writer),
+        site.client() as (_, silent),
+    ):
+        silent.write(post(90_000, 0))
+        writer.write(post(90_000, 89_999))
+        status = 200
+        while status == 200:
+            async with site.client() as (other, second):
+                second.write(post(20_000, 20_000))
+                status, _, _ = await read_answer(other)
+        assert status == 503
+        writer.write(b"x")
+        assert (await read_answer(reader))[0] == 200
+        writer.write(post(90_000, 90_000))
+        assert (await read_answer(reader))[0] == 200
+
+
 async def test_a_server_that_closes_answers_what_was_asked() -> None:
     site = Site()
     await site.start()

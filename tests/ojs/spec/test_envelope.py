@@ -65,6 +65,8 @@ def test_a_minimal_envelope_has_the_defaults_of_the_specification() -> None:
         ({"args": [{1: 2}]}, "args[0]", "INVALID_ARGS"),
         ({"meta": {"a": object()}}, "meta.a", "INVALID_METADATA"),
         ({"meta": {"a": "x" * 70_000}}, "meta", "METADATA_TOO_LARGE"),
+        ({"tags": ["a", ""]}, "tags[1]", "INVALID_PAYLOAD"),
+        ({"tags": ["x"] * 10_000}, "tags", "INVALID_PAYLOAD"),
         ({"priority": "high"}, "priority", "INVALID_PAYLOAD"),
         ({"timeout": -1}, "timeout", "INVALID_PAYLOAD"),
         ({"scheduled_at": "2026-02-15T10:30:00"}, "scheduled_at", "INVALID_PAYLOAD"),

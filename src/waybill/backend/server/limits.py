@@ -33,8 +33,8 @@ class Limits:
     """How long what a refused client still sends is read and dropped, so that it can read why."""
     pipelined_bytes: int = 64 * 1024
     """How much of the next requests is read while one is being answered."""
-    body_bytes: int = 512 * 1024 * 1024
-    """How much the large bodies of all connections may take together."""
+    body_bytes: int = 128 * 1024 * 1024
+    """How much the bodies that are being received or worked on may take together."""
 
 
 def body_limit(path: str) -> int:

@@ -14,12 +14,14 @@ from typing import Any, Final, NamedTuple
 
 import httptools
 
-from waybill.backend.server.head import LARGE_BYTES, MAX_HEAD_BYTES, BadRequest, Head, read_head
+from waybill.backend.server.head import MAX_HEAD_BYTES, BadRequest, Head, read_head
 
 MAX_TARGET_BYTES: Final = 8 * 1024
 REMEMBERED_BYTES: Final = 1024
 """Longer heads are read each time: what clients send is not to fill the memory."""
 KNOWN_WHOLE: Final = 500
+UNRESERVED_BYTES: Final = 4 * 1024
+"""A body of so many octets needs no room: the limit of connections covers it."""
 _END: Final = b"\r\n\r\n"
 _known: Final[dict[bytes, Head]] = {}
 """The heads of requests that came in one piece with nothing else, and ask for nothing but an answer."""
@@ -47,7 +49,7 @@ class RequestReader:
     """Reads the requests of one connection."""
 
     def __init__(self, reserve: Callable[[int], None]) -> None:
-        """`reserve` takes room for a large body, and raises BadRequest if there is none."""
+        """`reserve` takes room for octets of a body, and raises BadRequest if there is none."""
         self.phase = Phase.NOTHING
         self.ready: deque[Received] = deque()
         """The whole requests that nobody has taken yet."""
@@ -197,9 +199,6 @@ class RequestReader:
         size = head.limit if head.length < 0 else head.length
         if size > head.limit:
             raise self._refusal("payload_too_large", "The body is too large.")
-        if size >= LARGE_BYTES and not self._reserved:
-            self._reserve(size)
-            self._reserved = size
         self.is_asked = head.is_asked
 
     def on_chunk_header(self) -> None:
@@ -215,8 +214,19 @@ class RequestReader:
             if isinstance(self._body, bytes):
                 self._body = bytearray(self._body)
             self._body += piece
-        if self._head is not None and len(self._body) > self._head.limit:
+        size = len(self._body)
+        if self._head is not None and size > self._head.limit:
             raise self._fail("payload_too_large", "The body is too large.")
+        if size > self._reserved + UNRESERVED_BYTES:
+            self._take_room(size - self._reserved)
+
+    def _take_room(self, size: int) -> None:
+        try:
+            self._reserve(size)
+        except BadRequest as error:
+            self._fault = error
+            raise
+        self._reserved += size
 
     def on_message_complete(self) -> None:
         """A request is whole, unless the parser only takes it for one."""

@@ -41,6 +41,8 @@ MAX_TIMEOUT_SECONDS: Final = 10 * 365 * 86400
 MAX_TYPE_LENGTH: Final = 255
 MAX_QUEUE_LENGTH: Final = 128
 MAX_META_BYTES: Final = 64 * 1024
+MAX_TAGS_BYTES: Final = 16 * 1024
+"""Tags are a header too, and all headers of a message have to fit into a frame."""
 MAX_ARGS_DEPTH: Final = 64
 MAX_ERRORS: Final = 25
 """How many failures an envelope remembers; the specification asks for at least 10."""
@@ -267,6 +269,8 @@ def validate(envelope: Envelope, now: datetime) -> None:
     check_json(envelope.meta, "meta", "INVALID_METADATA")
     if envelope.meta and len(msgspec.json.encode(envelope.meta)) > MAX_META_BYTES:
         raise InvalidJob("meta", f"is larger than {MAX_META_BYTES} bytes", code="METADATA_TOO_LARGE")
+    if envelope.tags:
+        check_tags(envelope.tags)
     for name in ("timeout", "timeout_ms", "visibility_timeout", "visibility_timeout_ms"):
         if (getattr(envelope, name) or 0) < 0:
             raise InvalidJob(name, "must not be negative")
@@ -306,6 +310,14 @@ def check_queue(queue: str) -> None:
         raise InvalidJob("queue", f"{queue!r} is not lower case letters, digits, '-' and '.'", code="INVALID_QUEUE")
     if queue.startswith(RESERVED_QUEUE_PREFIXES):
         raise InvalidJob("queue", f"{queue!r} starts with a reserved prefix", code="INVALID_QUEUE")
+
+
+def check_tags(tags: list[str]) -> None:
+    """Raise InvalidJob unless all tags have characters, and MAX_TAGS_BYTES at most together."""
+    if not all(tags):
+        raise InvalidJob(f"tags[{tags.index('')}]", "is empty")
+    if len(",".join(tags).encode(errors="surrogatepass")) > MAX_TAGS_BYTES:
+        raise InvalidJob("tags", f"are larger than {MAX_TAGS_BYTES} bytes together")
 
 
 def check_args(args: list[object]) -> None:
