@@ -28,6 +28,8 @@ ARROWS: Final[dict[str, set[str]]] = {
     "backend": {"ojs", "client"},
     # Found by the scheme of a URI: see `ojs.connection.bindings`.
     "http": {"ojs", "client"},
+    # Its layer is an application like a server's, and a client of servers.
+    "federation": {"backend", "http", "ojs", "client", "transport"},
     "management": {"backend", "broker", "transport", "node", "engine", "wire", "model"},
     "pipeline": {"ojs", "client"},
     "move": {"ojs", "client"},
@@ -84,7 +86,10 @@ COMPLEX_FUNCTIONS: Final[dict[str, str]] = {
 VAGUE_NAMES: Final = {"util", "utils", "common", "manager", "managers", "helper", "helpers", "misc"}
 
 # Modules that something outside the package starts or finds by name.
-ENTRY_POINTS: Final = {"waybill", "waybill.__main__", "waybill.cli.main", "waybill.http.link", "waybill.http.worker"}
+ENTRY_POINTS: Final = {
+    *("waybill", "waybill.__main__", "waybill.cli.main"),
+    *("waybill.http.link", "waybill.http.worker", "waybill.federation.exchange"),
+}
 # Alembic finds them.
 MIGRATIONS: Final = "waybill.ojs.coordinator.database.migrations"
 

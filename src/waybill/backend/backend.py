@@ -89,6 +89,8 @@ class Backend:
         """Whether the broker's pages are served as well: it runs in this process."""
         self.codec: Codec | None = None
         """Encrypts and decrypts for tools, if it has keys."""
+        self.region: str | None = None
+        """Where this server is, if it is one of a federation."""
         self._allows_private = allows_private
         self.started = time.monotonic()
         self._database = database

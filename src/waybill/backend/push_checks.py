@@ -22,6 +22,7 @@ from waybill.backend.settings import Settings
 from waybill.backend.tenants import Tenants
 from waybill.backend.type_defaults import TypeDefaults
 from waybill.ojs.coordinator.job_counts import FollowedCounts
+from waybill.ojs.spec.federation import REGION, meta_of, pinned_region
 from waybill.ojs.spec.states import State
 
 REJECT: Final = "reject"
@@ -35,6 +36,7 @@ BLOCK_HEADER: Final = "ojs-block-timeout"
 PUSHES: Final = frozenset({"/ojs/v1/jobs", "/ojs/v1/jobs/batch", "/ojs/v1/jobs/bulk"})
 
 _WAITING: Final = frozenset({State.AVAILABLE.value, State.SCHEDULED.value, State.RETRYABLE.value, State.PENDING.value})
+_PINNED: Final = REGION.encode()
 _TENANT = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:-]{0,127}")
 
 
@@ -62,13 +64,18 @@ class PushChecks:
         self._schemas = schemas
         self._defaults = defaults
         self._counts = counts
+        self.region: str | None = None
+        """That of this server, if it is one of a federation."""
         self._coming: Counter[str] = Counter()
         """Jobs on their way into queues with bounds, which the view does not know yet."""
 
     def lets_pass(self, request: Request) -> bool:
         """Say whether nothing is to be looked at."""
         is_set = self.bounds or self.tenants or self._defaults
-        return self._schemas.is_idle and not is_set and TENANT_HEADER not in request.headers
+        if not self._schemas.is_idle or is_set or TENANT_HEADER in request.headers:
+            return False
+        # A name may be written with escapes, too.
+        return self.region is None or (_PINNED not in request.body and b"\\u" not in request.body)
 
     async def handle(self, request: Request, handler: Handler) -> Response:
         """Look at the jobs of a push, and let it pass. Raises RequestRefused."""
@@ -79,6 +86,7 @@ class PushChecks:
         is_changed = bool(tenant)
         for index, job in enumerate(jobs):
             try:
+                self._check_region(job)
                 if tenant:
                     set_tenant(job, tenant)
                 is_changed |= self._defaults.fill(job)
@@ -106,6 +114,16 @@ class PushChecks:
             self._coming += Counter()
         response.headers += headers
         return _with_warnings(response, warnings) if warnings and response.status < 300 else response
+
+    def _check_region(self, job: Form) -> None:
+        """Refuse a job that must run in another region (ojs-federation section 11). Raises RequestRefused."""
+        pinned = None if self.region is None else pinned_region(meta_of(job))
+        if pinned is None or pinned == self.region:
+            return
+        details: Form = {"field": f"meta.{REGION}", "region": pinned, "server_region": self.region}
+        text = f"The job must run in the region {pinned!r:.80}, and this server is in {self.region!r}."
+        hint = "Push the job to a server of its region, or through the federation."
+        raise RequestRefused("unsupported", text, details=details, hint=hint)
 
     async def _admit(self, request: Request, wanted: dict[str, int]) -> list[tuple[str, str]]:
         """Return when there is room for all, and what is told of it. Raises RequestRefused if there is none."""

@@ -51,13 +51,14 @@ class Serving:
         codec: Codec | None = None,
         redacts: Sequence[str] = (),
         trace_url: str | None = None,
+        region: str | None = None,
         beside: Callable[[Application], Answering] | None = None,
     ) -> None:
         """`make_jobs` opens a client and what it needs: once, or for each beginning in a test.
 
         `redacts` are names of arguments that nobody is shown: see `Redaction`. `trace_url` is where traces can be
-        looked at, with `{trace_id}` in it. `beside` makes the application that is
-        served of this one: one that answers other paths as well.
+        looked at, with `{trace_id}` in it. `region` is where this server is, in a federation. `beside` makes the
+        application that is served of this one: one that answers other paths as well.
         """
         self._make_jobs = make_jobs
         self._host = host
@@ -70,6 +71,7 @@ class Serving:
         self._allows_private = allows_private or is_test
         self._redaction = Redaction(redacts)
         self._trace_url = trace_url
+        self._region = region
         self._beside = beside
         self._stack = AsyncExitStack()
         self._backend: Backend | None = None
@@ -129,6 +131,7 @@ class Serving:
         self._backend = backend
         backend.codec = self._codec
         backend.trace_url = self._trace_url
+        backend.region = backend.extensions.push_checks.region = self._region
         backend.has_broker = self._beside is not None
         routes = [self._redaction.wrapped(route) for route in routes_of(backend)]
         if self._is_test:

@@ -30,6 +30,7 @@ class HttpSettings:
     codec: Codec | None
     redacts: tuple[str, ...]
     trace_url: str | None
+    region: str | None
 
 
 def http_settings(configuration: Configuration) -> HttpSettings:
@@ -43,16 +44,18 @@ def http_settings(configuration: Configuration) -> HttpSettings:
     return HttpSettings(
         host,
         configuration.whole("http.port"),
-        None if keys is None else _read(keys),
+        None if keys is None else read_key_ring(keys),
         None if certificate is None or key is None else tls_context(certificate, key),
         configuration.is_on("http.allow_private_webhooks"),
         None if codec_keys is None else _read_codec(codec_keys),
         configuration.names("http.redact"),
         configuration.text_or_none("http.trace_url"),
+        configuration.text_or_none("http.region"),
     )
 
 
-def _read(path: Path) -> KeyRing:
+def read_key_ring(path: Path) -> KeyRing:
+    """Read a file of keys. Raises click.ClickException."""
     from waybill.backend.keys import InvalidKeyFile, read_keys
 
     try:

@@ -24,6 +24,7 @@ VERBS: Final = {
     "worker": "Run the handlers of a program.",
     "coordinator": "Cancel and look up jobs, fire cron jobs, move workflows on.",
     "serve": "Serve jobs over HTTP.",
+    "federation": "Route jobs to several servers.",
     "key": "Add API keys to a file.",
     "job": "Push, inspect and cancel jobs.",
     "workflow": "List, show, cancel and retry workflows.",

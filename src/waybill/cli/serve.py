@@ -117,6 +117,7 @@ async def _serve(
         codec=http.codec,
         redacts=http.redacts,
         trace_url=http.trace_url,
+        region=http.region,
     )
     async with serving:
         await _until_stopped(serving, stopping)

@@ -28,6 +28,7 @@ HTTP_SHORT: Final = {
     "http.allow_private_webhooks": "--allow-private-webhooks",
     "http.codec_keys": "--codec-keys",
     "http.redact": "--redact",
+    "http.region": "--region",
     "http.trace_url": "--trace-url",
 }
 

@@ -138,6 +138,7 @@ async def _up(house: House, broker: Broker, reloader: Reloader) -> int:
         codec=http.codec,
         redacts=http.redacts,
         trace_url=http.trace_url,
+        region=http.region,
         beside=partial(Beside, management),
     )
     async with broker, management, serving:

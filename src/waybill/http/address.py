@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -11,6 +12,9 @@ from waybill.client import InvalidURI
 
 KEY_VARIABLE: Final = "WAYBILL_API_KEY"
 SCHEMES: Final = frozenset({"http", "https"})
+
+# A name may begin with 127 as well, and lead anywhere.
+_LOOPBACK: Final = re.compile(r"127(\.[0-9]{1,3}){3}")
 
 
 @dataclass(frozen=True)
@@ -23,8 +27,12 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether the server is on this machine."""
-        host = urlsplit(self.base).hostname or ""
-        return host in {"localhost", "::1"} or host.startswith("127.")
+        return is_loopback_host(urlsplit(self.base).hostname or "")
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether a host of a URL is this machine."""
+    return host in {"localhost", "::1"} or _LOOPBACK.fullmatch(host) is not None
 
 
 def parse_url(url: str) -> Address:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Protocol
 
 from waybill.http.answer import ANSWER_SECONDS, Answer
@@ -29,7 +30,11 @@ class Exchange(Protocol):
 
 
 def open_exchange(url: str) -> Exchange:
-    """Return what sends requests to a server. Raises ImportError without the extra."""
+    """Return what sends requests to a server, or to those of a federation. Raises ImportError without the extra."""
+    if url.partition(":")[0].lower() == "federation":
+        # Found by its name: it imports this package.
+        found: Exchange = import_module("waybill.federation.exchange").FederatedExchange(url)
+        return found
     from waybill.http.connections import HttpExchange  # noqa: PLC0415 - it needs a package that few have
 
     return HttpExchange(url)

@@ -187,6 +187,7 @@ SETTINGS: Final = (
         (),
         "Hide arguments with this name in all output; may contain *. '*' hides all arguments.",
     ),
+    Setting("http.region", Text(64), None, "The region of this server, in a federation. Refuse jobs of others."),
     Setting(
         "http.trace_url",
         TraceAddress(),

@@ -43,6 +43,8 @@ EXTENSIONS: Final = [
     "urn:ojs:ext:schema-registry",
     "urn:ojs:ext:webhooks",
 ]
+FEDERATION: Final = "urn:ojs:ext:experimental:federation"
+"""Of a server that knows its region."""
 
 
 class SystemRoutes:
@@ -60,6 +62,7 @@ class SystemRoutes:
         ]
 
     async def _manifest(self, _request: Request) -> Response:
+        region = self._backend.region
         return answer(
             {
                 "specversion": SPEC_VERSION,
@@ -73,7 +76,8 @@ class SystemRoutes:
                 "protocols": ["http", "amqp"],
                 "backend": "amqp",
                 "capabilities": CAPABILITIES,
-                "extensions": EXTENSIONS,
+                "extensions": EXTENSIONS if region is None else [*EXTENSIONS, FEDERATION],
+                **({} if region is None else {"region": region}),
                 "endpoints": {"base_url": "/ojs/v1", "manifest": "/ojs/manifest", "health": "/ojs/v1/health"},
             }
         )

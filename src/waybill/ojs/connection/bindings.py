@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from waybill.client import ReconnectPolicy
     from waybill.ojs.push.broker_substitute import BrokerSubstitute
 
-BINDINGS: Final = {"http": "waybill.http", "https": "waybill.http"}
-"""The package of a scheme: it has `link.HttpLink`, and `worker.HttpWorker`."""
+BINDINGS: Final = {"http": "waybill.http", "https": "waybill.http", "federation": "waybill.http"}
+"""The package of a scheme: it has `link.HttpLink`, and `worker.HttpWorker`. A federation is several servers."""
 
 
 def find_broker(uri: str | Sequence[str] | None) -> tuple[str, Topology]:

@@ -1,0 +1,65 @@
+"""The registry: the regions of a federation, and what looks after their health."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+from waybill.federation.configuration import Federation
+from waybill.federation.region import Region
+
+
+class Regions:
+    """All regions, in the order of the file."""
+
+    def __init__(self, federation: Federation, clock: Callable[[], float] = time.monotonic) -> None:
+        """Nothing is sent. Raises InvalidFederation for keys and certificates that cannot be used."""
+        self.federation = federation
+        self.on_healthy: Callable[[Region], None] = lambda _region: None
+        """Called after each good health check."""
+        self._regions = {
+            entry.id: Region(entry, federation, f"regions[{index}]", clock)
+            for index, entry in enumerate(federation.regions)
+        }
+        self._checking: list[asyncio.Task[None]] = []
+
+    def __iter__(self) -> Iterator[Region]:
+        """Go through all."""
+        return iter(self._regions.values())
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._regions)
+
+    def get(self, name: object) -> Region | None:
+        """Return one, None if there is none."""
+        return self._regions.get(name) if isinstance(name, str) else None
+
+    @property
+    def healthy(self) -> list[Region]:
+        """Those that are healthy."""
+        return [one for one in self if one.problem is None]
+
+    async def start(self) -> None:
+        """Check all once, and from now on at their intervals."""
+        await self.check()
+        loop = asyncio.get_running_loop()
+        self._checking = [loop.create_task(one.check_for_ever(self._checked)) for one in self]
+
+    async def check(self) -> None:
+        """Ask all for their health, at the same time."""
+        for one, is_healthy in zip(self, await asyncio.gather(*(one.check() for one in self)), strict=True):
+            if is_healthy:
+                self._checked(one)
+
+    async def close(self) -> None:
+        """Check no more, and close the connections."""
+        checking, self._checking = self._checking, []
+        for task in checking:
+            task.cancel()
+        await asyncio.gather(*checking, return_exceptions=True)
+        await asyncio.gather(*(one.close() for one in self))
+
+    def _checked(self, region: Region) -> None:
+        self.on_healthy(region)

@@ -1,0 +1,74 @@
+"""The proxy: the layer of a federation behind a port, for clients and workers in any language."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from types import TracebackType
+from typing import Self
+
+from waybill.backend.application import Application
+from waybill.backend.asgi import WAITING_PATHS
+from waybill.backend.keys import KeyRing
+from waybill.backend.server.limits import Limits
+from waybill.backend.server.server import HttpServer
+from waybill.backend.serving import GRACE_SECONDS
+from waybill.federation.layer import Layer
+
+
+class FederationServing:
+    """Serves a layer: `async with FederationServing(layer, "127.0.0.1", 8080) as serving: ...`."""
+
+    def __init__(
+        self,
+        layer: Layer,
+        host: str,
+        port: int,
+        *,
+        keys: KeyRing | None = None,
+        tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Without `keys`, every program of this machine may do everything: for loopback only."""
+        self._layer = layer
+        self._host = host
+        self._port = port
+        self._keys = keys
+        self._tls = tls
+        self._limits = limits
+        self._server: HttpServer | None = None
+        self.url = ""
+
+    async def start(self) -> None:
+        """Check the regions, and listen. Raises OSError."""
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        listening = socket.create_server((self._host, self._port), family=family)
+        try:
+            await self._layer.start()
+        except BaseException:
+            listening.close()
+            raise
+        host = f"[{self._host}]" if family == socket.AF_INET6 else self._host
+        scheme = "http" if self._tls is None else "https"
+        self.url = f"{scheme}://{host}:{listening.getsockname()[1]}"
+        application = Application(self._layer.routes(), self._keys)
+        self._server = HttpServer(application, WAITING_PATHS, self._limits, self._tls)
+        await self._server.start(listening)
+
+    async def close(self) -> None:
+        """Accept nothing more, answer what was asked, and put back what was fetched for nobody."""
+        server, self._server = self._server, None
+        if server is not None:
+            await server.close(GRACE_SECONDS)
+        await self._layer.close()
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
