@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from waybill.client import ConnectFailed
 from waybill.ojs import (
     Call,
     DiscardedJob,
@@ -19,6 +18,7 @@ from waybill.ojs import (
     JobContext,
     JobMiddleware,
     Jobs,
+    PushFailed,
     ResultTimeout,
     Retry,
     current_job,
@@ -208,7 +208,7 @@ def test_the_broker_is_back_after_the_block() -> None:
     with fake(own), fake(own) as inner:
         own.sync.push("a.b")
         inner.assert_enqueued("a.b")
-    with pytest.raises(ConnectFailed, match=r"127\.0\.0\.1:1"):
+    with pytest.raises(PushFailed, match=r"127\.0\.0\.1:1"):
         own.sync.push("a.b")
     own.sync.close()
 

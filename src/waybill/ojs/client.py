@@ -24,6 +24,7 @@ from waybill.ojs.hooks import Hooks
 from waybill.ojs.job import Job
 from waybill.ojs.middleware.chain import Chain, EnqueueMiddleware, JobMiddleware, Middleware, overrides
 from waybill.ojs.push.broker_substitute import BrokerSubstitute
+from waybill.ojs.push.first_connection import connect_for
 from waybill.ojs.push.job_maker import JobMaker
 from waybill.ojs.push.new_envelope import handler_options, options_of
 from waybill.ojs.push.outgoing import Outgoing
@@ -230,16 +231,18 @@ class Jobs:
         now = datetime.now(UTC)
         made = self._make(job, now, format_timestamp(now))
         handle: Job[Any] = Job(made.envelope.id, self, made.envelope, self._maker.decoder_of(made.envelope.type))
-        if self.broker_substitute is None and made.options.get("results", self._results):
-            inbox = await self.inbox()
-            made.reply_to = inbox.reply_to or await inbox.open()
-            if made.reply_to is not None:
-                inbox.expect(handle)
-        if not self.enqueue_middleware and self.broker_substitute is None and made.unique_key is None:
-            encode_all([made], describes=self.describes_jobs)
-            if await (await self.publisher()).enqueue_alone(made, now, awaits_event=self.awaits_events):
-                return handle
         try:
+            if self._broker is None and self.broker_substitute is None:
+                await connect_for([made], self._open, self._push_timeout_seconds)
+            if self.broker_substitute is None and made.options.get("results", self._results):
+                inbox = await self.inbox()
+                made.reply_to = inbox.reply_to or await inbox.open()
+                if made.reply_to is not None:
+                    inbox.expect(handle)
+            if not self.enqueue_middleware and self.broker_substitute is None and made.unique_key is None:
+                encode_all([made], describes=self.describes_jobs)
+                if await (await self.publisher()).enqueue_alone(made, now, awaits_event=self.awaits_events):
+                    return handle
             envelope = (await self._push_made([made], now))[0]
         except BatchFailed as error:
             raise error.failures[0] from error
@@ -280,6 +283,8 @@ class Jobs:
         return await self._push_made([self._make(job, now, time) for job in jobs], now)
 
     async def _push_made(self, made: list[Outgoing], now: datetime) -> list[Envelope]:
+        if self._broker is None and self.broker_substitute is None:
+            await connect_for(made, self._open, self._push_timeout_seconds)
         if not self.enqueue_middleware:
             return without_failures(await self._enqueue(made, now))
         from waybill.ojs.middleware.enqueue_batch import enqueue_through  # noqa: PLC0415 - as few need it, others start sooner
@@ -328,13 +333,7 @@ class Jobs:
         """
         await (await self.control()).cancel(job_id, queue)
 
-    async def info(
-        self,
-        job_id: str,
-        queue: str | None = None,
-        *,
-        timeout: float = 10.0,  # noqa: ASYNC109 - the wait is not for us
-    ) -> JobInfo | None:
+    async def info(self, job_id: str, queue: str | None = None, *, timeout: float = 10.0) -> JobInfo | None:  # noqa: ASYNC109 - the wait is not for us
         """Ask a coordinator for a job, a coordinator of `queue` if given; None if the job is unknown.
 
         Raises ControlFailed if no coordinator answers in time.
