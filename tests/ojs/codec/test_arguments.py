@@ -283,6 +283,7 @@ def test_what_a_stranger_sends_is_refused_by_the_name_of_its_parameter(
     with pytest.raises(InvalidArguments) as caught:
         of(annotation).decode([value])
     assert caught.value.field == field
+    assert "codec" not in caught.value.message, "that is no help for who sends"
     assert caught.value.message
 
 

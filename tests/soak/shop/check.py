@@ -4,7 +4,7 @@ import itertools
 import sqlite3
 from collections import defaultdict
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -113,8 +113,14 @@ def has_begun(ledger: Path) -> bool:
 
 
 def unfinished(store: Path) -> list[tuple[str, str, int]]:
-    """Return the jobs that are neither completed nor cancelled: type, state, how many."""
+    """Return the jobs that are neither completed nor cancelled: type, state, how many.
+
+    The place of a unique job whose push has failed counts until it expires: then it is nobody's.
+    """
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
         return connection.execute(
-            "select type, state, count(*) from waybill_job where state not in ('completed', 'cancelled') group by 1, 2"
+            "select type, state, count(*) from waybill_job where state not in ('completed', 'cancelled') "
+            "and not (state = 'pending' and enqueued_at is null and visible_until < ?) group by 1, 2",
+            (now,),
         ).fetchall()

@@ -109,7 +109,9 @@ class Form:
         codec = self._custom.find(kind)
         if codec is not None:
             return _by_codec(codec[1], value)
-        if issubclass(kind, PurePath) and isinstance(value, str):
+        if issubclass(kind, PurePath):
+            if not isinstance(value, str):
+                raise TypeError(f"expected `{kind.__qualname__}`, got {_shown(value)}")
             return kind(value)
         if _is_pydantic(kind):
             return _by_pydantic(kind)(value)

@@ -161,7 +161,8 @@ class Control:
                 return await answer
         except TimeoutError:
             whom = "" if queue is None else f" for queue {queue}"
-            raise ControlFailed(f"no coordinator answers{whom}") from None
+            text = f"no coordinator answers{whom}: does `waybill coordinator` run, or a worker with --coordinator?"
+            raise ControlFailed(text) from None
         finally:
             del self._waiting[correlation_id]
 
