@@ -53,6 +53,40 @@ async def test_who_asks_at_the_same_time_waits_for_the_first(client: Client) -> 
     assert await waiting(client) == 1
 
 
+async def test_who_comes_as_another_ends_waits_for_those_before_it(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gates: list[asyncio.Future[None]] = []
+
+    async def once(*_: object) -> Response:
+        gates.append(asyncio.get_running_loop().create_future())
+        await gates[-1]
+        return Response(200)
+
+    idempotency = client.backend.extensions.idempotency
+    monkeypatch.setattr(idempotency, "_once", once)
+
+    def ask() -> asyncio.Task[Response]:
+        request = Request("DELETE", "/ojs/v1/queues/email", headers={"idempotency-key": "k1"})
+        return asyncio.create_task(idempotency.handle(request, "owner", once))
+
+    async def turns(count: int = 5) -> None:
+        for _ in range(count):
+            await asyncio.sleep(0)
+
+    asked = [ask(), ask()]
+    await turns()
+    gates[0].set_result(None)
+    # It comes after the end of the first, and before the second has noticed that it may go on.
+    asked.append(ask())
+    await turns()
+    assert len(gates) == 2
+    gates[1].set_result(None)
+    await turns()
+    gates[2].set_result(None)
+    assert [one.status for one in await asyncio.gather(*asked)] == [200] * 3
+
+
 @pytest.mark.parametrize("key", ["", "x" * 257, "a\nb", "\x00"])
 async def test_a_bad_key_is_refused(client: Client, key: str) -> None:
     assert (await post(client, key)).status == 400

@@ -66,6 +66,14 @@ class Claim(msgspec.Struct, omit_defaults=True):
     is_too_large: bool = False
 
 
+class _Line:
+    """The requests under one key, one of which is at work."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.length = 0
+
+
 class Idempotency:
     """Makes changes once."""
 
@@ -74,7 +82,7 @@ class Idempotency:
         self._records = records
         self._view = view
         self._presence = presence
-        self._under_way: dict[str, asyncio.Lock] = {}
+        self._under_way: dict[str, _Line] = {}
 
     async def handle(self, request: Request, owner: str, handler: Handler) -> Response:
         """Return the answer to a request with a key. `owner` is whose key it is: others may use the same text."""
@@ -84,13 +92,15 @@ class Idempotency:
             raise RequestRefused("invalid_request", text, details={"field": "Idempotency-Key"})
         key = KIND + _digest(owner, request.method, request.path, given)
         digest = _digest(request.body.decode("latin-1"), *(f"{name}={text}" for name, text in request.query.items()))
-        lock = self._under_way.setdefault(key, asyncio.Lock())
+        line = self._under_way.setdefault(key, _Line())
+        line.length += 1
         try:
-            async with lock:
+            async with line.lock:
                 return await self._once(key, digest, request, handler)
         finally:
-            if not lock.locked():
-                self._under_way.pop(key, None)
+            line.length -= 1
+            if not line.length:
+                del self._under_way[key]
 
     async def _once(self, key: str, digest: str, request: Request, handler: Handler) -> Response:
         claim, is_first = await self._claimed(key, digest)
