@@ -51,7 +51,10 @@ OF_A_BROKER = [
     for path, command in VERBS.items()
     if any("--context" in one.opts for one in command.params) and path not in {("doctor",), ("worker",)}
 ]
-SPEAKS_LINES = {("broker",), ("coordinator",), ("serve",), ("up",), ("definitions", "export"), ("migrate", "celery")}
+SPEAKS_LINES = {
+    *(("broker",), ("coordinator",), ("serve",), ("federation", "serve"), ("up",)),
+    *(("definitions", "export"), ("migrate", "celery")),
+}
 """They print `ready`, or JSON anyway, or a program."""
 
 
