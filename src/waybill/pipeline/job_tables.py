@@ -1,6 +1,6 @@
 """Converts rows of a DataFrame to tables of jobs: rows that differ only in id, arguments and key.
 
-Rows are checked, and their arguments encoded as JSON, while Spark still produces more; they are kept as Arrow arrays.
+Rows are checked, and their arguments encoded as JSON, while Spark still produces more; they are kept as Arrow batches.
 When all rows are known to be valid, they are returned as tables.
 """
 
@@ -19,12 +19,15 @@ from waybill.ojs.push.bulk import JobKind, JobTable
 from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, MAX_SAFE_INTEGER, check_args, check_id
 from waybill.pipeline.job_rows import NOT_ENCODABLE, InvalidRow, JobColumns, JobRows, content_head, encode, identity
 from waybill.pipeline.json_values import plain_values
+from waybill.pipeline.kept_batches import KeptBatches
 from waybill.pipeline.row_ids import RowIds, digests
 
 _OWN: Final = frozenset({"id", "idempotency_key", "args"})
 # Common fields may be columns too, each of its type: a few values, in any order.
 _SHARED: Final = {"type": StringType, "queue": StringType, "priority": IntegralType}
 _NOTHING: Final = repeat(None)
+# A column of what is kept, which no job has: the digest of a row's content.
+_CONTENT: Final = "content"
 
 
 def fit_tables(columns: JobColumns, schema: StructType) -> bool:
@@ -36,7 +39,7 @@ def fit_tables(columns: JobColumns, schema: StructType) -> bool:
 
 
 class JobTables:
-    """The rows of a partition. `job_type` and `queue` are for rows that have none of their own."""
+    """The rows of a partition, in `kept`. `job_type` and `queue` are for rows that have none of their own."""
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class JobTables:
         *,
         job_type: str | None,
         queue: str | None,
+        kept: KeptBatches,
     ) -> None:
         self._columns = columns
         self._rows = JobRows(columns, job_type=job_type, queue=queue)
@@ -53,7 +57,7 @@ class JobTables:
         self._type = job_type or ""
         self._queue = queue
         self._kinds: dict[tuple[object, ...], JobKind] = {}
-        self._kept: list[tuple[pa.RecordBatch, pa.Array, list[int]]] = []
+        self._kept = kept
         self._heads: dict[JobKind, bytes] = {}
         self._count = 0
 
@@ -79,7 +83,10 @@ class JobTables:
             problem = error if isinstance(error, InvalidJob) else InvalidJob("args", str(error), code="INVALID_ARGS")
             raise InvalidRow(f"row {self._count + len(args)} of partition {partition}: {problem}") from None
         self._count += len(args)
-        self._kept.append((batch.select(self._fields), pa.array(args, pa.large_binary()), digests(contents)))
+        shared = batch.select(self._fields)
+        made = [pa.array(args, pa.large_binary()), pa.array(digests(contents), pa.uint64())]
+        schema = pa.schema([*shared.schema, pa.field("args", made[0].type), pa.field(_CONTENT, made[1].type)])
+        self._kept.add(pa.RecordBatch.from_arrays([*shared.columns, *made], schema=schema))
 
     @property
     def queues(self) -> set[str]:
@@ -88,14 +95,14 @@ class JobTables:
 
     def tables(self, row_ids: RowIds) -> Iterator[JobTable]:
         """All rows in their order."""
-        for batch, args, contents in self._kept:
-            ids = keys = row_ids.ids(contents)
+        for batch in self._kept:
+            ids = keys = row_ids.ids(batch.column(_CONTENT).to_pylist())
             if {"id", "idempotency_key"} & set(self._fields):
                 own = zip(_values(batch, "id"), _values(batch, "idempotency_key"), ids, strict=False)
                 pairs = [identity(*values) for values in own]
                 ids, keys = [job_id for job_id, _ in pairs], [key for _, key in pairs]
             kinds = [kind for _, kind in zip(ids, self._kinds_of(batch), strict=False)]
-            yield JobTable(kinds, ids, args.to_pylist(), keys)
+            yield JobTable(kinds, ids, batch.column("args").to_pylist(), keys)
 
     def _kinds_of(self, batch: pa.RecordBatch) -> Iterator[JobKind]:
         """The kind of each row; endless if all are of one. Raises InvalidJob at an invalid row."""

@@ -8,18 +8,26 @@ are different jobs: their ids depend on their number, not on their places.
 
 The digits of the content are two checksums, forwards and backwards. For a million rows they are as good as a digest of
 60 bits, and much cheaper. Rows whose checksums collide still get different ids.
+
+The ids of a partition are remembered as eight bytes each, beside the last ones.
 """
 
 import hashlib
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 from zlib import crc32
+
+import numpy as np
 
 _BITS: Final = 60
 _LARGEST: Final = (1 << _BITS) - 1
 _DIGITS: Final = 16
+# So many numbers are in a set of Python's, which is quick and takes some ten times the room of an array.
+_RECENT_MAX: Final = 1 << 18
+# To forget how often a row was seen costs time, not ids.
+_AGAIN_MAX: Final = 100_000
 
 
 def digest(content: bytes) -> int:
@@ -39,7 +47,7 @@ class RowIds:
     def __init__(self, name: str) -> None:
         digits = hashlib.sha256(name.encode()).hexdigest()
         self._head = f"{digits[:8]}-{digits[8:12]}-7{digits[12:15]}-a"
-        self._seen: set[int] = set()
+        self._seen = _Numbers()
         self._again: dict[int, int] = {}
 
     def ids(self, digests: Sequence[int]) -> list[str]:
@@ -47,7 +55,7 @@ class RowIds:
         head, seen = self._head, self._seen
         fresh = set(digests)
         if len(fresh) == len(digests) and seen.isdisjoint(fresh):
-            seen |= fresh
+            seen.update(fresh)
         else:
             digests = list(map(self._own, digests))
         digits = _digits(digests)
@@ -60,9 +68,47 @@ class RowIds:
         while own in self._seen:
             count += 1
             own = digest(one.to_bytes(8) + count.to_bytes(8))
+        if len(self._again) >= _AGAIN_MAX:
+            self._again.clear()
         self._again[one] = count
-        self._seen.add(own)
+        self._seen.update((own,))
         return own
+
+
+class _Numbers:
+    """A set of numbers below 2^64: sorted arrays, each at least twice as long as the next, and a set of the last."""
+
+    def __init__(self) -> None:
+        self._recent: set[int] = set()
+        self._runs: list[np.ndarray] = []
+
+    def __contains__(self, number: int) -> bool:
+        return not self.isdisjoint((number,))
+
+    def isdisjoint(self, numbers: Collection[int]) -> bool:
+        if not self._recent.isdisjoint(numbers):
+            return False
+        if not self._runs:
+            return True
+        wanted = np.fromiter(numbers, np.uint64, len(numbers))
+        return not any(_has_any(run, wanted) for run in self._runs)
+
+    def update(self, numbers: Iterable[int]) -> None:
+        self._recent.update(numbers)
+        if len(self._recent) < _RECENT_MAX:
+            return
+        run = np.sort(np.fromiter(self._recent, np.uint64, len(self._recent)))
+        self._recent.clear()
+        while self._runs and len(self._runs[-1]) < 2 * len(run):
+            # Sorts what is sorted in two parts in one pass.
+            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
+        self._runs.append(run)
+
+
+def _has_any(run: np.ndarray, wanted: np.ndarray) -> bool:
+    places = np.searchsorted(run, wanted)
+    places[places == len(run)] = 0
+    return bool((run[places] == wanted).any())
 
 
 def _digits(numbers: Sequence[int]) -> str:

@@ -1,8 +1,8 @@
 """Spark writers: `format("ojs")` pushes a job for each row, `format("amqp")` publishes a message for each row.
 
 Each task opens one connection and sends its partition in pipelined windows with confirms; it is done when the broker
-has confirmed every row. All rows of a partition are checked before the first of them is sent. A row that is returned
-or refused fails the task, with the row named.
+has confirmed every row. All rows of a partition are checked before the first of them is sent; they are kept meanwhile,
+in a temporary file if they are many. A row that is returned or refused fails the task, with the row named.
 
 AMQP has no transactions across tasks, so delivery is at least once: a task that Spark retries sends its rows again. A
 job's id is the same in each try (see `row_ids`), and so is its idempotency key; see docs/explanation/pipeline.md.
@@ -10,7 +10,7 @@ job's id is the same in each try (see `row_ids`), and so is its idempotency key;
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -36,6 +36,7 @@ from waybill.ojs.spec.identifiers import new_id
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, job_columns
 from waybill.pipeline.job_tables import JobTables, fit_tables
+from waybill.pipeline.kept_batches import KeptBatches
 from waybill.pipeline.message_rows import MessageRows, RowMessage, check_message_columns
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
 from waybill.pipeline.row_ids import RowIds
@@ -177,43 +178,49 @@ class JobSender(_Sender):
 
     async def _send_tables(self, batches: Iterator[pa.RecordBatch], partition: int, name: str) -> RowsSent:
         options, jobs = self._options, self._jobs()
-        rows = JobTables(self._columns, jobs.kind, job_type=options.job_type, queue=options.queue)
-        for batch in batches:
-            rows.add(batch, partition)
-        async with _explained(options.uri, "jobs"), jobs:
-            await _check_queues(options, rows.queues)
-            push = await jobs.bulk()
-            try:
-                for table in rows.tables(RowIds(name)):
-                    await push.push(table)
-                return RowsSent(await push.finish())
-            except TableFailed as error:
-                number, first = error.failures[0]
-                raise SinkError(_refused(number, first, len(error.failures), partition, options.uri)) from None
+        with KeptBatches() as kept:
+            rows = JobTables(self._columns, jobs.kind, job_type=options.job_type, queue=options.queue, kept=kept)
+            for batch in batches:
+                rows.add(batch, partition)
+            async with _explained(options.uri, "jobs"), jobs:
+                await _check_queues(options, rows.queues)
+                push = await jobs.bulk()
+                try:
+                    for table in rows.tables(RowIds(name)):
+                        await push.push(table)
+                    return RowsSent(await push.finish())
+                except TableFailed as error:
+                    number, first = error.failures[0]
+                    raise SinkError(_refused(number, first, len(error.failures), partition, options.uri)) from None
 
-    async def _send_rows(self, iterator: Iterator[pa.RecordBatch], partition: int, name: str) -> RowsSent:
-        options, jobs, batches = self._options, self._jobs(), list(iterator)
+    async def _send_rows(self, batches: Iterator[pa.RecordBatch], partition: int, name: str) -> RowsSent:
+        options, jobs = self._options, self._jobs()
         rows = JobRows(self._columns, job_type=options.job_type, queue=options.queue)
         queues = set()
-        for number, job in _numbered(rows, batches, partition, name):
-            queues.add(job.options.get("queue", "default"))
-            try:
-                jobs.check(job)
-            except InvalidJob as error:
-                raise InvalidRow(f"row {number} of partition {partition}: {error}") from None
-        sent = 0
-        numbered = _numbered(rows, batches, partition, name)
-        async with _explained(options.uri, "jobs"), jobs:
-            await _check_queues(options, queues)
-            while chunk := [job for _, job in islice(numbered, _JOBS_PER_PUSH)]:
+        with KeptBatches() as kept:
+            for number, job in _numbered(rows, kept.through(batches), partition, name):
+                queues.add(job.options.get("queue", "default"))
                 try:
-                    await jobs.push_many(chunk)
-                except BatchFailed as error:
-                    first = error.failures[0]
-                    number = sent + next(index for index, job in enumerate(chunk) if job.id == first.job_id)
-                    raise SinkError(_refused(number, first, len(error.failures), partition, options.uri)) from None
-                sent += len(chunk)
-        return RowsSent(sent)
+                    jobs.check(job)
+                except InvalidJob as error:
+                    raise InvalidRow(f"row {number} of partition {partition}: {error}") from None
+            numbered = _numbered(rows, kept, partition, name)
+            async with _explained(options.uri, "jobs"), jobs:
+                await _check_queues(options, queues)
+                return RowsSent(await self._pushed(jobs, numbered, partition))
+
+    async def _pushed(self, jobs: Jobs, numbered: Iterator[tuple[int, NewJob]], partition: int) -> int:
+        """Push the jobs, and tell how many there were. Raises SinkError."""
+        sent = 0
+        while chunk := [job for _, job in islice(numbered, _JOBS_PER_PUSH)]:
+            try:
+                await jobs.push_many(chunk)
+            except BatchFailed as error:
+                first = error.failures[0]
+                number = sent + next(index for index, job in enumerate(chunk) if job.id == first.job_id)
+                raise SinkError(_refused(number, first, len(error.failures), partition, self._options.uri)) from None
+            sent += len(chunk)
+        return sent
 
     def _jobs(self) -> Jobs:
         options = self._options
@@ -231,40 +238,44 @@ class MessageSender(_Sender):
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._options = parse_message_options(given)
+        self._rows = MessageRows(exchange=self._options.exchange, routing_key=self._options.routing_key)
         check_message_columns(schema)
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
         """Raises InvalidRow before anything is sent, or SinkError."""
-        with infrequent_collection():
-            return run(self._send(list(batches), _task().partitionId()))
+        with infrequent_collection(), KeptBatches() as kept:
+            partition = _task().partitionId()
+            self._check(kept.through(batches), partition)
+            return run(self._send(kept, partition))
 
-    async def _send(self, batches: list[pa.RecordBatch], partition: int) -> RowsSent:
-        options = self._options
-        rows = MessageRows(exchange=options.exchange, routing_key=options.routing_key)
+    def _check(self, batches: Iterable[pa.RecordBatch], partition: int) -> None:
+        """Raise InvalidRow for a row that cannot be a message."""
         number = 0
         try:
             for batch in batches:
-                for message in rows.messages(batch):
+                for message in self._rows.messages(batch):
                     message.properties.encode()
                     number += 1
         except (InvalidRow, ClientError, ValueError) as error:
             raise InvalidRow(f"row {number} of partition {partition}: {error}") from None
+
+    async def _send(self, batches: Iterable[pa.RecordBatch], partition: int) -> RowsSent:
+        options = self._options
         async with (
             _explained(options.uri, "messages"),
             connect(options.uri, name="waybill-pipeline") as connection,
         ):
             channel = await connection.channel(confirms=True)
             window = _Window(channel, mandatory=options.mandatory, timeout_s=options.timeout_s)
-            for batch in batches:
-                for message in rows.messages(batch):
-                    try:
-                        await window.publish(message)
-                    except (MessageReturned, MessageNacked) as error:
-                        raise _not_taken(window, partition, options.uri, error) from None
             try:
+                for batch in batches:
+                    for message in self._rows.messages(batch):
+                        await window.publish(message)
                 await window.finish()
             except (MessageReturned, MessageNacked) as error:
-                raise _not_taken(window, partition, options.uri, error) from None
+                raise SinkError(
+                    f"row {window.confirmed} of partition {partition}, to {address(options.uri)}: {error}"
+                ) from None
             return RowsSent(window.confirmed)
 
 
@@ -351,7 +362,9 @@ async def _check_queues(options: JobSinkOptions, queues: set[str]) -> None:
             await channel.declare_queue(options.topology.job_queue(queue), durable=True, passive=True)
 
 
-def _numbered(rows: JobRows, batches: list[pa.RecordBatch], partition: int, name: str) -> Iterator[tuple[int, NewJob]]:
+def _numbered(
+    rows: JobRows, batches: Iterable[pa.RecordBatch], partition: int, name: str
+) -> Iterator[tuple[int, NewJob]]:
     """The jobs with the numbers of their rows. Raises InvalidRow."""
     number = 0
     row_ids = RowIds(name)
@@ -367,10 +380,6 @@ def _numbered(rows: JobRows, batches: list[pa.RecordBatch], partition: int, name
 def _refused(number: int, first: PushFailed, count: int, partition: int, uri: str) -> str:
     more = f" ({count} rows of this push were refused)" if count > 1 else ""
     return f"row {number} of partition {partition}, to {address(uri)}: {first}{more}"
-
-
-def _not_taken(window: _Window, partition: int, uri: str, error: ClientError) -> SinkError:
-    return SinkError(f"row {window.confirmed} of partition {partition}, to {address(uri)}: {error}")
 
 
 @asynccontextmanager
