@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -17,6 +18,7 @@ from tests.program_environment import program_environment
 from waybill.client import BasicProperties, blocking
 from waybill.ojs.spec.identifiers import new_id
 from waybill.pipeline.dead_letters import DeadLetterReader, DeadLettersError, Settled, discard, redrive
+from waybill.pipeline.task_counts import TaskCounts, Teller
 
 pytestmark = pytest.mark.spark
 
@@ -162,29 +164,95 @@ def test_chosen_letters_are_dropped(spark: SparkSession, morgue: Morgue) -> None
     assert morgue.count(morgue.alive) == 0
 
 
-def test_a_mover_that_is_killed_loses_no_job(spark: SparkSession, morgue: Morgue) -> None:
+@pytest.mark.parametrize("rate", [None, 500.0])
+def test_jobs_of_several_queues_are_moved_in_tasks(
+    spark: SparkSession, own_broker: OwnBroker, rate: float | None
+) -> None:
+    morgues = [Morgue(own_broker.uri) for _ in range(3)]
+    try:
+        for morgue in morgues:
+            morgue.fill(5)
+        rows = [(morgue.queue, job_id, None) for morgue in morgues for job_id in morgue.ids[1:]]
+        rows += [("dead-nobody", "gone", None), *rows[:2]]
+        chosen = spark.createDataFrame(rows, "queue string, job_id string, args array<int>").repartition(4)
+        edited = chosen.withColumn("args", F.when(F.col("job_id") == morgues[0].ids[1], F.array(F.lit(7))))
+        counts: list[int] = []
+        assert redrive(edited, own_broker.uri, rate=rate, on_progress=counts.append) == Settled(13, 12)
+        assert counts[-1] == 12
+        assert counts == sorted(counts)
+        assert [job["args"] for job in morgues[0].taken(morgues[0].alive)] == [[7], [2], [3], [4]]
+        assert [len(morgue.taken(morgue.alive)) for morgue in morgues[1:]] == [4, 4]
+        assert [morgue.count(morgue.letters) for morgue in morgues] == [1, 1, 1]
+    finally:
+        for morgue in morgues:
+            morgue.close()
+
+
+def test_nothing_is_moved_if_one_row_cannot_be(spark: SparkSession, own_broker: OwnBroker) -> None:
+    morgue = Morgue(own_broker.uri)
+    try:
+        morgue.fill(40)
+        chosen = spark.createDataFrame([(morgue.queue, one) for one in morgue.ids], "queue string, job_id string")
+        bad = F.when(F.col("job_id") == morgue.ids[-1], "{}").otherwise("[]")
+        with pytest.raises(DeadLettersError, match=f"^job {morgue.ids[-1]}: args are an array"):
+            redrive(chosen.repartition(8).withColumn("args", bad), morgue.uri)
+        with pytest.raises(DeadLettersError, match="job_id is null"):
+            redrive(chosen.withColumn("job_id", F.nullif("job_id", F.lit(morgue.ids[9]))), morgue.uri)
+        with pytest.raises(DeadLettersError, match=r"127\.0\.0\.1:1/") as error:
+            redrive(chosen, "amqp://user:hidden-secret@127.0.0.1:1/")
+        assert "hidden-secret" not in str(error.value)
+        assert morgue.count(morgue.letters) == 40
+    finally:
+        morgue.close()
+
+
+def test_a_task_that_is_killed_loses_no_job(spark: SparkSession, morgue: Morgue) -> None:
     morgue.fill(60)
     program = """if True:
         import sys
-        from waybill.ojs import DeadLetters, Jobs
-        from waybill.pipeline import dead_letters
-        moving = {sys.argv[2]: {job_id: {} for job_id in sys.argv[3:]}}
-        dead_letters._by_queue = lambda chosen: moving
-        dead_letters.redrive(None, sys.argv[1], rate=200, on_progress=lambda count: print(count, flush=True))
+        import pyarrow as pa
+        from waybill.pipeline.dead_letter_moves import Move
+        from waybill.pipeline.task_counts import Driver
+        uri, queue, host, port, secret, *ids = sys.argv[1:]
+        rows = pa.RecordBatch.from_pydict({"queue": [queue] * len(ids), "job_id": ids, "args": [None] * len(ids)})
+        move = Move(uri, None, drop=False, rate=200, driver=Driver(host, int(port), bytes.fromhex(secret)))
+        list(move(iter([rows])))
     """
-    command = [sys.executable, "-c", program, morgue.uri, morgue.queue, *morgue.ids]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as mover:
-        assert mover.stdout is not None
-        for line in mover.stdout:
-            if int(line) == 20:
-                mover.kill()
-                break
+    counts: list[int] = []
+
+    def note(count: int) -> None:
+        counts.append(count)
+        if count == 20:
+            mover.kill()
+
+    with TaskCounts(spark, note) as told:
+        driver = told.driver
+        given = [morgue.uri, morgue.queue, driver.host, str(driver.port), driver.secret.hex(), *morgue.ids]
+        with subprocess.Popen([sys.executable, "-c", program, *given], env=environment()) as mover:
+            mover.wait(60)
+    assert 20 in counts
     rest = {row.job_id for row in morgue.read(spark).collect()}
     alive = [str(job["id"]) for job in morgue.taken(morgue.alive)]
     assert rest | set(alive) == set(morgue.ids)
     assert len(alive) == len(set(alive))
     assert len(rest & set(alive)) <= 1
     assert len(alive) < 60
+
+
+def test_a_stranger_tells_nothing(spark: SparkSession) -> None:
+    counts: list[int] = []
+    with TaskCounts(spark, counts.append) as told:
+        stranger = Teller(replace(told.driver, secret=bytes(32)))
+        stranger.tell(5)
+        stranger.close()
+        friends = [Teller(told.driver) for _ in range(2)]
+        for count, friend in enumerate(friends, start=3):
+            friend.tell(count)
+            friend.close()
+    # And nobody listens any more.
+    Teller(told.driver).tell(9)
+    Teller(None).tell(9)
+    assert counts[-1] == 7
 
 
 @pytest.mark.parametrize(

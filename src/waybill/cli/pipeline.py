@@ -311,11 +311,11 @@ def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, d
 
         letters = spark.read.format("ojs").option("uri", uri).option("deadLetters", ",".join(queues)).load()
         try:
-            chosen = letters.where(where)
+            chosen = letters.where(where).select("queue", "job_id", "job_type", "error_type", "fingerprint")
         except (AnalysisException, ParseException) as problem:
             raise click.UsageError(f"--where: {str(problem).splitlines()[0]}") from None
         # Read once, so that exactly the jobs shown are moved.
-        chosen = spark.createDataFrame(chosen.toPandas(), letters.schema)
+        chosen = chosen.localCheckpoint()
         groups = chosen.groupBy("queue", "job_type", "error_type", "fingerprint").agg(F.count("*").alias("jobs"))
         found = [row.asDict() for row in groups.orderBy(F.desc("jobs"), "fingerprint").collect()]
         total = sum(row["jobs"] for row in found)

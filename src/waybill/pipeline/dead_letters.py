@@ -6,43 +6,46 @@
 Reading leaves the queue as it was: its messages are fetched and requeued in order. It is a snapshot, as long as the
 queue was when the task began. A queue is one partition, which keeps its order.
 
-The driver moves the jobs one by one: each is published and confirmed in its queue before its dead letter is
-acknowledged. If Spark or this program dies, the rest stays dead, and at most one job is in both places.
+Tasks move the jobs, one for each queue; with a rate, one for all. Each job is published and confirmed in its queue
+before its dead letter is acknowledged. If Spark or this program dies, the rest stays dead, and at most one job of a
+task is in both places.
 """
 
-import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from waybill.client.blocking import run
 from waybill.ojs import DeadJob, DeadLetters, Jobs, JobsError, Topology
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
+from waybill.pipeline.dead_letter_moves import CHOSEN, MOVED, DeadLettersError, Move, checked_arguments
 from waybill.pipeline.named_options import NamedOptions, OptionError
 from waybill.pipeline.nesting import is_too_deep
 from waybill.pipeline.schemas import DEAD_LETTER, FIRST_TIME, TIMES_END
+from waybill.pipeline.task_counts import TaskCounts
+from waybill.pipeline.task_errors import own_error
 from waybill.pipeline.topology_options import TOPOLOGY_OPTIONS, parse_topology
 
+__all__ = ["DeadLetterReader", "DeadLettersError", "Settled", "discard", "redrive"]
+
 Progress: TypeAlias = Callable[[int], None]
-Settle: TypeAlias = Callable[[DeadLetters, dict[str, dict[str, object]], Progress], Awaitable[int]]
 T = TypeVar("T")
 
 _OPTIONS: Final = ("uri", "deadLetters", *TOPOLOGY_OPTIONS)
 _ROWS_PER_BATCH: Final = 4096
 # The largest number of the column.
 _ATTEMPT_MAX: Final = 2**31 - 1
-
-
-class DeadLettersError(RuntimeError):
-    """Dead letters cannot be read or moved; the message names the broker's address, never the password."""
 
 
 @dataclass(frozen=True)
@@ -111,14 +114,13 @@ def redrive(
     """Put the jobs of `chosen` back into their queues, with no attempt used.
 
     `chosen` has the columns `queue` and `job_id`, and may have `args`, the text of a JSON array or an array: edited
-    arguments, null for the job's own. `rate`: jobs per second. `on_progress` gets the number moved so far. Raises
-    DeadLettersError; jobs that were not moved stay where they were.
+    arguments, null for the job's own. `rate`: jobs per second, of all queues together. `on_progress` gets the number
+    moved so far, on another thread. Raises DeadLettersError; jobs that were not moved stay where they were.
+
+    Nothing is moved before all of `chosen` is computed. Jobs of a task that was lost with its executor are moved, too,
+    when Spark starts it again, but `Settled.done` lacks those that it had moved before.
     """
-
-    async def retry(dead: DeadLetters, own: dict[str, dict[str, object]], progress: Progress) -> int:
-        return await dead.retry(own, rate=rate, on_progress=progress)
-
-    return _settle(chosen, uri, topology, retry, on_progress)
+    return _settle(chosen, Move(uri, topology, drop=False, rate=rate), on_progress)
 
 
 def discard(
@@ -130,64 +132,35 @@ def discard(
     on_progress: Progress | None = None,
 ) -> Settled:
     """Drop the dead letters of `chosen` (columns `queue` and `job_id`) for good; see `redrive`."""
-
-    async def drop(dead: DeadLetters, own: dict[str, dict[str, object]], progress: Progress) -> int:
-        return await dead.discard(own, rate=rate, on_progress=progress)
-
-    return _settle(chosen.select("queue", "job_id"), uri, topology, drop, on_progress)
+    return _settle(chosen.drop("args"), Move(uri, topology, drop=True, rate=rate), on_progress)
 
 
-def _settle(
-    chosen: DataFrame, uri: str, topology: Topology | None, settle: Settle, on_progress: Progress | None
-) -> Settled:
-    """Collect the choice first: no job is moved unless the whole DataFrame can be computed."""
-    queues = _by_queue(chosen)
-    jobs = Jobs(uri, topology=topology, create_queues=True)
-    moved = 0
-
-    def told(count: int) -> None:
-        if on_progress is not None:
-            on_progress(moved + count)
-
-    for queue, own in queues.items():
-        moved += _done(uri, partial(_settle_queue, jobs, queue, own, settle, told))
-    return Settled(sum(map(len, queues.values())), moved)
-
-
-async def _settle_queue(
-    jobs: Jobs, queue: str, own: dict[str, dict[str, object]], settle: Settle, progress: Progress
-) -> int:
-    async with DeadLetters(jobs, queue) as dead:
-        return await settle(dead, own, progress)
-
-
-def _by_queue(chosen: DataFrame) -> dict[str, dict[str, dict[str, object]]]:
-    """The changes to the envelope of each job, by queue and id. Raises DeadLettersError."""
+def _settle(chosen: DataFrame, move: Move, on_progress: Progress | None) -> Settled:
     missing = {"queue", "job_id"} - set(chosen.columns)
     if missing:
         raise DeadLettersError(
             f"a choice of dead letters needs the columns queue and job_id: {min(missing)} is missing"
         )
-    edits = "args" in chosen.columns
-    queues: dict[str, dict[str, dict[str, object]]] = {}
-    for row in chosen.select("queue", "job_id", *(["args"] if edits else [])).toLocalIterator():
-        changes: dict[str, object] = {}
-        if edits and row["args"] is not None:
-            changes["args"] = _arguments(row["args"], row["job_id"])
-        queues.setdefault(row["queue"], {})[row["job_id"]] = changes
-    return queues
-
-
-def _arguments(given: object, job_id: str) -> list[object]:
-    found = given
-    if isinstance(given, str):
+    spark = chosen.sparkSession
+    args = F.col("args") if "args" in chosen.columns else F.lit(None).cast("string").alias("args")
+    checked = chosen.select("queue", "job_id", args).mapInArrow(checked_arguments, CHOSEN)
+    # A rate is that of all of them.
+    tasks = 1 if move.rate is not None else int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    counts = nullcontext() if on_progress is None else TaskCounts(spark, on_progress)
+    with counts:
+        if isinstance(counts, TaskCounts):
+            move = replace(move, driver=counts.driver)
         try:
-            found = None if is_too_deep(given.encode(errors="replace")) else json.loads(given)
-        except (ValueError, RecursionError):
-            found = None
-    if not isinstance(found, list):
-        raise DeadLettersError(f"job {job_id}: args are an array or the text of a JSON array, not {given!r}")
-    return found
+            found = checked.repartition(tasks, "queue").mapInArrow(move, MOVED).collect()
+        except PySparkException as problem:
+            reason = own_error(str(problem))
+            if reason is None:
+                raise
+            raise DeadLettersError(reason) from None
+    refused = next((row["problem"] for row in found if row["problem"] is not None), None)
+    if refused is not None:
+        raise DeadLettersError(refused)
+    return Settled(sum(row["wanted"] for row in found), sum(row["done"] for row in found))
 
 
 async def _all(jobs: Jobs, queue: str) -> list[DeadJob]:

@@ -32,6 +32,7 @@ from waybill.pipeline.snapshots import VERSIONS_KEPT, Snapshots
 from waybill.pipeline.source import EVENT_STREAM
 from waybill.pipeline.table_formats import PARQUET, open_store
 from waybill.pipeline.tables import Table, Tables, TableStore
+from waybill.pipeline.task_errors import first_line, own_error
 from waybill.pipeline.transforms import bronze, gold, silver, workers
 from waybill.pipeline.transforms.objectives import Objectives, attainment
 
@@ -326,7 +327,7 @@ def _await(query: StreamingQuery, between: Callable[[], None], progress: Progres
     _tell_pace(query, told, progress)
     failure = query.exception()
     if failure is not None:
-        raise PipelineError(_reason(str(failure)))
+        raise PipelineError(own_error(str(failure)) or first_line(str(failure)))
 
 
 def _tell_pace(query: StreamingQuery, told: int, progress: Progress) -> int:
@@ -336,12 +337,3 @@ def _tell_pace(query: StreamingQuery, told: int, progress: Progress) -> int:
         return told
     progress(Pace(last.processedRowsPerSecond, sum(lag(last).values())))
     return int(last.batchId)
-
-
-def _reason(text: str) -> str:
-    """The last line of this package's Python error in a Java stack trace; without one, the first line."""
-    for line in reversed(text.splitlines()):
-        name, separator, message = line.strip().partition(": ")
-        if separator and name.startswith("waybill.pipeline."):
-            return message
-    return text.strip().splitlines()[0] if text.strip() else "the query failed"
