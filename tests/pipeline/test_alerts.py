@@ -6,19 +6,23 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 
 from tests.pipeline.own_broker import OwnBroker
-from tests.pipeline.test_sink import Queue
+from tests.pipeline.test_sink import NOWHERE, Queue
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.spec.identifiers import new_id
 from waybill.pipeline import tables
 from waybill.pipeline.alert_conditions import Firing, burning, unusual
 from waybill.pipeline.alert_rules import AnomalyRule, BurnRule, Rule, RulesError, Window, read_rules
-from waybill.pipeline.alert_state import AlertsError, AlertTable
+from waybill.pipeline.alert_state import Alert, AlertsError, AlertTable, Notice
 from waybill.pipeline.alerts import firing, to_queue, to_webhook, update_alerts
-from waybill.pipeline.tables import Table, TableStore
+from waybill.pipeline.report.alert_rows import recent_alerts
+from waybill.pipeline.tables import Table, Tables, TableStore
 
 NOW = datetime(2026, 5, 20, 12, 0, tzinfo=UTC)
 BURN = BurnRule("late", "in_time", 0.99, windows=(Window(3600, 300, 14.4),))
@@ -199,8 +203,8 @@ def test_notices_become_jobs_and_requests_and_are_not_lost(
     spark: SparkSession, own_broker: OwnBroker, hook: Hook, tmp_path: Path
 ) -> None:
     gold = Gold(spark)
-    with Queue(own_broker.uri) as queue:
-        send = [to_webhook(hook.url), to_queue(own_broker.uri, queue.name)]
+    with Queue(own_broker.uri) as queue, to_queue(own_broker.uri, queue.name) as push:
+        send = [to_webhook(hook.url), push]
         with pytest.raises(AlertsError, match=r"webhook http://127.0.0.1 answered 500"):
             update_alerts(spark, gold, tmp_path, [BURN], NOW, send)
         for minutes in (1, 2):
@@ -215,6 +219,49 @@ def test_notices_become_jobs_and_requests_and_are_not_lost(
         (second["id"], "pipeline.alert"),
         (closed["id"], "pipeline.alert"),
     ]
+    (row,) = recent_alerts(Tables(tmp_path), 5)
+    assert (row.rule, row.closed_at) == ("late", NOW.replace(tzinfo=None) + timedelta(minutes=3))
+
+
+def test_all_notices_go_over_one_connection(own_broker: OwnBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    open_one = BrokerConnection.open
+
+    async def counted(uri: str, *more: Any) -> BrokerConnection:
+        opened.append(uri)
+        return await open_one(uri, *more)
+
+    monkeypatch.setattr(BrokerConnection, "open", counted)
+    alert = Alert(new_id(), "late", "orders", "order.ship", NOW, None, 20.0, "much", None, None)
+    notices = [Notice(new_id(), "opened", alert) for _ in range(3)]
+    with Queue(own_broker.uri) as queue:
+        with to_queue(own_broker.uri, queue.name) as send:
+            for notice in notices:
+                send(notice)
+        assert [job["id"] for job in queue.jobs()] == [notice.id for notice in notices]
+    assert opened == [own_broker.uri]
+    with pytest.raises(AlertsError, match=r"queue 'q' on 127\.0\.0\.1:1/"), to_queue(NOWHERE, "q") as send:
+        send(notices[0])
+
+
+def test_an_alert_that_is_open_is_told_first(tmp_path: Path) -> None:
+    store = Tables(tmp_path)
+    assert recent_alerts(store, 5) == []
+    table = AlertTable(tmp_path)
+    with table.held():
+        table.change({("old", "q", "t"): Firing(1.0, "much"), ("still", "q", "t"): Firing(1.0, "more")}, NOW)
+        table.change({("still", "q", "t"): Firing(2.0, "most")}, NOW + timedelta(hours=1))
+        table.change(
+            {("still", "q", "t"): Firing(2.0, "most"), ("new", "q", "t"): Firing(1.0, "x")}, NOW + timedelta(hours=2)
+        )
+    assert [(row.rule, row.text) for row in recent_alerts(store, 5)] == [
+        ("new", "x"),
+        ("still", "most"),
+        ("old", "much"),
+    ]
+    assert [row.rule for row in recent_alerts(store, 2)] == ["new", "still"]
+    table.path.write_bytes(b"no Parquet")
+    assert recent_alerts(store, 5) == []
 
 
 def test_rules_are_read_from_toml(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from rich.console import Console
 from tests.pipeline.reference_fold import fold
 from tests.pipeline.whole_run import EVENTS, WholeRun
 from waybill.pipeline.report import formatting, scales
+from waybill.pipeline.report.alert_rows import AlertRow
 from waybill.pipeline.report.figures import Percentiles, Report, collect
 from waybill.pipeline.report.page import render
 from waybill.pipeline.report.terminal import show
@@ -120,6 +121,7 @@ def test_the_page_trusts_no_text_of_a_job(report: Report) -> None:
             failures=failures,
             workers=workers,
             malformed_reasons={"<b>": 1},
+            alerts=[AlertRow("<b>", "<i>", "<b>&", NOW, None, "<b>")],
         ),
         NOW,
     )
@@ -142,6 +144,22 @@ def test_the_terminal_shows_every_table(report: Report) -> None:
     for title in ("Jobs", "By job type", "Done in time", "Failed attempts", "Dead letters", "Workers"):
         assert title in text
     assert f"{report.totals.completed} completed" in text
+
+
+def test_alerts_are_shown_where_there_are_some(report: Report) -> None:
+    assert "Alerts" not in render(report, NOW)
+    opened = NOW.replace(tzinfo=None)
+    over = AlertRow("late", "orders", "order.ship", opened, opened + timedelta(minutes=90), "80 of 400 jobs")
+    alarmed = replace(report, alerts=[replace(over, rule="fewer", closed_at=None), over])
+    page = render(alarmed, NOW)
+    console = Console(file=io.StringIO(), width=160)
+    show(alarmed, console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "<small>1 open</small>" in page
+    for said in ("fewer", "since 01 Mar 00:00", "01 Mar 00:00 to 01 Mar 01:30", "80 of 400 jobs"):
+        assert said in page
+        assert said in text
+    assert json.loads(json.dumps(alarmed.as_json()))["alerts"][1]["closed_at"] == "2026-03-01T01:30:00Z"
 
 
 def test_durations_are_said_in_fitting_units() -> None:

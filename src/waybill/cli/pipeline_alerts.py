@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -54,13 +55,13 @@ def alerts(
 
         wanted = read_rules(rules)
         now = datetime.now(UTC) if at is None else at.replace(tzinfo=UTC)
-        with spark_session(console, str(data), "parquet", short=True) as spark:
+        with spark_session(console, str(data), "parquet", short=True) as spark, ExitStack() as ending:
             from waybill.pipeline.alerts import to_queue, to_webhook, update_alerts
             from waybill.pipeline.tables import Tables
 
             send = [] if webhook is None else [to_webhook(webhook)]
             if push_to is not None and uri is not None:
-                send.append(to_queue(uri, push_to))
+                send.append(ending.enter_context(to_queue(uri, push_to)))
             notices, table = update_alerts(spark, Tables(data), data, wanted, now, send)
     is_open = [alert for alert in table.alerts if alert.closed_at is None]
     if as_json:

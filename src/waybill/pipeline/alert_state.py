@@ -96,7 +96,7 @@ class AlertTable:
     """The alerts of a data directory."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / "alerts" / "alerts.parquet"
+        self.path = table_of(directory)
         self.alerts: list[Alert] = []
 
     @contextmanager
@@ -108,7 +108,7 @@ class AlertTable:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise AlertsError(f"another `waybill pipeline alerts` works on {self.path.parent}") from None
-            self.alerts = _read(self.path)
+            self.alerts = read_alerts(self.path)
             yield
 
     def change(self, firing: Mapping[Key, Firing], now: datetime) -> None:
@@ -167,7 +167,13 @@ def _without(alert: Alert, notice: Notice) -> Alert:
     return alert
 
 
-def _read(path: Path) -> list[Alert]:
+def table_of(directory: Path) -> Path:
+    """Where the table of a data directory is."""
+    return directory / "alerts" / "alerts.parquet"
+
+
+def read_alerts(path: Path) -> list[Alert]:
+    """All alerts of a table; none if it is not there. Raises AlertsError."""
     if not path.exists():
         return []
     try:

@@ -2,7 +2,8 @@
 
 import http.client
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -10,7 +11,6 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
 
-from waybill.client.blocking import run
 from waybill.ojs import Jobs, JobsError, NewJob, Topology
 from waybill.pipeline import tables
 from waybill.pipeline.alert_conditions import Firing, burning, unusual
@@ -62,20 +62,23 @@ def update_alerts(
     return notices, table
 
 
-def to_queue(uri: str, queue: str, topology: Topology | None = None) -> Send:
-    """Push a notice as a job. Its id is the notice's, so that a handler can tell a repeated one."""
-
-    async def push(notice: Notice) -> None:
-        async with Jobs(uri, topology=topology, create_queues=True) as jobs:
-            await jobs.push_job(NewJob(JOB_TYPE, [notice.as_json()], {"queue": queue}, id=notice.id))
+@contextmanager
+def to_queue(uri: str, queue: str, topology: Topology | None = None) -> Iterator[Send]:
+    """Push notices as jobs, over one connection. A job has the id of its notice: a handler can tell a repeated one."""
+    jobs = Jobs(uri, topology=topology, create_queues=True)
 
     def send(notice: Notice) -> None:
         try:
-            run(push(notice))
+            jobs.sync.push_job(NewJob(JOB_TYPE, [notice.as_json()], {"queue": queue}, id=notice.id))
         except (*BROKER_ERRORS, JobsError) as problem:
             raise AlertsError(explained(f"cannot push an alert to queue {queue!r} on", uri, problem)) from None
 
-    return send
+    try:
+        yield send
+    finally:
+        # What has failed was told by `send`.
+        with suppress(*BROKER_ERRORS, JobsError):
+            jobs.sync.close()
 
 
 def to_webhook(url: str) -> Send:

@@ -12,6 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
+from waybill.pipeline.report.alert_rows import AlertRow, recent_alerts
 from waybill.pipeline.report.formatting import clipped
 from waybill.pipeline.report.inputs import MINUTE_S, Inputs, inputs_of
 from waybill.pipeline.report.recommendations import Recommendation, recommend
@@ -192,6 +193,7 @@ class Report:
     recommendations: list[Recommendation]
     malformed_reasons: dict[str, int]
     errors: list[ErrorTotal] = field(default_factory=list)
+    alerts: list[AlertRow] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
         """The report as JSON types, times in RFC 3339."""
@@ -203,10 +205,10 @@ class Report:
 
 def collect(spark: SparkSession, store: TableStore, now: datetime | None = None) -> Report:
     """Read the tables of `store`. A pipeline that has not run yet gives a report of zeros. `now`: the reader's time."""
-    return report_of(inputs_of(spark, store), now)
+    return report_of(inputs_of(spark, store), now, recent_alerts(store, _ROWS_MAX))
 
 
-def report_of(inputs: Inputs, now: datetime | None = None) -> Report:
+def report_of(inputs: Inputs, now: datetime | None = None, alerts: Sequence[AlertRow] = ()) -> Report:
     """The report of these inputs."""
     malformed, reasons = _quarantined(inputs.quarantine)
     latest = (now or datetime.now(UTC)) + _AHEAD
@@ -227,6 +229,7 @@ def report_of(inputs: Inputs, now: datetime | None = None) -> Report:
         recommendations=recommend(inputs),
         malformed_reasons=reasons,
         errors=_errors(inputs.failures),
+        alerts=list(alerts),
     )
 
 

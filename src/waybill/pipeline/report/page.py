@@ -8,6 +8,7 @@ from typing import Final
 
 from waybill import __version__
 from waybill.pipeline.report import charts
+from waybill.pipeline.report.alert_rows import AlertRow, lasted
 from waybill.pipeline.report.charts import BarRow, Segment
 from waybill.pipeline.report.figures import ErrorTotal, Failure, JobType, Percentiles, Report, WorkerShare
 from waybill.pipeline.report.formatting import clipped, duration, number, ratio, share, span
@@ -24,6 +25,7 @@ def render(report: Report, made_at: datetime) -> str:
     sections = (
         _header(report),
         _tiles(report),
+        _alerts(report.alerts),
         _timeline(report),
         _outcomes(report),
         _job_types(report.job_types),
@@ -81,6 +83,15 @@ def _tiles(report: Report) -> str:
     if totals.ahead:
         twice += f" {number(totals.ahead)} events are more than an hour ahead of this machine's clock, and not drawn."
     return f'<dl class="tiles">{cells}</dl><p class="note">{escape(twice)}</p>'
+
+
+def _alerts(rows: list[AlertRow]) -> str:
+    if not rows:
+        return ""
+    body = [(row.rule, row.queue, row.job_type, lasted(row), row.text) for row in rows]
+    opened = sum(row.closed_at is None for row in rows)
+    head = ("Rule", "Queue", "Job type", "Open", "Because")
+    return _card("Alerts", f"{number(opened)} open", _table(head, body, texts=5), "wide")
 
 
 def _timeline(report: Report) -> str:

@@ -5,6 +5,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from waybill.pipeline.report.alert_rows import lasted
 from waybill.pipeline.report.figures import Percentiles, Report, Totals
 from waybill.pipeline.report.formatting import clipped, duration, number, ratio, share, span
 from waybill.pipeline.report.recommendations import advices
@@ -15,7 +16,7 @@ def show(report: Report, console: Console) -> None:
     console.print(
         Panel(_summary(report), title="[bold]Jobs[/bold]", subtitle=span(report.start, report.end), expand=False)
     )
-    tables = (_job_types, _objectives, _failures, _dead_letters, _recommendations, _workers, _malformed)
+    tables = (_alerts, _job_types, _objectives, _failures, _dead_letters, _recommendations, _workers, _malformed)
     for table in (make(report) for make in tables):
         if table.row_count:
             console.print(table)
@@ -60,6 +61,16 @@ def _waits(totals: Totals) -> Text:
         (_three(totals.run), "cyan"),
         "  (p50 / p95 / p99)",
     )
+
+
+def _alerts(report: Report) -> Table:
+    table = _table("Alerts", "rule", "queue", "job type", "open")
+    table.add_column("because", style="dim")
+    for row in report.alerts:
+        style = "bold red" if row.closed_at is None else ""
+        names = (_name(row.queue), _name(row.job_type), Text(lasted(row), style))
+        table.add_row(_name(row.rule), *names, _one_line(row.text))
+    return table
 
 
 def _job_types(report: Report) -> Table:
