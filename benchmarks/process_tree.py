@@ -63,6 +63,11 @@ def cpu_seconds() -> float:
     return sum(time for process, time in times.items() if process == own or _descends(process, own, parents))
 
 
+def cpu_seconds_of(process: int) -> float:
+    """CPU time of one process."""
+    return _seconds(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split())
+
+
 def _seconds(fields: list[str]) -> float:
     return sum(int(fields[place]) for place in _TIMES) / _TICKS
 

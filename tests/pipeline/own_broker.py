@@ -25,6 +25,12 @@ class OwnBroker:
     def uri(self) -> str:
         return f"amqp://guest:guest@127.0.0.1:{self.port}/%2Fojs"
 
+    @property
+    def pid(self) -> int:
+        """Its process, while it runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def __enter__(self) -> Self:
         self.start()
         return self
