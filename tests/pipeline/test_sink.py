@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +23,7 @@ from waybill.client import blocking
 from waybill.ojs import Topology
 from waybill.ojs.spec.identifiers import is_uuid7
 from waybill.pipeline import sink
+from waybill.pipeline.kept_batches import MEMORY_BYTES, KeptBatches
 from waybill.pipeline.named_options import OptionError
 from waybill.pipeline.sink import JobSender, SinkError, parse_job_options
 
@@ -151,11 +153,13 @@ def own_queue(own_broker: OwnBroker) -> Iterator[Queue]:
         yield made
 
 
+@pytest.mark.parametrize("memory_bytes", [MEMORY_BYTES, 0])
 @pytest.mark.parametrize("more", [{}, {"tags": [["slow"]] * 200}])
 def test_a_task_that_is_tried_again_in_another_order_makes_and_loses_no_jobs(
-    monkeypatch: pytest.MonkeyPatch, own_queue: Queue, more: dict[str, list[list[str]]]
+    monkeypatch: pytest.MonkeyPatch, own_queue: Queue, more: dict[str, list[list[str]]], memory_bytes: int
 ) -> None:
     monkeypatch.setattr(sink, "_task", Task)
+    monkeypatch.setattr(sink, "KeptBatches", partial(KeptBatches, memory_bytes))
     # Among them are rows that say the same, which are jobs of their own.
     rows = pa.RecordBatch.from_pydict({"args": [[number // 2] for number in range(200)], **more})
     options = {"uri": own_queue.uri, "queue": own_queue.name, "type": "a.b", "deduplicate": "true"}
@@ -241,6 +245,23 @@ def test_messages_go_where_their_columns_say(spark: SparkSession, queue: Queue) 
     assert first.properties.headers == {"a": "1"}
     assert first.properties.delivery_mode == 2
     assert second.properties.content_type is None
+
+
+def test_a_partition_may_be_larger_than_what_is_kept_in_memory(spark: SparkSession, own_queue: Queue) -> None:
+    own_queue.declare()
+    count, size = 24, 3 << 20
+    assert count * size > MEMORY_BYTES
+    body = F.concat(F.lpad(F.col("id").cast("string"), 3, "0"), F.repeat(F.lit("x"), size))
+    # A batch of Arrow would have all rows.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "4")
+    try:
+        rows = spark.range(count).coalesce(1).select(body.alias("body"))
+        write(rows, "amqp", uri=own_queue.uri, routingKey=own_queue.name)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    bodies = [delivery.body for delivery in own_queue.messages(own_queue.name)]
+    assert [int(one[:3]) for one in bodies] == list(range(count))
+    assert {len(one) for one in bodies} == {size + 3}
 
 
 def test_what_was_read_can_be_written_as_it_is(spark: SparkSession, queue: Queue, stream: Stream) -> None:
