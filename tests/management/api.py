@@ -45,6 +45,20 @@ class Api:
         headers: dict[str, str] | None = None,
     ) -> Reply:
         """Ask for a path below /api; or for another one that begins with two slashes."""
+        response = await self.begin(method, path, body, login=login, headers=headers)
+        octets = response.body if response.stream is None else b"".join([piece async for piece in response.stream])
+        return Reply(response.status, dict(response.headers), octets)
+
+    async def begin(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        login: str | None = "guest:guest",
+        headers: dict[str, str] | None = None,
+    ) -> Response:
+        """Ask, and return an answer that may have its body still to come."""
         raw, _, query = path.partition("?")
         target = raw[1:] if raw.startswith("//") else f"/api{raw}"
         fields = dict(headers or {})
@@ -62,8 +76,7 @@ class Api:
             peer="127.0.0.1:50000",
         )
         begun = self.management.application.begin(request)
-        response = begun if isinstance(begun, Response) else await begun
-        return Reply(response.status, dict(response.headers), response.body)
+        return begun if isinstance(begun, Response) else await begun
 
     async def get(self, path: str, login: str = "guest:guest") -> Any:
         """Ask for what must be there."""

@@ -185,7 +185,7 @@ async def _answered(handler: Handler, call: Call) -> Response:
         headers = [*answer.headers, *HEADERS]
         if not any(name == "Content-Type" for name, _ in answer.headers):
             headers.append(JSON)
-        return Response(answer.status, octets, headers)
+        return Response(answer.status, octets, headers, answer.stream)
     except Refused as error:
         return _refusal(error)
     except ModelError as error:

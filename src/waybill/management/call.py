@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ class Answer:
     headers: list[tuple[str, str]] = field(default_factory=list)
     octets: bytes | None = None
     """The body, if it is encoded already."""
+    stream: AsyncIterator[bytes] | None = None
+    """The body in pieces, if it is long: each is made when the client has read those before."""
 
 
 CREATED: Final = 201

@@ -1,13 +1,15 @@
 """Lists: filtered, sorted, cut into pages and columns, and made a few items at a time.
 
-A list may have a hundred thousand items, and the broker must not wait for it. So what filters and sorts looks at cheap
-fields as far as it can, and only the items of the page that is asked for are made in full.
+A list may have a hundred thousand items, and the broker must not wait for it, nor hold all of them for a client that
+reads slowly. So what filters and sorts looks at cheap fields as far as it can, only the items of the page that is asked
+for are made in full, and a long list without pages is made while it is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from operator import itemgetter
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -24,6 +26,8 @@ BATCH: Final = 25
 """Items that are made before others get their turn."""
 LOOKED_AT: Final = 2000
 """Items whose cheap fields are looked at before others get their turn."""
+WHOLE_MAX: Final = 1000
+"""A list of more items is sent in pieces."""
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
 PATTERN_MAX: Final = 500
@@ -50,18 +54,29 @@ class Listing(Generic[T]):
         name = query.get("name", "")
         if name and is_paged:
             found = await self._named(found, name, is_pattern=call.flag("use_regex"))
-        filtered = len(found)
-        columns = _columns(query)
         sort = query.get("sort", "")
         is_reversed = call.flag("sort_reverse")
         if sort and sort not in self._cheap:
             return await self._answer_sorted_by_item(call, found, total, sort)
         self._sort(found, self._cheap[sort] if sort else self._tie, is_reversed=is_reversed)
-        if not is_paged:
-            return Answer(200, octets=b"[" + b",".join(await self._encoded(found, columns)) + b"]")
-        page = _Page(query, filtered)
-        pieces = await self._encoded(found[page.start : page.start + page.size], columns)
-        return Answer(200, octets=page.around(pieces, total, filtered))
+        return await self._shown(call, found, total)
+
+    async def _shown(self, call: Call, things: list[T], total: int) -> Answer:
+        """Return what a call asks for of a list that is filtered and sorted."""
+        columns = _columns(call.query)
+        if "page" in call.query:
+            page = _Page(call.query, len(things))
+            pieces = await self._encoded(things[page.start : page.start + page.size], columns)
+            return Answer(200, octets=page.around(pieces, total, len(things)))
+        if len(things) > WHOLE_MAX:
+            return Answer(200, stream=self._streamed(things, columns))
+        return Answer(200, octets=b"[" + b",".join(await self._encoded(things, columns)) + b"]")
+
+    async def _streamed(self, things: list[T], columns: list[list[str]]) -> AsyncIterator[bytes]:
+        for start in range(0, len(things), BATCH):
+            pieces = await self._encoded(things[start : start + BATCH], columns)
+            yield (b"," if start else b"[") + b",".join(pieces)
+        yield b"]"
 
     @staticmethod
     def _sort(things: list[T], key: Callable[[T], Any], *, is_reversed: bool) -> None:
@@ -72,19 +87,15 @@ class Listing(Generic[T]):
             things.sort(key=lambda thing: _order(key(thing)), reverse=is_reversed)
 
     async def _answer_sorted_by_item(self, call: Call, things: list[T], total: int, sort: str) -> Answer:
-        """Make all items, as the order depends on what only they tell."""
-        items: list[Item] = []
-        for start in range(0, len(things), BATCH):
-            items += [self._make(thing) for thing in things[start : start + BATCH]]
-            await asyncio.sleep(0)
+        """Make all items, as the order depends on what only they tell; those that are shown are made once more."""
         path = sort.split(".")
-        items.sort(key=lambda item: _order(_field(item, path)), reverse=call.flag("sort_reverse"))
-        columns = _columns(call.query)
-        if "page" not in call.query:
-            return Answer(200, [_cut(item, columns) for item in items])
-        page = _Page(call.query, len(items))
-        shown = items[page.start : page.start + page.size]
-        return Answer(200, octets=page.around([encode(_cut(item, columns)) for item in shown], total, len(items)))
+        keys: list[tuple[tuple[int, Any], int]] = []
+        for start in range(0, len(things), BATCH):
+            made = map(self._make, things[start : start + BATCH])
+            keys += [(_order(_field(item, path)), start + index) for index, item in enumerate(made)]
+            await asyncio.sleep(0)
+        keys.sort(key=itemgetter(0), reverse=call.flag("sort_reverse"))
+        return await self._shown(call, [things[index] for _, index in keys], total)
 
     async def _named(self, things: list[T], name: str, *, is_pattern: bool) -> list[T]:
         """Return the things whose name contains a text, or matches a pattern."""
