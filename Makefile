@@ -117,6 +117,9 @@ bench-http: setup $(BUILT)/stamp ## push, fetch and acknowledge over HTTP: rates
 bench-dashboard: setup $(BUILT)/stamp ## each page of the dashboard with 1,000,000 jobs and 5,000 queues in state: time, and CPU of looking each second
 	@$(BUILT_RUN) -m benchmarks.dashboard $(BENCH_ARGUMENTS)
 
+bench-frames: setup $(BUILT)/stamp ## how smoothly the dashboard's list of jobs scrolls in Chromium with 10,000 rows
+	@$(BUILT_RUN) -m benchmarks.dashboard_frames $(BENCH_ARGUMENTS)
+
 bench-management: setup $(BUILT)/stamp ## what management, metrics and dashboard cost a broker: CPU of a message with and without
 	@$(BUILT_RUN) -m benchmarks.management $(BENCH_ARGUMENTS)
 

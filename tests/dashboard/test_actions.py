@@ -301,6 +301,26 @@ def test_ten_thousand_rows_are_a_few_elements(shown: Shown, server: Server) -> N
     assert page.locator(".rows .row").count() < 60
 
 
+def test_who_scrolls_or_types_is_left_alone_by_changes(shown: Shown, server: Server) -> None:
+    server.ask("POST", "jobs/batch", {"jobs": [{"type": "long.list", "args": [], "options": {"queue": "long"}}] * 100})
+    page = shown("jobs?queue=long", "Jobs")
+    page.locator("h1", has_text="100").wait_for()
+    scroller = "document.querySelector('.scroller')"
+    page.evaluate(f"{scroller}.scrollTop = 880")
+    server.push("long.list", queue="long")
+    page.locator("h1", has_text="101").wait_for()
+    assert page.evaluate(f"{scroller}.scrollTop") == 880
+    page = shown("enqueue", "Enqueue a job")
+    page.get_by_label("Type").focus()
+    page.keyboard.type("mail.")
+    server.push("long.list", queue="long")
+    # The page has been drawn again when its header is another element's text than what was put there.
+    page.evaluate("document.querySelector('h1').append('!')")
+    until(page, "document.querySelector('h1').textContent", "Enqueue a job")
+    page.keyboard.type("send")
+    assert page.get_by_label("Type").input_value() == "mail.send"
+
+
 def test_changes_are_shown_as_they_happen(shown: Shown, server: Server) -> None:
     server.push("live.one", queue="live")
     page = shown("jobs?queue=live", "Jobs")

@@ -29,8 +29,24 @@ function build(element, classes, children) {
     else if (name === "checked") element.checked = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(9).filter(one => one !== null && one !== undefined && one !== false));
+  element.append(...parts(children));
   return element;
+}
+
+function parts(children) {
+  return children.flat(9).filter(one => one !== null && one !== undefined && one !== false).map(one => (one.key === one && one.isConnected ? stand(one) : one));
+}
+
+// An element that draws itself. Once it is shown it is not moved while others change: its focus and its scroll place
+// would be lost. So what is drawn anew has a stand for it.
+export function keep(element) {
+  element.key = element;
+  return element;
+}
+
+// What stands for an element that stays as it is.
+export function stand(element) {
+  return Object.assign(document.createElement("template"), { key: element.key, element });
 }
 
 function setStyles(element) {
@@ -39,12 +55,13 @@ function setStyles(element) {
 
 export function show(place, content) {
   const box = document.createElement(place.localName);
-  box.append(...[content].flat(9).filter(Boolean));
+  box.append(...parts([content]));
   morphChildren(place, box);
+  for (const one of place.querySelectorAll("template")) one.replaceWith(one.element);
 }
 
 function morph(old, wanted) {
-  if (old.nodeType !== wanted.nodeType || old.nodeName !== wanted.nodeName || old.key !== wanted.key || wanted.kept) {
+  if (old.nodeType !== wanted.nodeType || old.nodeName !== wanted.nodeName || old.key !== wanted.key) {
     if (old !== wanted) old.replaceWith(wanted);
     return;
   }
@@ -75,34 +92,24 @@ function morph(old, wanted) {
 }
 
 function morphChildren(old, wanted) {
-  const keyed = new Map();
-  for (const child of old.childNodes) if (child.key !== undefined) keyed.set(child.key, child);
-  let place = old.firstChild;
-  for (const child of [...wanted.childNodes]) {
-    if (child.key !== undefined) {
-      const known = keyed.get(child.key);
-      if (known === undefined) {
-        old.insertBefore(child, place);
-        continue;
-      }
-      keyed.delete(child.key);
-      if (known !== place) old.insertBefore(known, place);
-      else place = place.nextSibling;
-      morph(known, child);
-      continue;
-    }
-    while (place && place.key !== undefined) place = place.nextSibling;
-    if (place === null) {
-      old.append(child);
-      continue;
-    }
-    const next = place.nextSibling;
-    morph(place, child);
-    place = next;
+  const children = [...wanted.childNodes], keyed = new Map();
+  for (const child of children) if (child.key !== undefined) keyed.set(child.key, null);
+  for (const child of [...old.childNodes]) {
+    if (child.key === undefined) continue;
+    if (keyed.has(child.key)) keyed.set(child.key, child);
+    else child.remove();
   }
-  for (const child of keyed.values()) {
-    if (child === place) place = place.nextSibling;
-    child.remove();
+  let place = old.firstChild;
+  for (const child of children) {
+    const known = child.key === undefined ? place : keyed.get(child.key);
+    if (!known || (child.key === undefined && known.key !== undefined)) {
+      // Nothing like it was here: what is at this place has its turn later.
+      old.insertBefore(child, place);
+      continue;
+    }
+    if (known === place) place = place.nextSibling;
+    else old.insertBefore(known, place);
+    if (known !== child.element) morph(known, child);
   }
   while (place) {
     const next = place.nextSibling;

@@ -1,10 +1,10 @@
 import { get, may, send } from "./api.js";
-import { h } from "./dom.js";
+import { h, keep } from "./dom.js";
 import { button, card, empty, header, toast } from "./parts.js";
 
 export function open(at) {
-  let queues = [], types = [], schema, wrong = "", timer;
-  const form = h("form.card.form", { onsubmit: submit }, 
+  let queues, types, schema, wrong = "", timer;
+  const form = keep(h("form.card.form", { onsubmit: submit },
     field("Type", h("input", { id: "f-type", name: "type", required: true, value: at.query.type || "", list: "types", placeholder: "email.send", autocomplete: "off", oninput: look, "data-own": true })),
     h("datalist", { id: "types" }),
     field("Arguments, a JSON array", h("textarea", { id: "f-args", name: "args", rows: "6", class: "mono", spellcheck: "false", oninput: check })),
@@ -12,13 +12,12 @@ export function open(at) {
     h("div.pair", field("Queue", h("input", { id: "f-queue", name: "queue", list: "queues", placeholder: "default", autocomplete: "off", "data-own": true })), field("Priority", h("input", { id: "f-priority", name: "priority", type: "number", min: "-100", max: "100", placeholder: "0", "data-own": true }))),
     h("datalist", { id: "queues" }),
     h("div.pair", field("Not before", h("input", { id: "f-at", name: "at", type: "datetime-local", "data-own": true })), field("Tags, with commas", h("input", { id: "f-tags", name: "tags", autocomplete: "off", "data-own": true }))),
-    h("div.actions", h("button", { type: "submit", class: "button primary" }, "Enqueue")));
+    h("div.actions", h("button", { type: "submit", class: "button primary" }, "Enqueue"))));
   form.elements.args.value = "[]";
-  form.kept = true;
   const self = {
     title: "Enqueue",
     async load() {
-      if (queues.length) return;
+      if (queues) return;
       const [found, jobs] = await Promise.all([get("admin/queue-summaries", { limit: 100 }), get("admin/search", { limit: 200 })]);
       queues = found.items.map(one => one.name);
       types = [...new Set(jobs.items.map(one => one.type))].sort();

@@ -1,6 +1,6 @@
 // A table of any length: rows of one height, of which only those are there that can be seen.
 
-import { h, show } from "./dom.js";
+import { h, keep, show, stand } from "./dom.js";
 
 const EXTRA = 6;
 
@@ -10,13 +10,13 @@ export class Table {
     Object.assign(this, { label, columns, key, open, more, picked, onpick, rowHeight });
     this.rows = [];
     this.current = -1;
+    this.drawn = new Map();
     this.body = h("div.rows", { role: "rowgroup" });
     const heads = columns.map(one => h("div", { class: one.class || "", role: "columnheader" }, one.name || h("span.sr", one.label)));
     this.head = h("div.row.row-head", { role: "row", "aria-rowindex": "1" }, heads);
-    this.scroller = h("div.scroller", { tabindex: "0", role: "group", "aria-label": `${label}, j and k to move`, onscroll: () => this.soon() },
+    this.scroller = h("div.scroller", { tabindex: "0", role: "group", "aria-label": `${label}, j and k to move`, onscroll: () => this.soon(true) },
       h("div.grid", { role: "table", "aria-label": label }, h("div", { role: "rowgroup", class: "sticky" }, this.head), this.body));
-    this.element = h("div.table", this.scroller);
-    this.element.kept = true;
+    this.element = keep(h("div.table", this.scroller));
     this.watch = new ResizeObserver(() => this.soon());
     this.watch.observe(this.scroller);
   }
@@ -29,7 +29,9 @@ export class Table {
     this.soon();
   }
 
-  soon() {
+  // A scroll changes no row: only those that come into sight are made.
+  soon(isScroll = false) {
+    this.whole ||= !isScroll;
     this.waiting ||= requestAnimationFrame(() => {
       this.waiting = 0;
       this.draw();
@@ -40,9 +42,14 @@ export class Table {
     const { scrollTop, clientHeight } = this.scroller;
     const first = Math.max(0, Math.floor(scrollTop / this.rowHeight) - EXTRA);
     const last = Math.min(this.rows.length, Math.ceil((scrollTop + (clientHeight || 800)) / this.rowHeight) + EXTRA);
-    this.body.style.setProperty("height", `${this.rows.length * this.rowHeight}px`);
-    this.body.parentElement.setAttribute("aria-rowcount", String(this.hasMore ? -1 : this.rows.length + 1));
-    show(this.body, this.rows.slice(first, last).map((row, index) => this.row(row, first + index)));
+    const old = this.whole ? new Map() : this.drawn, rows = this.rows.slice(first, last);
+    if (this.whole) {
+      this.body.style.setProperty("height", `${this.rows.length * this.rowHeight}px`);
+      this.body.parentElement.setAttribute("aria-rowcount", String(this.hasMore ? -1 : this.rows.length + 1));
+    }
+    this.whole = false;
+    show(this.body, rows.map((row, index) => (old.has(row) ? stand(old.get(row)) : this.row(row, first + index))));
+    this.drawn = new Map(rows.map((row, index) => [row, this.body.children[index]]));
     if (this.hasMore && !this.loading && last >= this.rows.length - 20 && this.more) {
       this.loading = true;
       this.more().finally(() => (this.loading = false, this.soon()));
