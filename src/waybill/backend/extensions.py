@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.history import SAMPLE_SECONDS, History
+from waybill.backend.history_records import HistoryRecords
 from waybill.backend.idempotency import Idempotency
 from waybill.backend.leases import Leases
 from waybill.backend.limits import Limits
@@ -102,6 +103,7 @@ class Extensions:
         clock = asyncio.get_running_loop().time
         self.scheduler = Scheduler(self.settings, leases, self.workers, tenants, self.job_counts, clock)
         self.history = History()
+        self._history_records = HistoryRecords(self.history, self.records)
         view.on_feature.append(self.settings.on_folded)
         self.seen_count: Callable[[], int] = lambda: 0
         """Says how much of the stream was seen: jobs are counted again when it has grown."""
@@ -112,6 +114,7 @@ class Extensions:
         await self.presence.start()
         await self.settings.start()
         await self.webhooks.start()
+        await self._history_records.read()
         loop = asyncio.get_running_loop()
         self._tasks += [loop.create_task(self._sweep()), loop.create_task(self._sample())]
 
@@ -122,6 +125,8 @@ class Extensions:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._count(is_last=True)
+        self._history_records.write(is_last=True)
 
     async def job_counts(self) -> JobCounts:
         """Return how many jobs there are by queue and state; the history has them then."""
@@ -143,10 +148,14 @@ class Extensions:
     async def _sample(self) -> None:
         seen = -1
         while True:
-            try:
-                # While nothing happens, nothing is counted.
-                if seen != (seen := self.seen_count()):
-                    await self.job_counts()
-            except Exception:  # noqa: BLE001 - whatever a database can have against it
-                _log.warning("the jobs could not be counted", exc_info=True)
+            # While nothing happens, nothing is counted.
+            if seen != (seen := self.seen_count()):
+                await self._count()
+            self._history_records.write()
             await asyncio.sleep(SAMPLE_SECONDS)
+
+    async def _count(self, *, is_last: bool = False) -> None:
+        try:
+            self.history.add(await self._counts.now(), is_last=is_last)
+        except Exception:  # noqa: BLE001 - whatever a database can have against it
+            _log.warning("the jobs could not be counted", exc_info=True)

@@ -1,9 +1,10 @@
 """How much was done when: the differences between counts of jobs, for a day.
 
-The counts are the coordinator's view, so they tell of all programs. A server knows them from its start on. It takes a
-sample once a minute, and whenever somebody has asked for the counts anyway. A sample looks at the queues that changed,
-and a step has them, so quiet queues take no time and no memory; of the oldest steps only the sums are kept if many
-queues change all the time.
+The counts are the coordinator's view, so they tell of all programs. A server takes a sample once a minute, and whenever
+somebody has asked for the counts anyway. A sample looks at the queues that changed, and a step has them, so quiet queues
+take no time and no memory; of the oldest steps only the sums are kept if many queues change all the time.
+
+`history_records` keeps the minutes that are over, so that a server that starts knows what others have seen.
 """
 
 from __future__ import annotations
@@ -63,6 +64,12 @@ class Step:
         self.total = _sum((self.total, done))
         return before is None
 
+    def add_all(self, step: Step) -> None:
+        """Add what was done in another step; of an old one, the queues are not known any more."""
+        for queue, done in step.queues.items():
+            self.queues[queue] = _sum((self.queues.get(queue, _NOTHING), done))
+        self.total = _sum((self.total, step.total))
+
     def of(self, queue: str | None) -> Done:
         """Return what was done in a queue, in all for None."""
         return self.total if queue is None else self.queues.get(queue, _NOTHING)
@@ -80,19 +87,25 @@ class History:
         self._version = -1
         self._at = 0.0
         self._changes = 0
+        self._is_cut = False
+        """Whether the last step is over, however short it is."""
 
-    def add(self, counts: JobCounts) -> None:
-        """Take a sample, unless the last is younger than a second. The counts are the same object each time."""
+    def add(self, counts: JobCounts, *, is_last: bool = False) -> None:
+        """Take a sample, unless the last is younger than a second. The counts are the same object each time.
+
+        What is to be kept of this process (`is_last`) is taken in any case.
+        """
         now = self._clock()
         if self._version < 0:
             self._known = {queue: _done(own) for queue, own in counts.by_queue.items()}
             self._version, self._at = counts.version, now
-        if now - self._at < LEAST_SECONDS:
+        if now - self._at < LEAST_SECONDS and not is_last:
             return
         step = self._steps[-1] if self._steps else None
-        if step is None or now - step.begin > STEP_SECONDS:
+        if step is None or self._is_cut or now - step.begin > STEP_SECONDS:
             step = Step(self._at)
             self._steps.append(step)
+            self._is_cut = False
         for queue in counts.changed_since(self._version):
             done = _done(counts.by_queue.get(queue, {}))
             if (old := self._known.get(queue, _NOTHING)) != done:
@@ -111,6 +124,24 @@ class History:
             self._changes -= len(step.queues)
             step.queues = {}
 
+    # What is kept elsewhere. ------------------------------------------------------------------------------------
+
+    def cut(self, since: int) -> dict[int, list[Step]]:
+        """Return the steps that end in each minute, counted from 1970, from `since` on. None of them grows any more."""
+        self._is_cut = True
+        found: dict[int, list[Step]] = {}
+        for step in [*takewhile(lambda step: step.end >= since * MINUTE, reversed(self._steps))][::-1]:
+            found.setdefault(int(step.end // MINUTE), []).append(step)
+        return found
+
+    def restore(self, steps: Iterable[Step]) -> None:
+        """Begin with what was kept, the oldest first. Before the first sample."""
+        now = self._clock()
+        self._steps = deque(step for step in steps if step.begin <= step.end <= now)
+        self._changes = sum(len(step.queues) for step in self._steps)
+        self._is_cut = True
+        self._forget(now)
+
     # What is asked. ---------------------------------------------------------------------------------------------
 
     def rates(self, tenant_prefix: str = "") -> dict[str, float]:
@@ -122,7 +153,7 @@ class History:
         return {name: round(one / passed, 2) if passed else 0.0 for name, one in zip(NAMES, done, strict=True)}
 
     def series(self, seconds: float, tenant_prefix: str = "") -> dict[str, object]:
-        """Return what happened in each part of the last `seconds`, the oldest first; None is before the start."""
+        """Return what happened in each part of the last `seconds`, the oldest first; None where nothing is known."""
         width = max(MINUTE, seconds / POINTS)
         points = max(1, int(seconds / width))
         begin = self._clock() - width * points

@@ -1,0 +1,91 @@
+"""Keeps the history of jobs over a restart: one record for each minute in which something was done, for a day.
+
+Servers of one broker write the same minutes, since all of them count the same jobs: a later record takes the place of an
+earlier one. A minute without a record is one in which nothing was done, or nobody counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from waybill.backend.history import DAY, MINUTE, Done, History, Step
+from waybill.ojs.coordinator.records import Record, Records
+from waybill.ojs.spec.timestamps import format_unix_time
+
+KIND: Final = "history/"
+MOST_QUEUES: Final = 200
+"""Of a minute, the busiest: a record is no longer than some ten kilobytes."""
+READ_AT_ONCE: Final = 500
+
+
+class Minute(msgspec.Struct):
+    """What was done between two moments of Unix time: enqueued, completed and failed, in all and by queue."""
+
+    begin: float
+    end: float
+    total: Done
+    queues: dict[str, Done]
+
+
+class HistoryRecords:
+    """Those of one server's history."""
+
+    def __init__(self, history: History, records: Records, clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives Unix time."""
+        self._history = history
+        self._records = records
+        self._clock = clock
+        self._next = 0
+        """The first minute that was not written."""
+
+    async def read(self) -> None:
+        """Have the history begin with what was kept."""
+        now = self._clock()
+        self._next = int(now // MINUTE)
+        steps: list[Step] = []
+        after = _key(int((now - DAY) // MINUTE))
+        while found := await self._records.list(KIND, READ_AT_ONCE, after):
+            steps += [step for one in found if (step := _step(one)) is not None]
+            after = found[-1].key
+            if len(found) < READ_AT_ONCE:
+                break
+        self._history.restore(steps)
+
+    def write(self, *, is_last: bool = False) -> None:
+        """Keep the minutes that are over, with `is_last` this one as well. Does not wait."""
+        present = int(self._clock() // MINUTE)
+        for minute, steps in self._history.cut(self._next).items():
+            if minute < present or is_last:
+                kept = _minute(steps)
+                if any(kept.total):
+                    until = format_unix_time((minute + 1) * MINUTE + DAY)
+                    self._records.put_soon(_key(minute), kept, expires_at=until)
+        self._next = present
+
+
+def _key(minute: int) -> str:
+    return f"{KIND}{minute:010d}"
+
+
+def _minute(steps: list[Step]) -> Minute:
+    whole = Step(steps[0].begin)
+    whole.end = steps[-1].end
+    for step in steps:
+        whole.add_all(step)
+    busiest = sorted(whole.queues.items(), key=lambda one: sum(one[1]), reverse=True)[:MOST_QUEUES]
+    return Minute(whole.begin, whole.end, whole.total, dict(busiest))
+
+
+def _step(record: Record) -> Step | None:
+    try:
+        kept = record.read(Minute)
+    except msgspec.ValidationError:
+        # Of another version: what it tells is missing.
+        return None
+    step = Step(kept.begin)
+    step.end, step.total, step.queues = kept.end, kept.total, kept.queues
+    return step
