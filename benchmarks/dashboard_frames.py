@@ -2,10 +2,10 @@
 
     python -m benchmarks.dashboard_frames [--jobs 10000] [--seconds 8] [--headed]
 
-Scrolls the list a step each frame, and takes the intervals between frames (`requestAnimationFrame`), long tasks (50 ms and
-more), and the CPU that the page's main thread took for a frame, which tells something on a busy machine, too. 60 frames a
-second leave 16.7 ms. A fling is four rows a frame: while rows are loaded, with all of them there, and while jobs are pushed.
-Who drags the bar sees no row of a frame in the next. Ends with 1 if a frame takes more CPU than there is time.
+Scrolls the list a step each frame, and takes the intervals between frames (`requestAnimationFrame`), long tasks (50 ms
+and more), and the CPU that the page's main thread took for a frame, which tells something on a busy machine, too. 60
+frames a second leave 16.7 ms. A fling is four rows a frame: while rows are loaded, with all of them there, and while
+jobs are pushed. Who drags the bar sees no row of a frame in the next. Ends with 1 if a frame takes more CPU than that.
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ def measure(page: Page, session: CDPSession, name: str, script: str, argument: o
     count = len(intervals)
     late = sum(one > LATE_MS for one in intervals)
     each = work["TaskDuration"] / count
+    rate = 1000 * count / sum(intervals)
     print(
-        f"{name:34} {count / (sum(intervals) / 1000):5.1f} frames a second, median {statistics.median(intervals):.1f} ms,"
+        f"{name:32} {rate:5.1f} frames a second, median {statistics.median(intervals):.1f} ms,"
         f" 99 % within {intervals[int(count * 0.99) - 1]:.1f} ms, {100 * late / count:.1f} % late;"
         f" long tasks {found['tasks']} (longest {found['longest']:.0f} ms);"
         f" CPU for a frame {each:.2f} ms (script {work['ScriptDuration'] / count:.2f},"

@@ -260,6 +260,22 @@ async def test_the_result_and_the_failures_of_a_job(client: Client) -> None:
     assert (await client.ask("GET", f"{JOBS}/{job_id}/result"))["result"] is None
 
 
+async def test_arguments_pushed_over_amqp_are_known_if_the_program_says_so(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = client.backend.jobs.uri
+
+    async def pushed(pusher: Jobs) -> Any:
+        async with pusher:
+            return await client.job((await pusher.push("a", [{"to": "ada"}], queue="email")).id)
+
+    assert (await pushed(Jobs(uri, create_queues=True, describe_jobs=True)))["args"] == [{"to": "ada"}]
+    monkeypatch.setenv("WAYBILL_DESCRIBE_JOBS", "true")
+    found = await pushed(Jobs(uri, create_queues=True))
+    assert (found["args"], found.get("args_known")) == ([{"to": "ada"}], None)
+    assert (await pushed(Jobs(uri, create_queues=True, describe_jobs=False)))["args_known"] is False
+
+
 async def test_what_was_pushed_over_amqp_is_shown_as_far_as_it_is_known(client: Client) -> None:
     jobs = client.backend.jobs
     async with Jobs(jobs.uri, results=False, create_queues=True) as pusher:

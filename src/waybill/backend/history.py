@@ -1,8 +1,8 @@
 """How much was done when: the differences between counts of jobs, for a day.
 
-The counts are the coordinator's view, so they tell of all programs. A server takes a sample once a minute, and whenever
-somebody has asked for the counts anyway. A sample looks at the queues that changed, and a step has them, so quiet queues
-take no time and no memory; of the oldest steps only the sums are kept if many queues change all the time.
+The counts are the coordinator's view, so they tell of all programs. A server takes a sample once a minute, and
+whenever somebody has asked for the counts anyway. A sample looks at the queues that changed, and a step has them, so
+quiet queues take no time and no memory; of the oldest steps only the sums are kept if many queues change all the time.
 
 `history_records` keeps the minutes that are over, so that a server that starts knows what others have seen.
 """

@@ -1,6 +1,6 @@
 """Keeps the history of jobs over a restart: one record for each minute in which something was done, for a day.
 
-Servers of one broker write the same minutes, since all of them count the same jobs: a later record takes the place of an
+Servers of one broker write the same minutes, since all of them count the same jobs: a later record replaces an
 earlier one. A minute without a record is one in which nothing was done, or nobody counted.
 """
 

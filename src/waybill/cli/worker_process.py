@@ -15,6 +15,7 @@ import click
 
 from waybill.cli.end_with_parent import EXTRA_SECONDS
 from waybill.cli.reload import DEBOUNCE_MS
+from waybill.ojs.push.publisher import DESCRIBE_VARIABLE
 
 if TYPE_CHECKING:
     from watchfiles.main import FileChange
@@ -104,7 +105,8 @@ class WorkerProcess:
             *(sys.executable, "-m", "waybill", "worker", *self._arguments, "--with-parent"),
             stdin=PIPE,
             start_new_session=True,
-            env=os.environ.copy(),
+            # Its server's dashboard shows the arguments of what its handlers push, unless the user says otherwise.
+            env={DESCRIBE_VARIABLE: "1"} | os.environ,
         )
         if self._process.stdin is not None:
             # It stays open: the worker ends when it is closed.

@@ -28,7 +28,7 @@ from waybill.ojs.push.first_connection import connect_for
 from waybill.ojs.push.job_maker import JobMaker
 from waybill.ojs.push.new_envelope import handler_options, options_of
 from waybill.ojs.push.outgoing import Outgoing
-from waybill.ojs.push.publisher import BatchFailed, Publisher, encode_all, without_failures
+from waybill.ojs.push.publisher import BatchFailed, Publisher, describes_by_default, encode_all, without_failures
 from waybill.ojs.results.inbox import Inbox
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope, check_id, check_queue
@@ -69,8 +69,6 @@ class Jobs:
     server, `http://localhost:8080`, all of this goes over HTTP.
     """
 
-    describes_jobs = False
-    """Whether the events of its pushes carry the jobs, for coordinators that show their arguments."""
     awaits_events = True
     """Whether the push of one job also waits for its event, which follows at once otherwise: see `SyncJobs`."""
     _broker: BrokerConnection | None
@@ -92,6 +90,7 @@ class Jobs:
         create_queues: bool | None = None,
         result_ttl: float | None = None,
         result_size_limit: int | None = None,
+        describe_jobs: bool | None = None,
     ) -> None:
         """Without a `uri`, the broker is that of WAYBILL_URL, WAYBILL_CONTEXT, the context in use, or this machine.
 
@@ -100,8 +99,9 @@ class Jobs:
         connections before it fails. It waits as long for a broker whose memory or disk runs short; with
         `wait_while_blocked`, without end. `reconnect`: how long to wait before each attempt, by default as the binding
         says. `results`, `result_ttl` (seconds) and `result_size_limit` (octets) are for handlers that do not say:
-        without `results`, `Job.result` asks a coordinator. `create_queues` says whether queues of no handler here may
-        be declared: see `QueueGuard`. Raises ValueError for a value that is out of range, or an empty list.
+        without `results`, `Job.result` asks a coordinator. `create_queues`: whether queues of no handler here may be
+        declared, see `QueueGuard`. `describe_jobs`: whether events carry the jobs, so that the dashboard shows their
+        arguments; by default as WAYBILL_DESCRIBE_JOBS says. Raises ValueError for a value out of range, or no URI.
         """
         check_number("push_timeout", push_timeout, 0, MAX_PUSH_TIMEOUT_SECONDS)
         self.uri, found = find_broker(uri)
@@ -119,6 +119,7 @@ class Jobs:
         """What is around the execution of every job by any worker of this object; frozen while one works."""
         self.source = event_source("clients", new_id())
         self.create_queues = create_queues
+        self.describes_jobs = describes_by_default() if describe_jobs is None else describe_jobs
         self._push_timeout_seconds = push_timeout
         self._waits_while_blocked = wait_while_blocked
         self._results = results
@@ -207,18 +208,17 @@ class Jobs:
 
             jobs.codec(Money, encode=str, decode=Money.parse)
 
-        `encode` returns JSON, `decode` makes the object of it, and raises ValueError for JSON that is none. Raises
-        TypeError for a class that has a JSON already, as dataclasses have.
+        `encode` returns JSON; `decode` makes the object of it, or raises ValueError. A dataclass has JSON: TypeError.
         """
         self._custom_types.add(kind, encode, decode)
 
     async def push(self, job_type: str, args: Sequence[object] = (), **options: Unpack[Options]) -> Job[Any]:
         """Enqueue a job by the name of its type; the defaults of a handler of that type registered here apply.
 
-        Returns a handle when the broker has confirmed the job and its job.enqueued event. If the connection is
-        lost meanwhile it is published again, so a job may arrive twice, with one id, but is not lost. Raises
-        InvalidJob before anything is sent, or PushFailed: NOT_FOUND, QUEUE_FULL, BACKEND_UNAVAILABLE. The envelope of
-        a job that a middleware has dropped has a `state` of None.
+        Returns a handle when the broker has confirmed the job and its job.enqueued event. If the connection is lost
+        meanwhile it is published again, so a job may arrive twice, with one id, but is not lost. Raises InvalidJob
+        before anything is sent, or PushFailed: NOT_FOUND, QUEUE_FULL, BACKEND_UNAVAILABLE. The envelope of a job that a
+        middleware has dropped has a `state` of None.
         """
         handler = self.handlers.get(job_type)
         merged: Options = {**handler.defaults, **options} if handler is not None else options

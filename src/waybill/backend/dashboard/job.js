@@ -32,7 +32,7 @@ export function open(at) {
           h("div", card("Timeline", null, timeline()), errors.length ? card(errors.length > 1 ? `Errors (${errors.length})` : "Error", null, errors.map(failure)) : null,
             job.result !== undefined ? card("Result", null, h("div.tree", tree(job.result))) : null,
             logs.length ? card("Logs", null, codeBlock(logs.map(one => `${one.timestamp} ${one.severity} ${one.message}`).join("\n"))) : null,
-            card("Arguments", null, job.args_known === false ? h("p.quiet.pad", "This job was pushed over AMQP: only the broker has its arguments.") : h("div.tree", tree(job.args)))),
+            card("Arguments", null, job.args_known === false ? unknown() : h("div.tree", tree(job.args)))),
           h("div", card("Details", null, details()), job.meta && Object.keys(job.meta).length ? card("Metadata", null, h("div.tree", tree(job.meta))) : null)),
       ];
     },
@@ -129,6 +129,10 @@ export function open(at) {
   function trace() {
     const parent = job.meta?.traceparent, id = /^[0-9a-f]{2}-([0-9a-f]{32})-/.exec(parent)?.[1];
     return id && session.trace_url ? h("a", { href: session.trace_url.replaceAll("{trace_id}", id), rel: "noreferrer", target: "_blank", class: "mono" }, id) : h("span.mono", parent);
+  }
+
+  function unknown() {
+    return [h("p.quiet.pad", "It was pushed over AMQP without them: only its message has its arguments. To see those of the next jobs here, have the program that pushes them say so:"), codeBlock(`jobs = Jobs(describe_jobs=True)   # or WAYBILL_DESCRIBE_JOBS=1`)];
   }
 
   function details() {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -23,6 +24,7 @@ from waybill.ojs.topology.queue_guard import LOOK_SECONDS, QueueGuard
 _log = logging.getLogger("waybill.ojs.client")
 
 LOSS_PAUSE_SECONDS: Final = 0.02
+DESCRIBE_VARIABLE: Final = "WAYBILL_DESCRIBE_JOBS"
 
 
 class BatchFailed(PushFailed):
@@ -266,6 +268,11 @@ class Publisher:
                 text = "the broker cannot be reached"
                 return failures + [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in jobs]
         return failures
+
+
+def describes_by_default() -> bool:
+    """Whether events carry the jobs where the program does not say: WAYBILL_DESCRIBE_JOBS, by default they do not."""
+    return os.environ.get(DESCRIBE_VARIABLE, "").strip().lower() in {"1", "true", "yes", "on"}
 
 
 def encode_all(jobs: list[Outgoing], *, describes: bool = False) -> None:
