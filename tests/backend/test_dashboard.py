@@ -72,6 +72,9 @@ async def test_the_overview_counts(client: Client) -> None:
     assert found["oldest_at"] == found["queues"][0]["oldest_at"]
     summary = (await client.ask("GET", "/ojs/v1/admin/queue-summaries?search=MAI"))["items"]
     assert [one["name"] for one in summary] == ["email"]
+    assert "series" not in summary[0]
+    (own,) = (await client.ask("GET", "/ojs/v1/admin/queue-summaries?name=email"))["items"]
+    assert (own["series"]["step_seconds"], len(own["series"]["completed"])) == (60, 60)
 
 
 async def test_jobs_are_found_by_parts_of_them(client: Client) -> None:

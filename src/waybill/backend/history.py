@@ -152,15 +152,19 @@ class History:
         done = _sum(_within(step, tenant_prefix) for step in steps)
         return {name: round(one / passed, 2) if passed else 0.0 for name, one in zip(NAMES, done, strict=True)}
 
-    def series(self, seconds: float, tenant_prefix: str = "") -> dict[str, object]:
-        """Return what happened in each part of the last `seconds`, the oldest first; None where nothing is known."""
+    def series(self, seconds: float, tenant_prefix: str = "", queue: str | None = None) -> dict[str, object]:
+        """Return what happened in each part of the last `seconds`, the oldest first; None where nothing is known.
+
+        Of a queue, or of all whose names begin with `tenant_prefix`.
+        """
         width = max(MINUTE, seconds / POINTS)
         points = max(1, int(seconds / width))
         begin = self._clock() - width * points
         found: dict[str, list[int | None]] = {name: [None] * points for name in NAMES}
         for step in takewhile(lambda step: step.end >= begin, reversed(self._steps)):
             index = min(int((step.end - begin) / width), points - 1)
-            for name, change in zip(NAMES, _within(step, tenant_prefix), strict=True):
+            done = _within(step, tenant_prefix) if queue is None else step.of(queue)
+            for name, change in zip(NAMES, done, strict=True):
                 found[name][index] = (found[name][index] or 0) + change
         return {"step_seconds": width, **found}
 

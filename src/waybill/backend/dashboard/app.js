@@ -60,6 +60,7 @@ async function go() {
   show(main, h("div.loading", { "aria-busy": "true" }));
   main.scrollTop = 0;
   await refresh();
+  main.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   main.focus({ preventScroll: true });
 }
 

@@ -19,7 +19,7 @@ const named = one => one.name || "(default)";
 const LISTS = {
   queues: { sort: "messages", columns: [["Queue", "", one => h("div.two", link(`broker/queues/${of(one)}`, one.name), h("span.line.quiet", one.vhost))], ["Kind", "wide", kind], ["Ready", "n", one => count(one.messages_ready)], ["Unacked", "n wide", one => count(one.messages_unacknowledged)], ["In / s", "n wide", one => rate(speed(one, "publish"))], ["Out / s", "n wide", one => rate(speed(one, "deliver_get"))], ["Consumers", "n", one => count(one.consumers)], ["Memory", "n wide", one => bytes(one.memory)]] },
   streams: { sort: "type", columns: [["Stream", "", one => h("div.two", link(`broker/queues/${of(one)}`, one.name), h("span.line.quiet", one.vhost))], ["Messages", "n", one => count(one.messages)], ["Size", "n", one => bytes(one.message_bytes)], ["First offset", "n wide", one => count(one.first_offset)], ["Next offset", "n wide", one => count(one.next_offset)], ["In / s", "n wide", one => rate(speed(one, "publish"))], ["Out / s", "n wide", one => rate(speed(one, "deliver_get"))], ["Readers", "n", one => count(one.consumers)], ["Kept", "wide", one => h("span.mono.quiet", kept(one.arguments))]] },
-  exchanges: { sort: "name", columns: [["Exchange", "", one => h("div.two", link(`broker/exchanges/${of(one)}`, named(one)), h("span.line.quiet", one.vhost))], ["Kind", "", one => h("span", one.type, one.durable ? null : h("span.tag", "transient"), one.internal ? h("span.tag", "internal") : null)], ["In / s", "n", one => rate(speed(one, "publish_in"))], ["Out / s", "n", one => rate(speed(one, "publish_out"))]] },
+  exchanges: { sort: "name", columns: [["Exchange", "", one => h("div.two", link(`broker/exchanges/${of(one)}`, named(one)), h("span.line.quiet", one.vhost))], ["Kind", "", one => h("span.tags", one.type, one.durable ? null : h("span.tag", "transient"), one.internal ? h("span.tag", "internal") : null)], ["In / s", "n", one => rate(speed(one, "publish_in"))], ["Out / s", "n", one => rate(speed(one, "publish_out"))]] },
   connections: { sort: "name", columns: [["Connection", "", one => h("div.two", h("b", one.user_provided_name || one.client_properties?.connection_name || one.name), h("span.line.quiet", [one.client_properties?.product, one.client_properties?.version, one.name].filter(Boolean).join(" ")))], ["User", "wide", one => h("div.two.keep", h("span", one.user), h("span.quiet", one.vhost))], ["Protocol", "wide", one => h("span.keep", one.protocol, one.ssl ? h("span.tag", "TLS") : null)], ["State", "wide", one => one.state], ["Channels", "n wide", one => count(one.channels)], ["In / s", "n wide", one => bytes(one.recv_oct_details?.rate)], ["Out / s", "n wide", one => bytes(one.send_oct_details?.rate)], ["", "n", close]] },
   channels: { sort: "messages_unacknowledged", columns: [["Channel", "", one => h("div.two", h("b", one.name), h("span.line.quiet", one.vhost))], ["User", "wide", one => one.user], ["Mode", "wide", one => [one.confirm && "confirms", one.transactional && "transactions"].filter(Boolean).join(", ") || "–"], ["Unacked", "n", one => count(one.messages_unacknowledged)], ["Unconfirmed", "n wide", one => count(one.messages_unconfirmed)], ["Prefetch", "n", one => (one.prefetch_count || one.global_prefetch_count ? count(one.prefetch_count || one.global_prefetch_count) : "any")], ["Consumers", "n wide", one => count(one.consumer_count)], ["Acks / s", "n wide", one => rate(speed(one, "ack"))]] },
   users: { sort: "name", columns: [["User", "", one => h("b", one.name)], ["Tags", "", one => (Array.isArray(one.tags) ? one.tags : String(one.tags || "").split(",")).filter(Boolean).map(tag => h("span.tag", tag))], ["May", "wide", one => one.permissions?.map(each => h("div", h("span.mono", each.vhost), ` configure ${each.configure || "nothing"}, write ${each.write || "nothing"}, read ${each.read || "nothing"}`))]] },
@@ -141,7 +141,7 @@ export function open(at) {
     return [
       crumbs(),
       header(h("span", named(one), " ", h("span.tag", one.type)), may("operate") && button("Publish…", () => publish(vhost, one.name, ""))),
-      h("div.columns", card("Exchange", null, facts([["Kind", one.type], ["Durable", one.durable ? "yes" : "no"], ["In a second", rate(speed(one, "publish_in"))], ["Out a second", rate(speed(one, "publish_out"))], ["Policy", one.policy || "–"], ...settings(one)])), card(`Bindings (${count(bindings.length)})`, null, bound(bindings, target))),
+      h("div.columns", card("Exchange", null, facts([["Kind", one.type], ["Durable", one.durable ? "yes" : "no"], ["In / s", rate(speed(one, "publish_in"))], ["Out / s", rate(speed(one, "publish_out"))], ["Policy", one.policy || "–"], ...settings(one)])), card(`Bindings (${count(bindings.length)})`, null, bound(bindings, target))),
     ];
   }
 
@@ -184,7 +184,7 @@ function kept(given) {
 }
 
 function kind(one) {
-  return h("span", h("span.tag", one.type || "classic"), one.durable ? null : h("span.tag", "transient"), one.exclusive ? h("span.tag", "exclusive") : null, one.policy ? h("span.tag", one.policy) : null);
+  return h("span.tags", h("span.tag", one.type || "classic"), one.durable ? null : h("span.tag", "transient"), one.exclusive ? h("span.tag", "exclusive") : null, one.policy ? h("span.tag", one.policy) : null);
 }
 
 function table(columns, items, key) {

@@ -25,8 +25,8 @@ export function open(at) {
   function list() {
     return [
       header("Cron"),
-      jobs.length ? h("div.card.scroll", h("table.plain", h("thead", h("tr", h("th", "Name"), h("th", "Schedule"), h("th.wide", "Job"), h("th.n", "Next run"), h("th.n.wide", "Last run"), h("th.n.wide", "Runs"), h("th.n", h("span.sr", "Actions")))),
-        h("tbody", jobs.map(job => h("tr", { key: job.name }, h("td", link(`cron/${encodeURIComponent(job.name)}`, job.name), !job.enabled && h("span.tag.warn", "paused")), h("td", h("div.two", h("span.mono", job.expression), h("span.quiet", job.timezone))), h("td.wide", job.type), h("td.n", time(job.next_run_at)), h("td.n.wide", time(job.last_run_at)), h("td.n.wide", job.run_count), h("td.n", controls(job)))))))
+      jobs.length ? h("div.card.scroll", h("table.plain", h("thead", h("tr", h("th", "Name"), h("th.wide", "Schedule"), h("th.wide", "Job"), h("th.n", "Next run"), h("th.n.wide", "Last run"), h("th.n.wide", "Runs"), h("th.n", h("span.sr", "Actions")))),
+        h("tbody", jobs.map(job => h("tr", { key: job.name }, h("td", link(`cron/${encodeURIComponent(job.name)}`, job.name), !job.enabled && h("span.tag.warn", "paused"), h("div.narrow", h("span.mono.quiet", job.expression))), h("td.wide", h("div.two", h("span.mono", job.expression), h("span.quiet", job.timezone))), h("td.wide", job.type), h("td.n", time(job.next_run_at)), h("td.n.wide", time(job.last_run_at)), h("td.n.wide", job.run_count), h("td.n", controls(job)))))))
         : empty("No cron job", "Register one in your program, or over HTTP:", `curl ${new URL("../ojs/v1/cron", location.href.split("#")[0])} --json \\
   '{"name": "nightly", "cron": "0 3 * * *", "timezone": "Europe/Berlin", "type": "report.make", "args": []}'`),
     ];

@@ -1,7 +1,7 @@
 import { get, may, send, session } from "./api.js";
 import { h } from "./dom.js";
 import { between, duration, exact, now, precise } from "./format.js";
-import { attempt, badge, button, card, codeBlock, confirmed, dialog, facts, header, link, time, toast, traceBlock, tree } from "./parts.js";
+import { attempt, attempts, badge, button, card, codeBlock, confirmed, dialog, facts, header, link, time, toast, traceBlock, tree } from "./parts.js";
 
 const ENDED = new Set(["completed", "discarded", "cancelled"]);
 
@@ -72,8 +72,8 @@ export function open(at) {
 
   function progress() {
     const value = job.progress;
-    return h("div.progress-line", h("progress", { "aria-label": "Progress", max: "1", ...(value === undefined ? {} : { value: String(value) }) }),
-      h("span.n", value === undefined ? "running" : `${Math.round(value * 100)} %`), h("span.quiet", job.progress_message || `for ${duration(between(job.started_at, new Date(now()).toISOString()))} on ${job.worker_id || "a worker"}`));
+    return h("div.progress-line", value !== undefined && [h("progress", { "aria-label": "Progress", max: "1", value: String(value) }), h("span.n", `${Math.round(value * 100)} %`)],
+      h("span.quiet", job.progress_message || `Running for ${duration(between(job.started_at, new Date(now()).toISOString()))} on ${job.worker_id || "a worker"}`));
   }
 
   // What each attempt did: waited in the queue, ran, waited to be tried again. By the events that the server still has.
@@ -137,7 +137,7 @@ export function open(at) {
 
   function details() {
     return facts([
-      ["Queue", link(`queues/${encodeURIComponent(job.queue)}`, job.queue)], ["Attempt", `${job.attempt}${job.max_attempts ? ` of ${job.max_attempts}` : ""}`], ["Priority", job.priority], job.worker_id && ["Worker", link("workers", h("span.mono", job.worker_id))],
+      ["Queue", link(`queues/${encodeURIComponent(job.queue)}`, job.queue)], ["Attempt", attempts(job, " of ")], ["Priority", job.priority], job.worker_id && ["Worker", link("workers", h("span.mono.id", { title: job.worker_id }, job.worker_id))],
       ["Enqueued", time(job.enqueued_at)], job.scheduled_at && ["Scheduled", time(job.scheduled_at)], job.next_attempt_at && ["Next attempt", time(job.next_attempt_at)], job.started_at && ["Started", time(job.started_at)],
       job.completed_at && job.state === "completed" && ["Completed", time(job.completed_at)], job.discarded_at && ["Failed", time(job.discarded_at)], job.cancelled_at && ["Cancelled", time(job.cancelled_at)], job.expires_at && ["Expires", time(job.expires_at)],
       job.tags?.length && ["Tags", job.tags.map(one => link(`jobs?text=${encodeURIComponent(one)}`, h("span.tag", one)))], job.meta?.traceparent && ["Trace", trace()],

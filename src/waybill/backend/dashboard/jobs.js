@@ -2,7 +2,7 @@ import { get, may, send } from "./api.js";
 import { h } from "./dom.js";
 import { between, count, duration, now, short } from "./format.js";
 import { begin } from "./operations.js";
-import { STATES, attempt, badge, button, confirmed, empty, header, link, time, toast } from "./parts.js";
+import { STATES, attempt, attempts, badge, button, confirmed, empty, header, link, time, toast } from "./parts.js";
 import { Table } from "./table.js";
 
 const PAGE = 200;
@@ -16,7 +16,7 @@ export const columns = picked => [
   { name: "Job", class: "c-main", cell: row => h("div.two", link(`job/${row.id}`, row.type), h("span.line.quiet.mono", row.error && row.state !== "completed" ? `${row.error.type || row.error.code}: ${row.error.message}` : row.args_preview ?? "")) },
   { name: "State", class: "c-state", cell: row => badge(row.state) },
   { name: "Queue", class: "c-queue wide", cell: row => link(`queues/${encodeURIComponent(row.queue)}`, row.queue) },
-  { name: "Attempt", class: "c-n wide n", cell: row => `${row.attempt}${row.max_attempts ? ` / ${row.max_attempts}` : ""}` },
+  { name: "Attempt", class: "c-n wide n", cell: row => attempts(row, " / ") },
   { name: "Ran", class: "c-n wide n", cell: row => duration(between(row.started_at, row.completed_at || row.discarded_at || row.cancelled_at || (row.state === "active" ? new Date(now()).toISOString() : ""))) },
   { name: "Enqueued", class: "c-time n", cell: row => time(row.enqueued_at) },
 ].filter(Boolean);

@@ -1,7 +1,7 @@
 import { get } from "./api.js";
 import { h } from "./dom.js";
 import { age, count, rate, short } from "./format.js";
-import { STATES, badge, card, chart, empty, header, link, spark, time } from "./parts.js";
+import { STATES, badge, card, empty, header, lastHour, link, spark, time } from "./parts.js";
 
 export function open() {
   let data, groups;
@@ -22,8 +22,7 @@ export function open() {
           stat("Running", count(counts.active), `${count(data.workers.running)} ${data.workers.running === 1 ? "worker" : "workers"}`, null, "", "jobs?state=active"),
           stat("Completed", `${rate(rates.completed)}/s`, `${short(counts.completed)} in all`, series.completed, "green", "jobs?state=completed"),
           stat("Failed", count(counts.discarded), `${rate(rates.failed * 60)} a minute`, series.failed, "red", "failures")),
-        card("Last hour", h("span.legend", h("span.l-good", "completed"), h("span.l-bad", "failed")), chart(series),
-          h("div.axis", { "aria-hidden": "true" }, h("span", "60 min ago"), h("span", "30"), h("span", "now"))),
+        lastHour(series),
         card("States", null, h("ul.states", STATES.map(one => h("li", link(`jobs?state=${one}`, badge(one), h("b", count(counts[one] || 0))))))),
         h("div.columns", queues(), failures()),
       ];

@@ -9,6 +9,12 @@ export function badge(state) {
   return h("span", { class: `badge s-${state}` }, h("i", { "aria-hidden": "true" }), state);
 }
 
+// What ended may have had fewer attempts than were allowed at its push: its handler, or its error, may have said so.
+export function attempts(job, of) {
+  const isOver = job.state === "completed" || job.state === "discarded" || job.state === "cancelled";
+  return `${job.attempt}${job.max_attempts && !isOver ? `${of}${job.max_attempts}` : ""}`;
+}
+
 export function time(text) {
   return text ? h("time", { datetime: text, title: exact(text) }, ago(text)) : h("span.quiet", "–");
 }
@@ -55,7 +61,7 @@ export function facts(pairs) {
   return h("dl.facts", pairs.filter(Boolean).map(([name, value]) => h("div", h("dt", name), h("dd", value ?? "–"))));
 }
 
-// A small curve without axes; `values` may begin with nulls, from before the server's start.
+// A small curve without axes; `values` may have nulls, where nothing is known.
 export function spark(values, kind, label) {
   const width = 160, height = 36;
   const top = Math.max(1, ...values.map(one => one || 0));
@@ -74,6 +80,13 @@ export function lines(series, write) {
   return h("div.lines", h("span.scale", { "aria-hidden": "true" }, write(top)),
     s("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": known.length ? series.map(([name, values]) => `${name} ${write(values.at(-1) || 0)}`).join(", ") : "nothing yet" }, [4, height - 4].map(y => s("line", { x1: 0, x2: width, y1: y, y2: y })), known.map(curve)),
     h("p.legend", series.map(([name, values, kind]) => h("span", { class: `l-${kind}` }, `${name} `, h("b", write(values.at(-1) || 0))))));
+}
+
+// The last hour of all jobs, or of a queue.
+export function lastHour(series) {
+  if (![...series.completed, ...series.failed].some(Boolean)) return card("Last hour", null, h("p.quiet.pad", "No job has ended."));
+  return card("Last hour", h("span.legend", h("span.l-good", "completed"), h("span.l-bad", "failed")), chart(series),
+    h("div.axis", { "aria-hidden": "true" }, h("span", "60 min ago"), h("span", "30 min ago"), h("span", "now")));
 }
 
 // Bars for each step: what was completed, and below the line what has failed.

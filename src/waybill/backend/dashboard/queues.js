@@ -1,7 +1,7 @@
 import { get, may, send } from "./api.js";
 import { h } from "./dom.js";
 import { age, count, duration, rate } from "./format.js";
-import { STATES, attempt, badge, button, card, dialog, empty, facts, header, link } from "./parts.js";
+import { STATES, attempt, badge, button, card, dialog, empty, facts, header, lastHour, link } from "./parts.js";
 
 const STEP = 50;
 
@@ -59,6 +59,7 @@ export function open(at) {
     return [
       crumbs,
       header(h("span", queue.name, " ", queue.paused && h("span.tag.warn", "paused")), may("operate") && [turn(queue), may("admin") && button("Purge…", () => purge(queue), "danger")]),
+      lastHour(queue.series),
       h("div.columns",
         card("Jobs", link(`jobs?queue=${encodeURIComponent(queue.name)}`, "Show them"), h("ul.states", STATES.map(state => h("li", link(`jobs?queue=${encodeURIComponent(queue.name)}&state=${state}`, badge(state), h("b", count(queue.counts[state]))))))),
         card("Times", null, facts([["Oldest waits", queue.oldest_at ? age(queue.oldest_at) : "nothing waits"], ["Enqueued a minute", rate(queue.throughput.enqueued_per_minute)], ["Completed a minute", rate(queue.throughput.processed_per_minute)], ["Failed a minute", rate(queue.throughput.failed_per_minute)], ["Wait, median / 95 %", pair(queue.wait_ms)], ["Run, median / 95 %", pair(queue.run_ms)], ["Drained in", drain(queue)]]))),

@@ -20,7 +20,7 @@ DASHBOARD: Final[dict[tuple[str, str], Operation]] = {
         "dashboard",
         parameters=(
             Parameter("search", "A part of their names."),
-            Parameter("name", "The name of one."),
+            Parameter("name", "The name of one: with what was done in it in the last hour."),
             Parameter("sort", "name, or waiting for the fullest first."),
             _LIMIT,
             Parameter("offset", "How many to leave out.", int),

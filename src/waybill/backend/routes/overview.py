@@ -98,6 +98,8 @@ class OverviewRoutes:
             waiting = State.AVAILABLE.value
             names.sort(key=lambda name: -counted.by_queue.get(name, {}).get(waiting, 0))
         items = await self._summaries(names[offset : offset + limit], counted, timed=TIMED)
+        if only and items:
+            items[0]["series"] = self._backend.extensions.history.series(WINDOW_SECONDS, queue=names[0])
         return answer({"items": items, "total": len(names), "has_more": offset + limit < len(names)})
 
     async def _summaries(self, names: list[str], counted: JobCounts, *, timed: int) -> list[Form]:
