@@ -11,8 +11,9 @@ rm -rf "$directory" "$here/build/lib" "$here"/build/lib.* "$here"/build/bdist* "
 mkdir -p "$directory"
 
 wheel() {
-	"$python" -m pip wheel -v --no-build-isolation --no-deps -w "$directory" "$here" >"$here/build/wheel.log" 2>&1 \
-		|| { tail -n 30 "$here/build/wheel.log"; exit 1; }
+	{ "$python" -m pip wheel -v --no-build-isolation --no-deps -w "$directory" "$here" 2>&1 || touch "$here/build/wheel.failed"; } \
+		| tee "$here/build/wheel.log" | { grep --line-buffered -o 'compiled [0-9]* of [0-9]* C files' || true; }
+	[ ! -e "$here/build/wheel.failed" ] || { rm "$here/build/wheel.failed"; tail -n 30 "$here/build/wheel.log"; exit 1; }
 }
 
 WAYBILL_COMPILE=0 wheel
