@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import waybill
 from waybill.settings import Configuration, InvalidConfiguration, load
+from waybill.settings.sources import BY_VARIABLE, OTHER_VARIABLES
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +87,13 @@ at_all = 1
         "WAYBILL_AMQP_PROT: there is no such setting; did you mean WAYBILL_AMQP_PORT?",
         "WAYBILL_LOG_LEVEL: log.level is one of debug, info, warning, error, not 'loud'",
     ]
+
+
+def test_variables_that_other_parts_read_are_no_mistakes() -> None:
+    source = Path(waybill.__file__).parent.rglob("*.py")
+    named = {one for path in source for one in re.findall(r'"(WAYBILL_[A-Z_]+)"', path.read_text(encoding="utf-8"))}
+    assert {"WAYBILL_URL", "WAYBILL_MANAGEMENT", "WAYBILL_DESCRIBE_JOBS"} <= named
+    assert named - set(BY_VARIABLE) <= OTHER_VARIABLES
 
 
 @pytest.mark.parametrize(

@@ -96,12 +96,11 @@ class Jobs:
 
         The nodes of a cluster are `amqp://a,b,c/vhost` or a list of URIs. A context says how queues are named and of
         which type they are, unless there is a `topology`. A push goes on for `push_timeout` seconds through lost
-        connections before it fails. It waits as long for a broker whose memory or disk runs short; with
-        `wait_while_blocked`, without end. `reconnect`: how long to wait before each attempt, by default as the binding
-        says. `results`, `result_ttl` (seconds) and `result_size_limit` (octets) are for handlers that do not say:
-        without `results`, `Job.result` asks a coordinator. `create_queues`: whether queues of no handler here may be
-        declared, see `QueueGuard`. `describe_jobs`: whether events carry the jobs, so that the dashboard shows their
-        arguments; by default as WAYBILL_DESCRIBE_JOBS says. Raises ValueError for a value out of range, or no URI.
+        connections, and waits as long for a broker whose memory or disk runs short; with `wait_while_blocked`, without
+        end. `reconnect`: how long to wait before each attempt, by default as the binding says. `results`, `result_ttl`
+        (seconds) and `result_size_limit` (octets) are for handlers that do not say: without `results`, `Job.result`
+        asks a coordinator. `create_queues`: may queues of no handler here be declared, see `QueueGuard`.
+        `describe_jobs`: do events carry the jobs, for the dashboard (WAYBILL_DESCRIBE_JOBS). Raises ValueError.
         """
         check_number("push_timeout", push_timeout, 0, MAX_PUSH_TIMEOUT_SECONDS)
         self.uri, found = find_broker(uri)
@@ -109,8 +108,7 @@ class Jobs:
         self.has_own_topology = topology is not None
         self.reconnect = reconnect
         self.handlers: dict[str, AnyHandler] = {}
-        self.cron_jobs: dict[str, CronJob] = {}
-        """What is declared with `cron`, by name."""
+        self.cron_jobs: dict[str, CronJob] = {}  # What is declared with `cron`, by name.
         self.hooks = Hooks()
         self._custom_types = CustomTypes()
         self.enqueue_middleware: Chain[EnqueueMiddleware] = Chain()
@@ -124,8 +122,7 @@ class Jobs:
         self._waits_while_blocked = wait_while_blocked
         self._results = results
         self._result_options = options_of(result_ttl=result_ttl, result_size_limit=result_size_limit)
-        self.broker_substitute: BrokerSubstitute | None = None
-        """What takes the jobs in the place of the broker: a server over HTTP, or a test."""
+        self.broker_substitute: BrokerSubstitute | None = None  # A server over HTTP, or a test.
         self.begin_anew()
         self._sync: SyncJobs | None = None
         self._middleware: list[JobMiddleware] = []

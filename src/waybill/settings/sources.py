@@ -23,7 +23,11 @@ FILE_SIZE_MAX: Final = 4 << 20
 BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
 OTHER_VARIABLES: Final = frozenset(
-    f"{PREFIX}{name}" for name in ("API_KEY", "COMPILE", "CONFIG", "CONTEXT", "URI", "URL", "TABLE_FORMAT")
+    f"{PREFIX}{name}"
+    for name in (
+        *("API_KEY", "CATALOG", "COMPILE", "CONFIG", "CONTEXT", "DESCRIBE_JOBS"),
+        *("MANAGEMENT", "TABLE_FORMAT", "URI", "URL"),
+    )
 )
 """What other parts of Waybill read."""
 # Kubernetes tells every pod of a service named `waybill`, or `waybill-...`, in variables like these.
