@@ -242,9 +242,9 @@ WHEELS := build/dist
 wheels: $(VENV)/stamp ## a plain wheel for any machine, and a compiled one for this machine, checked by auditwheel
 	@scripts/wheels.sh $(RUN) $(WHEELS)
 
-check-wheel: $(VENV)/stamp ## install the plain wheel into a bare environment, run `waybill up` and a first job there
-	@WAYBILL_COMPILE=0 scripts/wheels.sh $(RUN) build/plain
-	@$(RUN) -m tests.bare_install build/plain/*.whl
+check-wheel: $(VENV)/stamp ## install the plain wheel, or WHEEL, into a bare environment, run `waybill up` and a first job there
+	@[ -n "$(WHEEL)" ] || WAYBILL_COMPILE=0 scripts/wheels.sh $(RUN) build/plain
+	@$(RUN) -m tests.bare_install $(or $(WHEEL),build/plain/*.whl)
 
 KUBECONFORM := build/go/bin/kubeconform
 $(KUBECONFORM):
