@@ -89,14 +89,14 @@ class Region:
 class Hostile:
     """A server whose health is good, and whose other answers are what a test says."""
 
-    def __init__(self, answer: Answering) -> None:
+    def __init__(self, answer: Answering, port: int = 0) -> None:
         self.requests: list[str] = []
-        self.port = 0
+        self.port = port
         self._answer = answer
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -181,6 +181,45 @@ async def test_a_doubtful_job_is_cancelled_where_nobody_needs_it_when_the_region
         assert states == ["cancelled", "active"]
 
 
+async def test_a_region_that_took_a_job_without_an_answer_gives_it_up_when_it_is_back(regions: Regions) -> None:
+    us, eu = regions
+    job_id = new_id()
+    async with layer_of(us.entry) as alone:
+        await alone.push(id=job_id)
+    await us.kill()
+    clock = Clock()
+    breaker = {"failure_threshold": 1, "cooldown_seconds": 30}
+    async with layer_of(us.entry, eu.entry, clock=clock, local_region="us", circuit_breaker=breaker) as asking:
+        async with Hostile(_cut, us.port):
+            await asking.layer.regions.check()
+            clock.now += 30
+            assert await asking.region_of(id=job_id) == "eu"
+        assert asking.layer.doubts.regions_of(job_id) == ["us"]
+        await us.start()
+        clock.now += 30
+        await asking.layer.regions.check()
+        while len(asking.layer.doubts):
+            await asyncio.sleep(0)
+        assert (await asking.ask("GET", f"/ojs/v1/jobs/{job_id}"))["job"]["state"] == "available"
+        async with layer_of(us.entry) as alone:
+            assert (await alone.ask("GET", f"/ojs/v1/jobs/{job_id}"))["job"]["state"] == "cancelled"
+
+
+async def test_regions_are_checked_at_their_intervals(regions: Regions) -> None:
+    us, eu = regions
+    async with layer_of({**us.entry, "health_interval_seconds": 0.05}, eu.entry) as asking:
+        region = asking.layer.regions.get("us")
+        assert region is not None
+        await us.kill()
+        while region.status == "healthy":
+            await asyncio.sleep(0.01)
+        assert (await asking.ask("GET", "/v1/federation/health"))["status"] == "degraded"
+        await us.start()
+        while region.status != "healthy":
+            await asyncio.sleep(0.01)
+        assert (await asking.ask("GET", "/v1/federation/health"))["healthy_regions"] == 2
+
+
 async def test_a_push_that_is_sent_again_goes_where_the_job_is(regions: Regions) -> None:
     us, eu = regions
     async with layer_of(us.entry, eu.entry, default_strategy="round-robin") as asking:
@@ -191,6 +230,34 @@ async def test_a_push_that_is_sent_again_goes_where_the_job_is(regions: Regions)
         await us.kill()
         assert (await asking.push(504, id=job_id))["error"]["details"]["region"] == "us"
         assert await job_in(eu, job_id) is None
+
+
+async def test_a_push_with_an_idempotency_key_is_answered_twice_and_made_once(regions: Regions) -> None:
+    us, eu = regions
+    async with layer_of(us.entry, eu.entry, default_strategy="round-robin", local_region="us") as asking:
+        body = {"type": "email.send", "args": [], "meta": {"shop": 1}}
+        first, again = [await asking.send("POST", "/ojs/v1/jobs", body, idempotency_key="order-17") for _ in "ab"]
+        assert (first.status, again.status, first.body) == (201, 201, again.body)
+        other = await asking.send("POST", "/ojs/v1/jobs", {**body, "args": [1]}, idempotency_key="order-17")
+        assert (other.status, b"another request" in other.body) == (409, True)
+        assert len((await asking.ask("GET", "/ojs/v1/jobs"))["jobs"]) == 1
+
+
+async def test_the_id_among_the_options_is_the_id(regions: Regions) -> None:
+    us, _ = regions
+    async with layer_of(us.entry) as asking:
+        job_id = new_id()
+        assert (await asking.push(id=new_id(), options={"id": job_id}))["job"]["id"] == job_id
+        for wrong in ({"id": 7}, {"id": ""}, {"meta": [1]}, {"options": {"metadata": "x"}}, {"id": "x" * 1000}):
+            assert (await asking.push(400, **wrong))["error"]["code"] == "invalid_request"
+
+
+async def test_a_tenant_of_a_header_is_told_to_the_region(regions: Regions) -> None:
+    us, _ = regions
+    async with layer_of(us.entry) as asking:
+        body = {"type": "email.send", "args": []}
+        found = await asking.send("POST", "/ojs/v1/jobs/batch", {"jobs": [body]}, x_ojs_tenant="acme")
+        assert b'"tenant_id":"acme"' in found.body
 
 
 async def test_failover_is_bounded_excluded_and_preferred(regions: Regions) -> None:

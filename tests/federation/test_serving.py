@@ -27,6 +27,7 @@ Regions = tuple[Region, Region]
 async def test_a_program_and_its_worker_use_the_proxy_as_a_server(regions: Regions, tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     key, reader = add_key(path, "shop", "operate"), add_key(path, "auditor", "read")
+    tenant = add_key(path, "acme", "operate", "acme")
     layer = Layer(federation_of(*(one.entry for one in regions), default_strategy="round-robin"))
     async with FederationServing(layer, "127.0.0.1", 0, keys=read_keys(path)) as serving:
         url = serving.url.replace("http://", f"http://{key}@")
@@ -43,6 +44,10 @@ async def test_a_program_and_its_worker_use_the_proxy_as_a_server(regions: Regio
             assert await jobs.newest("default") != []
             with pytest.raises(RequestRefused, match="permission_denied"):
                 await jobs.pause("default")
+        async with Jobs(serving.url.replace("http://", f"http://{tenant}@")) as jobs:
+            # It would see what is of others.
+            with pytest.raises(RequestRefused, match="Keys of tenants"):
+                await jobs.newest("default")
 
 
 def pem(directory: Path, name: str, *blobs: trustme.Blob) -> str:

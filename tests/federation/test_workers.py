@@ -52,6 +52,8 @@ async def test_dead_letters_of_all_regions_are_in_one_list(regions: Regions) -> 
         assert sorted(job["region"] for job in listed["jobs"]) == ["eu", "eu", "us"]
         assert (await asking.ask("GET", "/ojs/v1/dead-letter?limit=2"))["pagination"]["has_more"] is True
         await asking.ask("GET", "/ojs/v1/dead-letter?cursor=abc", status=422)
+        for wrong in ({"count": 0}, {"wait_ms": -1}, {"queues": "a"}, {"queues": [1]}):
+            await asking.ask("POST", "/ojs/v1/workers/fetch", {"worker_id": "w1", **wrong}, 400)
         # Without what it has learned.
         async with layer_of(us.entry, eu.entry) as new:
             retried = await new.ask("POST", f"/ojs/v1/dead-letter/{dead[1]}/retry")

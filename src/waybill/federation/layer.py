@@ -188,11 +188,10 @@ class Layer:
     # Jobs. ------------------------------------------------------------------------------------------------------
 
     async def _push(self, request: Request) -> Response:
-        key = request.headers.get("idempotency-key")
-        return await self._pushes.push(request.json(required=True), {} if key is None else {"Idempotency-Key": key})
+        return await self._pushes.push(request)
 
     async def _push_many(self, request: Request) -> Response:
-        return await self._pushes.push_many(request.json(required=True).get("jobs"))
+        return await self._pushes.push_many(request)
 
     async def _list_jobs(self, request: Request) -> Response:
         return await self._overview.merged(request, "/ojs/v1/jobs", "created_at")

@@ -18,6 +18,8 @@ from waybill.http.answer import Answer
 
 JOBS: Final = "/ojs/v1/jobs"
 MISSING: Final = 404
+MOST_WAIT_SECONDS: Final = 60
+"""How long a region waits for the end of a job when it is asked for a result."""
 
 
 class Lookups:
@@ -33,22 +35,31 @@ class Lookups:
         query = f"?{urlencode(request.query)}" if request.query else ""
         path = f"{base}/{quote(job_id, safe='')}{rest}{query}"
         method = "GET" if request.method == "HEAD" else request.method
-        return await self.send(job_id, "", method, path, request.body or None, base=base)
+        wait_seconds = MOST_WAIT_SECONDS if "wait" in request.query else 0
+        return await self.send(job_id, "", method, path, request.body or None, base=base, wait_seconds=wait_seconds)
 
     async def send(
-        self, job_id: str, worker_id: str, method: str, path: str, body: bytes | None, *, base: str = JOBS
+        self,
+        job_id: str,
+        worker_id: str,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        base: str = JOBS,
+        wait_seconds: float = 0,
     ) -> Response:
         """Send a request to the region of a job. Raises RequestRefused if that is not found, or does not answer."""
         home = self._regions.get(self._homes.find(job_id, worker_id))
         if home is not None:
-            found = await _ask(home, method, path, body)
+            found = await _ask(home, method, path, body, wait_seconds)
             if found.status != MISSING:
                 return passed_on(home, found)
             self._homes.forget(job_id, worker_id)
         region, seen = await self.locate(job_id, base)
         if method == "GET" and path == _path_of(base, job_id):
             return passed_on(region, seen)
-        return passed_on(region, await _ask(region, method, path, body))
+        return passed_on(region, await _ask(region, method, path, body, wait_seconds))
 
     async def locate(self, job_id: str, base: str = JOBS) -> tuple[Region, Answer]:
         """Return the region that knows a job, and what it says of it. Raises RequestRefused.
@@ -93,10 +104,10 @@ def passed_on(region: Region, found: Answer) -> Response:
     return Response(found.status, found.body, headers)
 
 
-async def _ask(region: Region, method: str, path: str, body: bytes | None) -> Answer:
+async def _ask(region: Region, method: str, path: str, body: bytes | None, wait_seconds: float) -> Answer:
     """Raises RequestRefused if the region does not answer."""
     try:
-        return await region.request(method, path, body)
+        return await region.request(method, path, body, wait_seconds=wait_seconds)
     except RegionFailed as error:
         code = "backend_timeout" if error.may_have_arrived else "backend_unavailable"
         text = f"The region {region.id!r} does not answer: {error.reason}."

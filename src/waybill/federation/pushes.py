@@ -17,16 +17,20 @@ import msgspec
 
 from waybill.backend.enqueue import MAX_BATCH
 from waybill.backend.errors import RequestRefused, invalid
-from waybill.backend.message import Response, answer
+from waybill.backend.idempotency import HEADER as IDEMPOTENCY
+from waybill.backend.message import Request, Response, answer
+from waybill.backend.push_checks import BLOCK_HEADER, TENANT_HEADER
 from waybill.federation.connection import RegionFailed
 from waybill.federation.doubts import Doubts
 from waybill.federation.failovers import Failovers
 from waybill.federation.homes import Homes
+from waybill.federation.keyed_pushes import Added, KeyedPushes
 from waybill.federation.region import Region
 from waybill.federation.regions import Regions
 from waybill.federation.routing import Routing
 from waybill.federation.wanted import Form, Wanted, stamp, wanted_of
 from waybill.http.answer import Answer
+from waybill.ojs.spec.envelope import MAX_ID_LENGTH
 from waybill.ojs.spec.identifiers import new_id
 
 JOBS: Final = "/ojs/v1/jobs"
@@ -34,16 +38,18 @@ BATCH: Final = "/ojs/v1/jobs/batch"
 AT_A_TIME: Final = 16
 """How many jobs without an answer are asked for at a time."""
 REGION_HEADER: Final = "OJS-Federation-Region"
+FORWARDED: Final = (TENANT_HEADER, BLOCK_HEADER)
 
 
 class _Item:
     """A job on its way. It has ended when one of `answer`, `refusal` and `error` is there."""
 
-    def __init__(self, index: int, job: Form, wanted: Wanted) -> None:
+    def __init__(self, index: int, job: Form, wanted: Wanted, added: Form) -> None:
         self.index = index
         self.job = job
         self.id = str(job["id"])
         self.wanted = wanted
+        self.added = added
         self.tried: dict[str, RegionFailed] = {}
         self.first: Region | None = None
         self.redirects = 0
@@ -67,11 +73,19 @@ class Pushes:
         self._homes = homes
         self._doubts = doubts
         self._failovers = failovers
+        self._keyed = KeyedPushes()
 
-    async def push(self, job: Form, headers: Mapping[str, str]) -> Response:
+    async def push(self, request: Request) -> Response:
         """Push a job; return the answer of the region that has taken or refused it. Raises RequestRefused."""
-        item = self._item(0, job)
-        await self._run([item], headers, is_batch=False)
+        job = request.json(required=True)
+        key = request.headers.get(IDEMPOTENCY)
+        if key is None:
+            item = self._item(0, job)
+        else:
+            added = self._keyed.find(request.actor, key, request.body)
+            item = self._item(0, job, added)
+            self._keyed.note(request.actor, key, request.body, item.id, item.added)
+        await self._run([item], _forwarded(request, IDEMPOTENCY, *FORWARDED), is_batch=False)
         if item.error is not None:
             raise item.error
         region = [(REGION_HEADER, item.region)]
@@ -82,8 +96,12 @@ class Pushes:
             return Response(item.whole.status, item.whole.body, region + location)
         return answer({**(item.answer or {}), "job": item.answer}, 201, [*region, ("Location", f"{JOBS}/{item.id}")])
 
-    async def push_many(self, given: object) -> Response:
-        """Push a batch, a part of it to each region. A part is refused as a whole. Raises RequestRefused."""
+    async def push_many(self, request: Request) -> Response:
+        """Push a batch, a part of it to each region. A part is refused as a whole. Raises RequestRefused.
+
+        Idempotency keys are not for batches: the regions' parts may be others the next time. Ids do as well.
+        """
+        given = request.json(required=True).get("jobs")
         if not isinstance(given, list) or not given:
             raise invalid("jobs", "must be an array with at least one job")
         if len(given) > MAX_BATCH:
@@ -100,20 +118,23 @@ class Pushes:
                 raise
         if len({item.id for item in items}) < len(items):
             raise invalid("jobs", "must not have the same id twice")
-        await self._run(items, {}, is_batch=True)
+        await self._run(items, _forwarded(request, *FORWARDED), is_batch=True)
         return _answer_of(items)
 
-    def _item(self, index: int, job: Form) -> _Item:
-        job = dict(job)
-        if isinstance(job.get("options"), dict):
-            job["options"] = dict(job["options"])
-            if job.get("id") is None and isinstance(job["options"].get("id"), str):
-                job["id"] = job["options"]["id"]
-        if job.get("id") is None:
-            job["id"] = new_id()
-        if not isinstance(job["id"], str) or not 0 < len(job["id"]) <= 255:
-            raise invalid("id", "must be a UUIDv7")
-        return _Item(index, job, wanted_of(job))
+    def _item(self, index: int, job: Form, before: Added | None = None) -> _Item:
+        """Make a job ready to be sent. Raises RequestRefused."""
+        options = job.get("options")
+        # Options go before fields of the same name.
+        own = options.pop("id", None) if isinstance(options, dict) else None
+        job_id = own or job.get("id")
+        if job_id is None:
+            job_id = new_id() if before is None else before.job_id
+        if not isinstance(job_id, str) or not 0 < len(job_id) <= MAX_ID_LENGTH:
+            raise invalid("id", f"must be a string of at most {MAX_ID_LENGTH} characters")
+        job["id"] = job_id
+        wanted = wanted_of(job)
+        attributes = None if before is None else before.attributes
+        return _Item(index, job, wanted, stamp(job, self._regions.federation.local_region, attributes))
 
     # The way of jobs. -------------------------------------------------------------------------------------------
 
@@ -171,8 +192,6 @@ class Pushes:
         return region
 
     async def _send(self, region: Region, group: list[_Item], headers: Mapping[str, str], *, is_batch: bool) -> None:
-        for item in group:
-            stamp(item.job, self._regions.federation.local_region)
         body: Any = {"jobs": [item.job for item in group]} if is_batch else group[0].job
         try:
             found = await region.request(
@@ -242,6 +261,11 @@ class Pushes:
             form = _job_of(msgspec.json.decode(found.body, type=Form))
             if form.get("id") == item.id:
                 self._taken(item, region, form)
+
+
+def _forwarded(request: Request, *names: str) -> dict[str, str]:
+    """Return the headers that are for the region."""
+    return {name: request.headers[name] for name in names if name in request.headers}
 
 
 def _job_of(form: Any) -> Form:  # noqa: ANN401 - whatever a region answers

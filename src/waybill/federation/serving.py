@@ -9,7 +9,10 @@ from typing import Self
 
 from waybill.backend.application import Application
 from waybill.backend.asgi import WAITING_PATHS
+from waybill.backend.errors import RequestRefused
 from waybill.backend.keys import KeyRing
+from waybill.backend.message import Request, Response
+from waybill.backend.router import Route
 from waybill.backend.server.limits import Limits
 from waybill.backend.server.server import HttpServer
 from waybill.backend.serving import GRACE_SECONDS
@@ -51,7 +54,7 @@ class FederationServing:
         host = f"[{self._host}]" if family == socket.AF_INET6 else self._host
         scheme = "http" if self._tls is None else "https"
         self.url = f"{scheme}://{host}:{listening.getsockname()[1]}"
-        application = Application(self._layer.routes(), self._keys)
+        application = Application([_without_tenants(one) for one in self._layer.routes()], self._keys)
         self._server = HttpServer(application, WAITING_PATHS, self._limits, self._tls)
         await self._server.start(listening)
 
@@ -72,3 +75,16 @@ class FederationServing:
     ) -> None:
         """Close."""
         await self.close()
+
+
+def _without_tenants(route: Route) -> Route:
+    """Refuse the keys of tenants: a region keeps those apart by its own keys, and here they would see everything."""
+    handler = route.handler
+
+    async def handle(request: Request) -> Response:
+        if request.tenant:
+            text = "Keys of tenants cannot be used with a federation."
+            raise RequestRefused("permission_denied", text, hint="Use the URL of a region with a key of its own.")
+        return await handler(request)
+
+    return route._replace(handler=handle)

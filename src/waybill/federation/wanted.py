@@ -40,6 +40,9 @@ def wanted_of(job: Form) -> Wanted:
     meta = meta_of(job)
     options = job.get("options")
     places: list[Form] = [options, job] if isinstance(options, dict) else [job]
+    for name in ("meta", "metadata"):
+        if any(not isinstance(place.get(name) or {}, dict) for place in places):
+            raise invalid(name, "must be an object")
     federation_id = meta.get(FEDERATION_ID)
     if federation_id is not None and not (isinstance(federation_id, str) and is_uuid7(federation_id)):
         raise invalid(f"meta.{FEDERATION_ID}", "must be a UUIDv7")
@@ -64,16 +67,21 @@ def wanted_of(job: Form) -> Wanted:
     )
 
 
-def stamp(job: Form, local_region: str | None) -> None:
-    """Write into a job what the federation knows of it; what the client has written stays (section 9.1)."""
+def stamp(job: Form, local_region: str | None, before: Form | None = None) -> Form:
+    """Write into a job what the federation knows of it; what the client has written stays (section 9.1).
+
+    `before` is what was returned for the same job when it was pushed first: the same is written again.
+    """
     meta = meta_of(job)
     meta.setdefault(FEDERATION_ID, new_id())
     if local_region is not None:
         meta.setdefault(SOURCE_REGION, local_region)
     meta[ROUTED_AT] = format_timestamp(datetime.now(UTC))
+    meta |= before or {}
     job.pop("metadata", None)
     options = job.get("options")
     if isinstance(options, dict):
         options.pop("metadata", None)
         options.pop("meta", None)
     job["meta"] = meta
+    return {name: meta[name] for name in (FEDERATION_ID, SOURCE_REGION, ROUTED_AT) if name in meta}
