@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from waybill.ojs import (
     ResultTimeout,
     Retry,
     current_job,
+    new_workflow_id,
     resource,
 )
 from waybill.testing import RecordedJobs, fake, inline
@@ -211,6 +213,16 @@ def test_the_broker_is_back_after_the_block() -> None:
     with pytest.raises(PushFailed, match=r"127\.0\.0\.1:1"):
         own.sync.push("a.b")
     own.sync.close()
+
+
+@pytest.mark.parametrize("mode", [fake, inline])
+def test_what_needs_a_coordinator_says_so(mode: Any) -> None:
+    with mode(jobs):
+        workflow = jobs.sync.workflow(new_workflow_id())
+        asked: list[Callable[[], object]] = [jobs.sync.crons.list, workflow.state, lambda: jobs.sync.pause("mail")]
+        for ask in asked:
+            with pytest.raises(RuntimeError, match="use a waybill"):
+                ask()
 
 
 def test_a_job_that_waits_can_be_cancelled() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from waybill.ojs import Envelope, Jobs, State
 from waybill.ojs.control.control import Control
 from waybill.ojs.errors import PushFailed
@@ -219,6 +221,12 @@ class _RecordedControl(Control):
         """Tell of the jobs of a queue, the last first."""
         found = [job for job in self._recorded.all_enqueued(queue=queue) if state in {None, job.state.value}]
         return [job.info() for job in reversed(found)][:limit]
+
+    async def ask(
+        self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float, *, again: bool = False
+    ) -> bytes:
+        """There is no coordinator for cron jobs and workflows."""
+        raise RuntimeError(BrokerSubstitute.no_broker)
 
     async def pause(self, queue: str, by: str | None) -> bool:
         """There is no worker that could pause."""
