@@ -272,3 +272,28 @@ async def arrives(channel: Channel, queue: str) -> bool:
     except MessageReturned:
         return False
     return True
+
+
+async def test_what_nobody_waits_for_any_more_goes_back(channel: Channel, name: str) -> None:
+    await channel.declare_queue(name)
+    bodies = [b"1", b"2", b"3", b"4"]
+    for body in bodies:
+        await channel.publish(body, routing_key=name)
+    given_up = 0
+    for turns in range(6):
+        getting = asyncio.ensure_future(channel.get_many(name, 3))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        getting.cancel()
+        try:
+            for one in await getting:
+                one.nack()
+        except asyncio.CancelledError:
+            given_up += 1
+    assert given_up >= 2
+    found: list[Delivery] = []
+    while len(found) < len(bodies):
+        found += await channel.get_many(name, 10)
+    assert sorted(one.body for one in found) == bodies
+    assert all(one.ack() for one in found)
+    assert await channel.get_many(name, 2) == []

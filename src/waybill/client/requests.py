@@ -49,6 +49,42 @@ class PendingReply:
             self._on_orphan(reply)
 
 
+class PendingReplies:
+    """The replies of several requests, which come in order: the deliveries among them.
+
+    Whoever waits has all of them or none: what nobody gets is given to `on_orphan`.
+    """
+
+    def __init__(self, count: int, on_orphan: Callable[[Reply], None]) -> None:
+        self.future: asyncio.Future[list[Delivery]] = asyncio.get_running_loop().create_future()
+        self._missing = count
+        self._on_orphan = on_orphan
+        self._found: list[Delivery] = []
+        self._is_wanted = True
+
+    def __call__(self, reply: Reply) -> None:
+        """Take the next reply."""
+        self._missing -= 1
+        if isinstance(reply, CloseReason):
+            if not self.future.done():
+                self.future.set_exception(error_of(reply))
+            return
+        if not self._is_wanted:
+            self._on_orphan(reply)
+            return
+        if isinstance(reply, Delivery):
+            self._found.append(reply)
+        if not self._missing and not self.future.done():
+            self.future.set_result(self._found)
+
+    def give_up(self) -> None:
+        """Wait no more."""
+        self._is_wanted = False
+        found, self._found = self._found, []
+        for one in found:
+            self._on_orphan(one)
+
+
 async def ask(
     send: Send,
     timeout_s: float | None,
@@ -72,21 +108,17 @@ async def ask_many(
 
     Raises what `ask` raises. Whoever is cancelled has none of them.
     """
-    pending = [PendingReply(None, on_orphan) for _ in range(count)]
-    for one in pending:
-        send(one)
-    futures = [one.future for one in pending]
+    pending = PendingReplies(count, on_orphan)
+    for _ in range(count):
+        send(pending)
     try:
         async with asyncio.timeout(timeout_s):
-            await futures[-1]
+            return await pending.future
     except BaseException as error:
-        for future in futures:
-            if not future.cancel() and not future.cancelled() and future.exception() is None:
-                on_orphan(future.result())
+        pending.give_up()
         if isinstance(error, TimeoutError):
             raise RequestTimeout(f"the broker did not answer within {timeout_s} s") from None
         raise
-    return [reply for future in futures if isinstance(reply := future.result(), Delivery)]
 
 
 async def _reply_of(future: asyncio.Future[Reply], on_orphan: Callable[[Reply], None] | None) -> Reply:
