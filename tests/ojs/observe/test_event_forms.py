@@ -27,9 +27,14 @@ def test_they_are_equal_to_the_octet(repetitions: int) -> None:
         assert text == encoded(JobEnqueued(job_type="email.send", queue="email", priority=-3, unique_key="order-1"))
         text = forms.started("evt_1", TIME, JOB, "email.send", "email", 2, "w1")
         assert text == encoded(JobStarted(job_type="email.send", queue="email", worker_id="w1", attempt=2))
-        text = forms.completed("evt_1", TIME, JOB, "email.send", "email", 2, 1234)
+        text = forms.completed("evt_1", TIME, JOB, ("email.send", "email", 2), 1234)
         completed = encoded(JobCompleted(job_type="email.send", queue="email", attempt=2, duration_ms=1234))
         assert text == completed
+        text = forms.completed("evt_1", TIME, JOB, ("email.send", "email", 2), 1234, '{"n":1}')
+        data = JobCompleted(
+            job_type="email.send", queue="email", attempt=2, duration_ms=1234, result=msgspec.Raw(b'{"n":1}')
+        )
+        assert text == encoded(data)
         started = encoded(JobStarted(job_type="email.send", queue="email", worker_id="w1", attempt=2))
         text = forms.attempt(("email.send", "email", 2, "w1"), JOB, ("evt_1", TIME), ("evt_1", TIME), 1234)
         assert text == f"{started},{completed}"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waybill.client import BasicProperties
+from waybill.client import BasicProperties, Delivery, copied_delivery
 from waybill.ojs.spec.envelope import Envelope, ErrorRecord
 from waybill.ojs.spec.headers import (
     PushEncoder,
@@ -53,11 +53,17 @@ def test_the_attempt_is_found_in_other_integer_types_and_in_the_envelope() -> No
     assert attempt_number(BasicProperties(headers={"x-ojs-attempt": -5}).encode(), ENVELOPE) == 1
 
 
+def delivered(headers: dict[str, object] | None) -> Delivery:
+    return copied_delivery(BasicProperties(headers=headers).encode(), b"")
+
+
 def test_the_policy_rules_over_the_header_of_the_limit() -> None:
-    assert max_attempts({"x-ojs-max-attempts": 7}, ENVELOPE) == 7
-    assert max_attempts(None, ENVELOPE) == 3
+    assert max_attempts(delivered({"x-ojs-max-attempts": 2**33}), ENVELOPE) == 2**31 - 1
+    assert max_attempts(delivered({"x-ojs-max-attempts": -1}), ENVELOPE) == 3
+    assert max_attempts(delivered({"x-ojs-max-attempts": 7}), ENVELOPE) == 7
+    assert max_attempts(delivered(None), ENVELOPE) == 3
     with_policy = Envelope(id="1", type="a", retry=Retry(max_attempts=2))
-    assert max_attempts({"x-ojs-max-attempts": 7}, with_policy) == 2
+    assert max_attempts(delivered({"x-ojs-max-attempts": 7}), with_policy) == 2
 
 
 @given(st.sampled_from(["email", "a.b-c", "9876"]), st.integers(-100, 100), st.integers(0, 50), st.integers(0, 2**31))

@@ -143,7 +143,7 @@ class WorkerRoutes:
             "job_id": envelope.id,
             "state": State.RETRYABLE.value if again else State.DISCARDED.value,
             "attempt": execution.attempt,
-            "max_attempts": max_attempts(execution.delivery.properties.headers, envelope),
+            "max_attempts": max_attempts(execution.delivery, envelope),
             "error": msgspec.to_builtins(failure.record),
             "job": form,
         }
@@ -262,7 +262,7 @@ def _form_of(lease: Lease) -> Form:
     form |= {
         "state": State.ACTIVE.value,
         "attempt": execution.attempt,
-        "max_attempts": max_attempts(execution.delivery.properties.headers, envelope),
+        "max_attempts": max_attempts(execution.delivery, envelope),
         "started_at": lease.started_at,
         "queue": execution.queue,
         "priority": envelope.priority,

@@ -22,6 +22,7 @@ _TIME: Final = "<time>"
 _SUBJECT: Final = "<subject>"
 _KEY: Final = "<key>"
 _JOB: Final = '"<job>"'
+_RESULT: Final = '"<result>"'
 _DURATION: Final = 2**53 + 1
 """No duration: an integer that JSON readers could not keep."""
 
@@ -43,7 +44,7 @@ class EventForms:
         self._enqueued: dict[tuple[str, str, int, bool], Form] = {}
         self._described: dict[tuple[str, str, int], Form] = {}
         self._started: dict[tuple[str, str, int, str], Form] = {}
-        self._completed: dict[tuple[str, str, int], Form] = {}
+        self._completed: dict[tuple[str, str, int, bool], Form] = {}
         self._attempts: dict[tuple[str, str, int, str], Form] = {}
 
     def enqueued(
@@ -96,17 +97,35 @@ class EventForms:
         before_id, before_time, before_subject, rest = form
         return f"{before_id}{event_id}{before_time}{time}{before_subject}{job_id}{rest}"
 
-    def completed(self, event_id: str, time: str, job_id: str, job_type: str, queue: str, attempt: int, ms: int) -> str:
-        """Write job.completed of a job without a result that took `ms` milliseconds."""
-        key = (job_type, queue, attempt)
-        form = self._completed.get(key)
+    def completed(
+        self,
+        event_id: str,
+        time: str,
+        job_id: str,
+        key: tuple[str, str, int],
+        ms: int,
+        result: str | None = None,
+    ) -> str:
+        """Write job.completed of a job that took `ms` milliseconds, and whose result, if it has one, is JSON.
+
+        `key` is the job type, the queue and the attempt.
+        """
+        form = self._completed.get((*key, result is None))
         if form is None:
-            form = self._cut(JobCompleted(job_type=job_type, queue=queue, duration_ms=_DURATION, attempt=attempt))
+            job_type, queue, attempt = key
+            mark = None if result is None else msgspec.Raw(_RESULT.encode())
+            form = self._cut(
+                JobCompleted(job_type=job_type, queue=queue, duration_ms=_DURATION, attempt=attempt, result=mark)
+            )
             before, _, after = form[-1].partition(str(_DURATION))
-            form = (*form[:-1], before, after)
-            _keep(self._completed, key, form)
-        before_id, before_time, before_subject, before_duration, rest = form
-        return f"{before_id}{event_id}{before_time}{time}{before_subject}{job_id}{before_duration}{ms}{rest}"
+            before_result, _, rest = after.rpartition(_RESULT)
+            form = (*form[:-1], before, before_result, rest)
+            _keep(self._completed, (*key, result is None), form)
+        before_id, before_time, before_subject, before_ms, before_result, rest = form
+        return (
+            f"{before_id}{event_id}{before_time}{time}{before_subject}{job_id}{before_ms}{ms}{before_result}"
+            f"{result or ''}{rest}"
+        )
 
     def attempt(
         self, key: tuple[str, str, int, str], job_id: str, started: tuple[str, str], completed: tuple[str, str], ms: int

@@ -21,6 +21,8 @@ from collections.abc import Callable
 from time import time as clock
 from typing import Final
 
+import msgspec
+
 from waybill.client import BasicProperties, Channel, MessageReturned
 from waybill.ojs.connection.identity import Identity
 from waybill.ojs.observe.counters import Counters
@@ -181,22 +183,28 @@ class EventWriter:
         text = self._forms.attempt((job_type, queue, attempt, worker_id), job_id, started, completed, duration_ms)
         self._add(event_id, BATCH_TYPE, text)
 
-    def record_completed(self, job_id: str, job_type: str, queue: str, attempt: int, duration_ms: int) -> None:
-        """Add job.completed for a job without a result, in a quicker way."""
+    def record_completed(
+        self, job_id: str, job_type: str, queue: str, attempt: int, duration_ms: int, result: bytes | None = None
+    ) -> None:
+        """Add job.completed in a quicker way. `result` is JSON, None for a job that has none."""
         if not is_plain(job_id):
-            ended = JobCompleted(job_type=job_type, queue=queue, attempt=attempt, duration_ms=duration_ms)
+            kept = None if result is None else msgspec.Raw(result)
+            ended = JobCompleted(job_type=job_type, queue=queue, attempt=attempt, duration_ms=duration_ms, result=kept)
             self.record(job_id, ended)
             return
         event_id, time = "evt_" + new_id(), self.timestamp()
-        text = self._forms.completed(event_id, time, job_id, job_type, queue, attempt, duration_ms)
+        encoded = None if result is None else result.decode()
+        text = self._forms.completed(event_id, time, job_id, (job_type, queue, attempt), duration_ms, encoded)
         if self.follower is not None:
             data: dict[str, object] = {"job_type": job_type, "queue": queue, "attempt": attempt}
+            if result is not None:
+                data["result"] = msgspec.Raw(result)
             event = ReceivedEvent(event_id, "job.completed", self._source, time, job_id, data)
             self._gathering.own.append(OwnEvent(event, text))
         self._add(event_id, "job.completed", text)
 
     def record_result(self, job_id: str, data: JobCompleted) -> None:
-        """Add job.completed for a job with a result, or with the reason why there is none."""
+        """Add job.completed with a result that is kept for a time, or with the reason why there is none."""
         event = make_event(self._source, self.timestamp(), job_id, data)
         text = encode_event(event)
         if self.follower is not None and data.result_error is None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from waybill.client import BasicProperties
+from waybill.client import BasicProperties, Delivery
 from waybill.ojs.spec.envelope import CONTENT_TYPE, MAX_ATTEMPT, MAX_SAFE_INTEGER, Envelope, ErrorRecord
 from waybill.ojs.spec.priority import message_priority
 from waybill.ojs.spec.timestamps import parse_timestamp
@@ -55,6 +55,7 @@ _TRACEPARENT: Final = "FF-" + "F" * 32 + "-" + "F" * 16 + "-FF"
 _MAX_TEMPLATES: Final = 500
 
 _ENCODED_ATTEMPT: Final = bytes([len(ATTEMPT)]) + ATTEMPT.encode() + b"I"
+_ENCODED_MAX_ATTEMPTS: Final = bytes([len(MAX_ATTEMPTS)]) + MAX_ATTEMPTS.encode() + b"I"
 _MESSAGE_ID_OR_TYPE: Final = 0x80 | 0x20
 """The bits of these properties in the second octet of the flags."""
 _ENCODED_IDEMPOTENCY_KEY: Final = bytes([len(IDEMPOTENCY_KEY)]) + IDEMPOTENCY_KEY.encode() + b"S"
@@ -263,21 +264,24 @@ def retry_headers(
 
 
 def attempt_number(encoded_properties: bytes, envelope: Envelope) -> int:
-    """Return the number of the attempt that a delivery is for, 1 or more; the header rules, the envelope helps out.
-
-    The header is found in the encoded property list without decoding the rest of it: this is the only one that every
-    delivery needs.
-    """
-    at = encoded_properties.find(_ENCODED_ATTEMPT)
-    if at >= 0:
-        at += len(_ENCODED_ATTEMPT)
-        attempt = int.from_bytes(encoded_properties[at : at + 4], signed=True)
-    else:
-        header = (BasicProperties.decode(encoded_properties).headers or {}).get(ATTEMPT)
-        attempt = header if isinstance(header, int) else 0
-    if attempt <= 0:
+    """Return the number of the attempt that a delivery is for, 1 or more; the header rules, the envelope helps out."""
+    attempt = _whole(encoded_properties, _ENCODED_ATTEMPT, ATTEMPT)
+    if attempt is None or attempt <= 0:
         attempt = envelope.attempt + 1
     return attempt if 0 < attempt <= MAX_SAFE_INTEGER else min(max(attempt, 1), MAX_SAFE_INTEGER)
+
+
+def _whole(encoded_properties: bytes, mark: bytes, name: str) -> int | None:
+    """Return an integer header, None if there is none of this name.
+
+    It is found in the encoded property list without decoding the rest of it: every delivery is asked for one.
+    """
+    at = encoded_properties.find(mark)
+    if at >= 0:
+        at += len(mark)
+        return int.from_bytes(encoded_properties[at : at + 4], signed=True)
+    header = (BasicProperties.decode(encoded_properties).headers or {}).get(name)
+    return header if isinstance(header, int) else None
 
 
 def follows_binding(encoded_properties: bytes) -> bool:
@@ -285,11 +289,11 @@ def follows_binding(encoded_properties: bytes) -> bool:
     return encoded_properties[1] & _MESSAGE_ID_OR_TYPE != 0 or b"x-ojs-" in encoded_properties
 
 
-def max_attempts(headers: Mapping[str, object] | None, envelope: Envelope) -> int:
-    """Return how many attempts a job has: by its policy, or by its header if the envelope has no policy."""
+def max_attempts(delivery: Delivery, envelope: Envelope) -> int:
+    """Return how many attempts a delivered job has: by its policy, or by its header if the envelope has no policy."""
     if envelope.retry is None:
-        header = (headers or {}).get(MAX_ATTEMPTS)
-        if isinstance(header, int) and header >= 0:
+        header = _whole(delivery.encoded_properties, _ENCODED_MAX_ATTEMPTS, MAX_ATTEMPTS)
+        if header is not None and header >= 0:
             return min(header, MAX_ATTEMPT)
     return min(envelope.policy.max_attempts, MAX_ATTEMPT)
 

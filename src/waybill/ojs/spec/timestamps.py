@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 
@@ -19,7 +20,13 @@ def format_timestamp(moment: datetime) -> str:
 
 def format_unix_time(seconds: float) -> str:
     """Write Unix seconds in UTC with milliseconds."""
-    return format_timestamp(datetime.fromtimestamp(seconds, UTC))
+    second, millisecond = divmod(round(seconds * 1_000_000) // 1000, 1000)
+    return f"{_to_the_second(second)}.{millisecond:03d}Z"
+
+
+@functools.lru_cache(1)
+def _to_the_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat(timespec="seconds")[:-6]
 
 
 def parse_timestamp(text: str, field: str) -> datetime:

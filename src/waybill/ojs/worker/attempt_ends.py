@@ -49,15 +49,15 @@ def encoded_result(execution: Execution, result: object) -> tuple[bytes | None, 
     return None, encoded
 
 
-def kept_result(execution: Execution, encoded: bytes | None) -> tuple[msgspec.Raw | None, str | None]:
+def kept_result(execution: Execution, encoded: bytes | None) -> tuple[bytes | None, str | None]:
     """Return what coordinators are to keep of a result, and until when; None for the time that they keep the job."""
     lasts = execution.envelope.result_ttl
     if encoded is None or lasts == 0:
         return None, None
     if lasts is None or lasts < 0:
-        return msgspec.Raw(encoded), None
+        return encoded, None
     expires_at = datetime.now(UTC) + timedelta(seconds=min(lasts, MAX_RESULT_TTL_SECONDS))
-    return msgspec.Raw(encoded), format_timestamp(expires_at)
+    return encoded, format_timestamp(expires_at)
 
 
 def gets_another(execution: Execution, failure: Failure) -> bool:
@@ -65,7 +65,7 @@ def gets_another(execution: Execution, failure: Failure) -> bool:
     envelope = execution.envelope
     return (
         failure.response is ResponseCode.RETRY
-        and execution.attempt < max_attempts(execution.delivery.properties.headers, envelope)
+        and execution.attempt < max_attempts(execution.delivery, envelope)
         and not is_non_retryable(envelope.policy, failure.record.type)
     )
 

@@ -19,6 +19,8 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
+import msgspec
+
 from waybill.client import Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
@@ -131,21 +133,22 @@ class Settlement:
         kept, expires_at = (None, None) if encoded is None else kept_result(execution, encoded)
         if kept is None and error is None and started_at is not None:
             events.record_attempt(job_id, started_at, job_type, queue, attempt, worker_id, duration_ms)
-        elif kept is None and error is None:
-            events.record_completed(job_id, job_type, queue, attempt, duration_ms)
         else:
             if started_at is not None:
                 events.record_started(job_id, started_at, job_type, queue, attempt, worker_id)
-            data = JobCompleted(
-                job_type=job_type,
-                queue=queue,
-                duration_ms=duration_ms,
-                attempt=attempt,
-                result=kept,
-                result_expires_at=expires_at,
-                result_error=error,
-            )
-            events.record_result(job_id, data)
+            if error is None and expires_at is None:
+                events.record_completed(job_id, job_type, queue, attempt, duration_ms, kept)
+            else:
+                data = JobCompleted(
+                    job_type=job_type,
+                    queue=queue,
+                    duration_ms=duration_ms,
+                    attempt=attempt,
+                    result=None if kept is None else msgspec.Raw(kept),
+                    result_expires_at=expires_at,
+                    result_error=error,
+                )
+                events.record_result(job_id, data)
         self.completed_count += 1
         if self._hook_notifier.hooks.on_success:
             self._hook_notifier.success(execution, result, duration_seconds)
@@ -393,7 +396,7 @@ class Settlement:
         if not execution.delivery.is_current:
             # Who has lost the delivery has no say any more: the broker gives the job to somebody.
             return False
-        limit = max_attempts(execution.delivery.properties.headers, envelope)
+        limit = max_attempts(execution.delivery, envelope)
         now = datetime.now(UTC)
         body = edit_envelope(
             execution.delivery.body,
