@@ -11,11 +11,13 @@ import msgspec
 import pytest
 
 from tests.backend.conftest import Client
-from waybill.backend import push_group
+from waybill.backend import push_group, quick_acks
+from waybill.backend.job_text import with_fields
 from waybill.backend.message import Request
 from waybill.backend.push_group import PushGroups
 from waybill.backend.push_template import PushedJob, PushTemplates
 from waybill.backend.quick_acks import QuickAcks
+from waybill.backend.routes import workers
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
 from waybill.ojs.errors import PushFailed
@@ -122,6 +124,46 @@ async def test_both_ways_to_acknowledge_do_the_same(client: Client, monkeypatch:
                 (_same(told), _same(told["job"]), _same(await client.job(job["id"])), again["error"]["code"])
             )
     assert outcomes[:4] == outcomes[4:]
+
+
+async def test_jobs_are_shown_by_their_texts_as_they_are_decoded(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd: list[dict[str, object]] = [
+        {"type": "a.b", "args": [{"state": 1, "worker_id": None, "result": "x"}]},
+        {"type": "a.b", "args": ['"attempt":0}', "é", None], "options": {"timeout_ms": 5000}},
+        {"type": "a.b", "args": [], "options": {"priority": -5, "metadata": {"priority": 1}, "tags": ["x"]}},
+        {"type": "a.b", "args": [], "unknown": {"state": [1]}, "worker_id": "mine"},
+    ]
+    bodies = PUSHES[:6] + odd
+    used: list[bool] = []
+
+    def note(*arguments: Any) -> object:
+        found = with_fields(*arguments)
+        used.append(found is not None)
+        return found
+
+    async def outcomes() -> list[object]:
+        found: list[object] = []
+        for body in bodies:
+            options = {**body.get("options", {}), "queue": "shown"}  # type: ignore[dict-item]
+            await client.ask("POST", "/ojs/v1/jobs", {**body, "options": options, "queue": None}, 201)
+            fetched = (await client.fetch("shown"))[0]
+            told = await client.ack(fetched["id"], result={"n": [1]})
+            assert told["job"] == await client.job(fetched["id"])
+            assert fetched["args"] == body["args"]
+            assert told["completed_at"] == told["job"]["completed_at"]
+            found.append((_same(fetched), _same(told), _same(told["job"])))
+        return found
+
+    for module in (workers, quick_acks):
+        monkeypatch.setattr(module, "with_fields", note)
+    by_texts = await outcomes()
+    # Jobs as most are; of the others, some can be taken for what they are not.
+    assert used[:8] == [True] * 8
+    for module in (workers, quick_acks):
+        monkeypatch.setattr(module, "with_fields", lambda *_: None)
+    assert by_texts == await outcomes()
 
 
 def _event(kind: str, time: int, **data: object) -> OwnEvent:

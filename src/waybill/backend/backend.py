@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from waybill.backend.extensions import Extensions
 from waybill.backend.fetcher import Fetcher
-from waybill.backend.leases import Lease, Leases
+from waybill.backend.leases import STARTED, Lease, Leases
 from waybill.backend.limits import Limits
 from waybill.backend.operator_view import OperatorView
 from waybill.backend.recent_events import RecentEvents
@@ -260,10 +260,28 @@ class Backend:
 
     async def begun(self, leases: Sequence[Lease]) -> None:
         """Return when the view knows that these attempts have begun, or after a while: they have, in any case."""
-        waiting = [lease.known for lease in leases if lease.known is not None]
-        _, missing = await asyncio.wait(waiting, timeout=FOLD_SECONDS)
-        if missing:
-            _log.warning("%d starts of jobs are not in the view after %g s", len(missing), FOLD_SECONDS)
+        missing = [lease for lease in leases if not lease.is_known]
+        if not missing:
+            return
+        all_known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        count = len(missing)
+
+        def known() -> None:
+            nonlocal count
+            count -= 1
+            if not count and not all_known.done():
+                all_known.set_result(None)
+
+        for lease in missing:
+            lease.on_known = known
+        try:
+            async with asyncio.timeout(FOLD_SECONDS):
+                await all_known
+        except TimeoutError:
+            _log.warning("%d starts of jobs are not in the view after %g s", count, FOLD_SECONDS)
+        finally:
+            for lease in missing:
+                self.view.expectations.tell_no_more((STARTED, lease.execution.envelope.id), lease.begun)
 
     @asynccontextmanager
     async def folded(self, keys: Sequence[tuple[str, str]], *, is_certain: bool = False) -> AsyncIterator[None]:

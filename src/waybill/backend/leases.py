@@ -34,7 +34,10 @@ _log = logging.getLogger("waybill.backend")
 class Lease:
     """The hold of one worker on one attempt. Times are those of the loop's clock."""
 
-    __slots__ = ("execution", "known", "started_at", "timer", "visibility_seconds", "visible_until", "worker_id")
+    __slots__ = (
+        *("execution", "is_known", "on_known", "started_at", "timer"),
+        *("visibility_seconds", "visible_until", "worker_id"),
+    )
 
     def __init__(self, execution: Execution, worker_id: str, started_at: str, visibility_seconds: float) -> None:
         self.execution = execution
@@ -43,13 +46,21 @@ class Lease:
         self.visibility_seconds = visibility_seconds
         self.visible_until = execution.started + visibility_seconds
         self.timer: asyncio.TimerHandle | None = None
-        self.known: asyncio.Future[None] | None = None
-        """Done when the view knows that the attempt has begun."""
+        self.is_known = False
+        """Whether the view knows that the attempt has begun."""
+        self.on_known: Callable[[], None] | None = None
+        """Called when it does."""
 
     @property
     def ends_at(self) -> float:
         """When it ends by itself."""
         return min(self.visible_until, self.execution.deadline)
+
+    def begun(self, _job: object) -> None:
+        """Take note that the view knows of the attempt."""
+        self.is_known = True
+        if self.on_known is not None:
+            self.on_known()
 
 
 class Leases:
@@ -87,7 +98,7 @@ class Leases:
         execution.deadline = execution.started + envelope.timeout_seconds
         lease = Lease(execution, worker_id, self._events.timestamp(), _visibility(execution, visibility_seconds))
         self._leases[envelope.id] = lease
-        lease.known = self._view.expect(STARTED, envelope.id)
+        self._view.expectations.tell((STARTED, envelope.id), lease.begun)
         self._events.record_started(
             envelope.id,
             lease.started_at,

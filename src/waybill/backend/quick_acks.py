@@ -15,13 +15,17 @@ import msgspec
 
 from waybill.backend.backend import FOLD_SECONDS, Backend
 from waybill.backend.job_form import form_of
+from waybill.backend.job_text import with_fields
 from waybill.backend.message import ACCEPTED, MEDIA_TYPE, Request, Response, answer
+from waybill.ojs.coordinator.expectations import Key, Tell
+from waybill.ojs.coordinator.job_fold import JobRecord
 from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
 from waybill.ojs.spec.states import State
 from waybill.ojs.worker.execution import Execution
 
 LOOK_SECONDS: Final = 1.0
+_STATE: Final = State.COMPLETED.value
 _COMPLETED: Final = "job.completed"
 
 
@@ -42,8 +46,8 @@ class QuickAcks:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._waiting: dict[asyncio.Future[Response], tuple[str, float]] = {}
-        """What is to be answered, with the job and the time at which that is given up, the oldest first."""
+        self._waiting: dict[asyncio.Future[Response], tuple[Key, Tell, float]] = {}
+        """What is to be answered: what is waited for, who is told, when that is given up; the oldest first."""
         self._timer: asyncio.TimerHandle | None = None
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -58,9 +62,10 @@ class QuickAcks:
             return None
         backend = self._backend
         lease = backend.leases.get(ack.job_id)
+        view = backend.view
         if (
             lease is None
-            or not backend.view.is_in_memory
+            or not view.is_in_memory
             or (ack.worker_id and lease.worker_id and ack.worker_id != lease.worker_id)
             or ack.attempt not in {0, lease.execution.attempt}
             or lease.execution.envelope.workflow_id is not None
@@ -71,23 +76,24 @@ class QuickAcks:
         loop = asyncio.get_running_loop()
         execution = lease.execution
         backend.leases.end(ack.job_id)
-        known = backend.view.expect(_COMPLETED, ack.job_id)
         found: asyncio.Future[Response] = loop.create_future()
         now = loop.time()
-        self._waiting[found] = ack.job_id, now + FOLD_SECONDS
+        key, tell = (_COMPLETED, ack.job_id), partial(self._tell, found, execution)
+        self._waiting[found] = key, tell, now + FOLD_SECONDS
         if self._timer is None:
             self._timer = loop.call_later(LOOK_SECONDS, self._look)
-        known.add_done_callback(partial(self._tell, found, execution))
+        view.expectations.tell(key, tell)
         backend.settlement.completed(execution, ack.result, now - execution.started)
         return found
 
-    def _tell(self, found: asyncio.Future[Response], execution: Execution, known: asyncio.Future[None]) -> None:
+    def _tell(self, found: asyncio.Future[Response], execution: Execution, job: JobRecord | None) -> None:
         """Answer: the view knows of the end."""
         self._waiting.pop(found, None)
         if found.done():
             return
-        if known.cancelled():
-            found.set_exception(TimeoutError())
+        text = None if job is None else _text_of(execution, job)
+        if job is not None and text is not None:
+            found.set_result(_told(execution, job.ended_at, text))
             return
         detail = self._backend.view.detail_now(execution.envelope.id)
         if detail is not None:
@@ -104,19 +110,51 @@ class QuickAcks:
             found.set_result(self._answer(execution, detail))
 
     def _answer(self, execution: Execution, detail: JobDetail | None) -> Response:
-        job_id = execution.envelope.id
-        form = {"id": job_id} if detail is None else form_of(detail, datetime.now(UTC))
-        told = {"acknowledged": True, "id": job_id, "job_id": job_id, "state": State.COMPLETED.value}
-        ended = form.get("completed_at") or self._backend.now()
-        return answer({**told, "attempt": execution.attempt, "completed_at": ended, "job": form})
+        form = {"id": execution.envelope.id} if detail is None else form_of(detail, datetime.now(UTC))
+        return _told(execution, form.get("completed_at") or self._backend.now(), form)
 
     def _look(self) -> None:
         """Give up what takes too long."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(LOOK_SECONDS, self._look) if self._waiting else None
         now = loop.time()
-        for found, (job_id, ends_at) in list(self._waiting.items()):
+        for found, (key, tell, ends_at) in list(self._waiting.items()):
             if ends_at > now:
                 break
             self._waiting.pop(found)
-            self._backend.view.forget(_COMPLETED, job_id)
+            self._backend.view.expectations.tell_no_more(key, tell)
+            if not found.done():
+                found.set_exception(TimeoutError())
+
+
+def _told(execution: Execution, completed_at: object, job: object) -> Response:
+    job_id = execution.envelope.id
+    told = {"acknowledged": True, "id": job_id, "job_id": job_id, "state": _STATE, "attempt": execution.attempt}
+    return answer({**told, "completed_at": completed_at, "job": job})
+
+
+def _text_of(execution: Execution, job: JobRecord) -> msgspec.Raw | None:
+    """Return what `form_of` makes of a job, without a look at its arguments, if it has gone the usual way."""
+    envelope, body = execution.envelope, execution.delivery.body
+    if (
+        not isinstance(job.envelope, msgspec.Raw)
+        # What has come from the queue was looked at: it is an envelope, and this job's.
+        or bytes(job.envelope) != body
+        or b":null" in body
+        or not envelope.created_at
+        or (job.state, job.type, job.queue) != (_STATE, envelope.type, envelope.queue)
+        or job.enqueued_at != envelope.enqueued_at
+        or envelope.parent_results is not None
+        or not (job.error is job.errors is job.scheduled_at is job.progress is job.progress_message is None)
+    ):
+        return None
+    fields: dict[str, object] = {"attempt": job.attempt, "state": _STATE, "completed_at": job.ended_at}
+    if not envelope.priority:
+        fields["priority"] = 0
+    if job.started_at is not None:
+        fields["started_at"] = job.started_at
+    if job.worker_id is not None:
+        fields["worker_id"] = job.worker_id
+    if job.result is not None:
+        fields["result"] = job.result
+    return with_fields(envelope, body, fields)

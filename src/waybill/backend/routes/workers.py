@@ -15,6 +15,7 @@ from waybill.backend.errors import RequestRefused, invalid, not_found
 from waybill.backend.extensions import MAINTENANCE
 from waybill.backend.failures import failure_of
 from waybill.backend.job_form import Form, form_of, list_parents
+from waybill.backend.job_text import with_fields
 from waybill.backend.leases import Lease
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.quick_acks import QuickAcks
@@ -38,6 +39,7 @@ MOST_DELAY_MS: Final = 30 * 86_400_000
 DIRECTIVES: Final = frozenset({"running", "quiet", "terminate"})
 
 _JITTER_OF_NONE: Final = 0.5
+_ACTIVE: Final = State.ACTIVE.value
 
 
 class WorkerRoutes:
@@ -84,8 +86,8 @@ class WorkerRoutes:
         except asyncio.CancelledError:
             backend.fetcher.give_back(leases)
             raise
-        forms = [_form_of(lease) for lease in leases]
-        first: Form = {"job": forms[0]} if forms else {}
+        forms = [_text_of(lease) or _form_of(lease) for lease in leases]
+        first = {"job": forms[0]} if forms else {}
         response = answer({"jobs": forms, **first})
         response.unheard = partial(backend.fetcher.give_back, leases)
         return response
@@ -254,13 +256,27 @@ class WorkerRoutes:
         return state
 
 
-def _form_of(lease: Lease) -> Form:
-    """Return a job as its worker gets it."""
+def _text_of(lease: Lease) -> msgspec.Raw | None:
+    """Return a job as its worker gets it, without a look at its arguments, if all is as usual."""
     execution = lease.execution
     envelope = execution.envelope
-    form: Form = msgspec.json.decode(execution.delivery.body, type=dict[str, object])
-    form |= {
-        "state": State.ACTIVE.value,
+    if execution.attempt > 1 or envelope.parent_results is not None:
+        return None
+    fields = _fields_of(lease)
+    if fields.pop("queue") != envelope.queue or fields.pop("max_attempts") != envelope.max_attempts:
+        return None
+    if envelope.priority:
+        # It is in the text.
+        del fields["priority"]
+    return with_fields(envelope, execution.delivery.body, fields)
+
+
+def _fields_of(lease: Lease) -> Form:
+    """Return what a worker gets beside the envelope of its job."""
+    execution = lease.execution
+    envelope = execution.envelope
+    fields: Form = {
+        "state": _ACTIVE,
         "attempt": execution.attempt,
         "max_attempts": max_attempts(execution.delivery, envelope),
         "started_at": lease.started_at,
@@ -270,7 +286,16 @@ def _form_of(lease: Lease) -> Form:
         "visibility_timeout_ms": round(lease.visibility_seconds * 1000),
     }
     if lease.worker_id:
-        form["worker_id"] = lease.worker_id
+        fields["worker_id"] = lease.worker_id
+    return fields
+
+
+def _form_of(lease: Lease) -> Form:
+    """Return a job as its worker gets it."""
+    execution = lease.execution
+    envelope = execution.envelope
+    form: Form = msgspec.json.decode(execution.delivery.body, type=dict[str, object])
+    form |= _fields_of(lease)
     list_parents(form)
     if execution.attempt > 1 and not envelope.policy.jitter:
         delay = retry_delay_seconds(envelope.policy, execution.attempt - 1, _JITTER_OF_NONE)

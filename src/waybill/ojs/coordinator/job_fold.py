@@ -68,9 +68,10 @@ class JobRecord(JobInfo):
 
 
 class KeptRecord(JobRecord):
-    """A job whose envelope is left as JSON: folds do not look into it."""
+    """A job whose envelope is left as JSON: folds do not look into it. What events bring is an object."""
 
-    envelope: msgspec.Raw | dict[str, object] | None = None  # type: ignore[assignment]
+    # Nothing but Raw: msgspec decodes what may be something else.
+    envelope: msgspec.Raw = None  # type: ignore[assignment]
 
 
 def new_record(event: ReceivedEvent) -> JobRecord:
@@ -334,6 +335,8 @@ def _end(job: JobRecord, event: ReceivedEvent) -> None:
 
 def _error(data: dict[str, object]) -> dict[str, object] | None:
     """Return what the end of a job says of its error, and whether the job is kept as a dead letter."""
+    if "last_error" not in data and "result_error" not in data:
+        return None
     error = _failure(data.get("last_error")) or _failure(data.get("result_error"))
     if error is not None and data.get("dead_letter") is True:
         error["dead_letter"] = True
@@ -374,6 +377,8 @@ def _bound(event: ReceivedEvent) -> int:
 
 def _number(value: object) -> int:
     """Return a number that a column of 32 bits takes."""
+    if type(value) is int and 0 <= value <= MAX_NUMBER:
+        return value
     return min(max(value, 0), MAX_NUMBER) if isinstance(value, int) and not isinstance(value, bool) else 0
 
 

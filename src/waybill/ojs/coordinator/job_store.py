@@ -118,7 +118,7 @@ class JobStore:
         """Jobs whose ends are noted."""
         self.ended: list[str] = []
         """Those of them whose ends were folded, until somebody takes them from here."""
-        self.expected: set[tuple[str, str]] = set()
+        self.expected: Collection[tuple[str, str]] = ()
         """Events, by type and job or by type and id, that are noted when they are folded."""
         self.arrived: list[tuple[str, str]] = []
         """Those of them that were folded, until somebody takes them from here."""
@@ -189,8 +189,11 @@ class JobStore:
         """Return those of these jobs of which no event was folded."""
         return [job_id for job_id in job_ids if self._find(job_id) is None]
 
-    def adopt(self, events: Sequence[OwnEvent], user: str | None) -> None:
-        """Fold events of this process before the stream brings them. For a store that `is_in_memory`."""
+    def adopt(self, events: Sequence[OwnEvent], user: str | None) -> dict[str, JobRecord]:
+        """Fold events of this process before the stream brings them. For a store that `is_in_memory`.
+
+        Returns jobs that have changed, by their ids, if they are at hand; they are not to be changed.
+        """
         raise NotImplementedError
 
     def detail(self, job_id: str) -> JobDetail | None:

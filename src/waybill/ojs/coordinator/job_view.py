@@ -21,8 +21,9 @@ from waybill.client import Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.event_fold import fold_messages, fold_what_can_be
 from waybill.ojs.coordinator.event_reader import PREFETCH, EventReader
+from waybill.ojs.coordinator.expectations import Expectations
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R
-from waybill.ojs.coordinator.job_fold import ENDS
+from waybill.ojs.coordinator.job_fold import ENDS, JobRecord
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobStore, keys_of
 from waybill.ojs.coordinator.open_store import open_job_store
 from waybill.ojs.coordinator.store_thread import Outage, StoreThread
@@ -73,7 +74,8 @@ class JobView(EventFollower):
         """Messages that are to be folded, each with its place in the stream."""
         self._skipped_count = 0
         self._verdicts: dict[str, asyncio.Future[JobInfo | None]] = {}
-        self._expected: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self.expectations = Expectations()
+        """Who waits for which events."""
         self._arrived = asyncio.Event()
         self._many_wait = asyncio.Event()
         self._folded = asyncio.Event()
@@ -100,7 +102,7 @@ class JobView(EventFollower):
         store = self._store
         store.features = self._features
         store.watched = self.watched
-        store.expected = set()
+        store.expected = self.expectations.waiting
         await self._reader.open(broker)
         await self._reader.begin(*await self._in_thread(store.begin))
         loop = asyncio.get_running_loop()
@@ -151,27 +153,11 @@ class JobView(EventFollower):
 
         Call it before the event is written. Where several of a type about one job may be under way, use the id.
         """
-        key = kind, name
-        found = self._expected.get(key)
-        if found is None or found.done():
-            found = self._expected[key] = asyncio.get_running_loop().create_future()
-            self._known.expected.add(key)
-        return found
+        return self.expectations.expect((kind, name))
 
     def forget(self, kind: str, name: str) -> None:
         """Expect an event no more (see `expect`); whoever waits for it is cancelled."""
-        found = self._expected.pop((kind, name), None)
-        if found is not None:
-            found.cancel()
-        if self._store is not None:
-            self._store.expected.discard((kind, name))
-
-    def _tell_arrived(self, store: JobStore, arrived: Sequence[tuple[str, str]]) -> None:
-        for key in arrived:
-            found = self._expected.pop(key, None)
-            store.expected.discard(key)
-            if found is not None and not found.done():
-                found.set_result(None)
+        self.expectations.forget((kind, name))
 
     async def owner(self, job_id: str) -> str | None:
         """Return the user who has pushed a job, None if nobody knows."""
@@ -312,38 +298,42 @@ class JobView(EventFollower):
         adopt = functools.partial(store.adopt, events, user)
         if not self._lock.acquire(blocking=False):
             # Somebody reads a lot: who asks whether it is known waits.
-            task = asyncio.get_running_loop().create_task(self._adopt_later(store, adopt, message_id, events))
+            task = asyncio.get_running_loop().create_task(self._adopt_later(adopt, message_id, events))
             self._adopting.add(task)
             task.add_done_callback(self._adopting.discard)
             return
         try:
-            adopt()
+            jobs = adopt()
         except Exception:  # noqa: BLE001 - the writer must go on
             self._not_adopted(message_id)
-        else:
-            self._adopted(store, events)
+            return
         finally:
             self._lock.release()
+        # Who is told may want to look.
+        self._adopted(events, jobs)
 
     async def _adopt_later(
-        self, store: JobStore, adopt: Callable[[], None], message_id: str, events: Sequence[OwnEvent]
+        self, adopt: Callable[[], dict[str, JobRecord]], message_id: str, events: Sequence[OwnEvent]
     ) -> None:
         try:
-            await self._in_thread(adopt)
+            jobs = await self._in_thread(adopt)
         except Exception:  # noqa: BLE001 - the stream has it, too
             self._not_adopted(message_id)
         else:
-            self._adopted(store, events)
+            self._adopted(events, jobs)
 
     def _not_adopted(self, message_id: str) -> None:
         """Leave a message to the stream, if that has not brought it yet."""
         self._on_the_way.pop(message_id, None)
         _log.exception("events of this process could not be taken over as they were written")
 
-    def _adopted(self, store: JobStore, events: Sequence[OwnEvent]) -> None:
-        if self._expected:
-            keys = [key for one in events for key in keys_of(one.event) if key in self._expected]
-            self._tell_arrived(store, keys)
+    def _adopted(self, events: Sequence[OwnEvent], jobs: dict[str, JobRecord]) -> None:
+        waiting = self.expectations.waiting
+        if waiting:
+            for one in events:
+                for key in keys_of(one.event):
+                    if key in waiting:
+                        self.expectations.arrived(key, jobs.get(one.event.subject))
         if self.watched:
             ended = [one.event.subject for one in events if one.event.type in ENDS]
             for tell_ends in self.on_end:
@@ -397,8 +387,8 @@ class JobView(EventFollower):
             # What comes within a moment is folded in one transaction, unless the broker would soon have to wait for us.
             # The wait is short where folds are: a step of a workflow goes through several, one after another.
             with contextlib.suppress(TimeoutError):
-                longest = WATCHED_FOLD_SECONDS if self.watched or self._expected else FOLD_SECONDS
-                if self._expected and store.is_in_memory:
+                longest = WATCHED_FOLD_SECONDS if self.watched or store.expected else FOLD_SECONDS
+                if store.expected and store.is_in_memory:
                     longest = 0.0
                 if longest:
                     async with asyncio.timeout(min(longest, fold_seconds * FOLD_SHARE)):
@@ -484,7 +474,8 @@ class JobView(EventFollower):
                 tell_ends(ended)
         if store.arrived:
             arrived, store.arrived = store.arrived, []
-            self._tell_arrived(store, arrived)
+            for key in arrived:
+                self.expectations.arrived(key)
         if verdicts:
             for tell in self.on_feature:
                 tell()

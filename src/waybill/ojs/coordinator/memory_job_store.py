@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from copy import copy
 from heapq import nlargest
 from itertools import chain, islice, takewhile
 from typing import Final
@@ -49,6 +50,8 @@ from waybill.ojs.spec.states import State
 from waybill.ojs.worker.bounded_dict import Generations
 
 ENDED_JOBS: Final = 50_000
+MAX_RUNNING: Final = 5000
+"""Of so many jobs that run, the objects are kept."""
 FEW_ROWS: Final = 20
 LOOKED_AT: Final = 2000
 """Jobs that are looked at for the times of a queue."""
@@ -118,6 +121,8 @@ class MemoryJobStore(JobStore):
         self._groups: dict[str, FailureGroup] = {}
         self._hours: dict[str, Hours] = {}
         self._rows = MemoryRows()
+        self._running: dict[str, JobRecord] = {}
+        """Jobs that run, as objects beside their texts: the next that is heard of most of them is their end."""
 
     @property
     def next_offset(self) -> int:
@@ -155,10 +160,10 @@ class MemoryJobStore(JobStore):
         jobs, over = self._jobs, self._over
         return [job_id for job_id in job_ids if job_id not in jobs and over.get(job_id) is None]
 
-    def adopt(self, events: Sequence[OwnEvent], user: str | None) -> None:
+    def adopt(self, events: Sequence[OwnEvent], user: str | None) -> dict[str, JobRecord]:
         """Fold events of this process before the stream brings them."""
         if all(map(_is_new_job, events)) and self._adopt_new(events, user):
-            return
+            return {}
         jobs = self._load_kept(one.event.subject for one in events)
         places = {job_id: _Place.of(job) for job_id, job in jobs.items()}
         for event, _, envelope in events:
@@ -171,6 +176,7 @@ class MemoryJobStore(JobStore):
             if envelope is not None:
                 job.envelope = msgspec.Raw(envelope)  # type: ignore[assignment]
         self._keep(jobs, places)
+        return jobs
 
     def _adopt_new(self, events: Sequence[OwnEvent], user: str | None) -> bool:
         """Keep jobs that were just pushed, as their texts; False if one of them is not new."""
@@ -310,9 +316,15 @@ class MemoryJobStore(JobStore):
         return {job_id: _decode(text) for job_id, text in found if text is not None}
 
     def _load_kept(self, job_ids: Iterable[str]) -> dict[str, JobRecord]:
-        """Do the same for a fold, without reading what it does not look at."""
-        found = ((job_id, self._jobs.get(job_id) or self._over.get(job_id)) for job_id in dict.fromkeys(job_ids))
-        return {job_id: _decode_kept(text) for job_id, text in found if text is not None}
+        """Do the same for a fold, which changes what it gets, without reading what it does not look at."""
+        found: dict[str, JobRecord] = {}
+        for job_id in dict.fromkeys(job_ids):
+            running = self._running.get(job_id)
+            if running is not None:
+                found[job_id] = copy(running)
+            elif (text := self._jobs.get(job_id) or self._over.get(job_id)) is not None:
+                found[job_id] = _decode_kept(text)
+        return found
 
     def _keep(self, jobs: dict[str, JobRecord], places: dict[str, _Place]) -> None:
         """Take over jobs that have changed; `places` are those before."""
@@ -325,6 +337,10 @@ class MemoryJobStore(JobStore):
                 if after.fingerprint is not None:
                     self._join_group(job)
             self._move(job_id, before, after, text)
+            if after.state == _ACTIVE and len(self._running) < MAX_RUNNING:
+                self._running[job_id] = job
+            else:
+                self._running.pop(job_id, None)
         for job_id, text in self._over.forget().items():
             job = _decode_kept(text)
             self._leave_key(job_id, job.unique_key)
