@@ -48,15 +48,13 @@ def _closing(*, stays: bool, is_old: bool) -> str:
 
 
 def _head(response: Response, framing: str, *, has_type: bool = True) -> bytes:
-    lines = [_LINES.get(response.status) or f"HTTP/1.1 {response.status} \r\n"]
-    for name, value in response.headers:
-        if has_type or name != "Content-Type":
-            lines.append(f"{name}: {value}\r\n")
-    date = _date(int(time.time()))
-    text = "".join((*lines, date, framing))
-    count = len(lines) + 1 + framing.count("\n")
-    if text.count("\n") != count or text.count("\r") != count:
+    headers = response.headers
+    if not has_type:
+        headers = [one for one in headers if one[0] != "Content-Type"]
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    if not lines.count("\n") == lines.count("\r") == len(headers):
         # Whoever could write a line end into a header could write another answer.
-        text = "".join(one.replace("\r", " ").replace("\n", " ")[:-2] + "\r\n" for one in (*lines, date))
-        text += framing
-    return f"{text}\r\n".encode("latin-1", "replace")
+        plain = (f"{name}: {value}".replace("\r", " ").replace("\n", " ") for name, value in headers)
+        lines = "".join(f"{one}\r\n" for one in plain)
+    status = _LINES.get(response.status) or f"HTTP/1.1 {response.status} \r\n"
+    return f"{status}{lines}{_date(int(time.time()))}{framing}\r\n".encode("latin-1", "replace")
