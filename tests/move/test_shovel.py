@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.move.cuts import Cut, cutting
+from tests.rabbitmq import RabbitMQ
 from waybill.broker import Broker
 from waybill.client import BasicProperties, Connection, Inspector, connect
 from waybill.move import Destination, MoveFailed, Shovel
@@ -162,3 +163,21 @@ async def test_one_shovel_at_a_time_takes_from_a_queue(
             await channel.declare_queue("waybill.shovel.lock.q", exclusive=True)
         with pytest.raises(MoveFailed, match="another move uses"):
             await Shovel(brokers[0].uri(), "q", brokers[1].uri()).run()
+
+
+async def test_what_is_in_transit_survives_any_number_of_starts(
+    brokers: tuple[Broker, Broker], rabbitmq: RabbitMQ
+) -> None:
+    """Quorum queues remove a message that has come back 20 times, unless they are told otherwise."""
+    for source_uri in (brokers[0].uri(), rabbitmq.uri("/")):
+        shovel = (source_uri, "again", brokers[1].uri(), Destination("k", "amq.direct"))
+        async with connect(source_uri) as source, connect(brokers[1].uri()) as target:
+            await fill(source, "again", [(BasicProperties().encode(), b"x")])
+            for _ in range(25):
+                with pytest.raises(MoveFailed, match="no queue for messages"):
+                    await Shovel(*shovel, queue_type="quorum").run()
+            await fill(target, "bound", [])
+            await (await target.channel()).bind_queue("bound", "amq.direct", "k")
+            assert await Shovel(*shovel, queue_type="quorum").run() == 1
+            assert [body for _, body in await drain(target, "bound")] == [b"x"]
+            await (await target.channel()).delete_queue("bound")

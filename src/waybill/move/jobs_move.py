@@ -34,7 +34,7 @@ from waybill.move.sessions import NO_RECONNECT, Sessions
 from waybill.move.shovel import IDLE_SECONDS
 from waybill.move.stamp import InTransit, arriving
 from waybill.move.stream_copy import StreamCopy
-from waybill.move.transfer import Outgoing, Transfer
+from waybill.move.transfer import QUORUM, Outgoing, Transfer
 from waybill.ojs.spec.control_message import ControlRequest
 from waybill.ojs.spec.events import ViewMarked, encode_events, event_source, make_event
 from waybill.ojs.spec.headers import PERSISTENT
@@ -195,8 +195,8 @@ class _Session:
         one._transfer = Transfer(
             *connections, f"{prefixes[0]}waybill.move.transit.{ids[1]}", f"{prefixes[1]}waybill.move.ledger.{ids[0]}"
         )
-        quorum = {"x-queue-type": "quorum"} if "quorum" in {one._old.queue_type, one._new.queue_type} else {}
-        await one._transfer.open(stack, quorum)
+        is_quorum = "quorum" in {one._old.queue_type, one._new.queue_type}
+        await one._transfer.open(stack, QUORUM if is_quorum else {})
         one._ids = ids[0], ids[1]
         await one._open_streams()
         return one

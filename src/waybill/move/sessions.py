@@ -17,6 +17,7 @@ from waybill.client import (
     RequestTimeout,
     connect,
 )
+from waybill.move.errors import MoveFailed
 
 PAUSES: Final = ReconnectPolicy()
 NO_RECONNECT: Final = ReconnectPolicy(max_attempts=0)
@@ -59,9 +60,10 @@ class Sessions:
         await asyncio.sleep(seconds)
 
     async def run(self, session: Session) -> None:
-        """Run sessions until one ends by itself, or `stop` is called while no broker answers.
+        """Run sessions until one ends by itself.
 
-        Raises what is no lost connection, and ConnectFailed if the first session cannot connect.
+        Raises what is no lost connection, ConnectFailed if the first session cannot connect, and MoveFailed if `stop`
+        is called while a broker is away: nobody knows then what is still in transit.
         """
         while True:
             try:
@@ -82,4 +84,5 @@ class Sessions:
                 _log.warning("connection lost, reconnecting in %.1f s: %s", delay, error)
                 await self.pause(delay)
                 if self.is_stopping:
-                    return
+                    text = f"stopped while a broker could not be reached, messages may be in transit ({error})"
+                    raise MoveFailed(text) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -12,9 +12,10 @@ from typing import Final
 from waybill.client import Connection, Inspector, connect
 from waybill.move.errors import MoveFailed
 from waybill.move.identity import identity, lock
+from waybill.move.names import own_name
 from waybill.move.sessions import NO_RECONNECT, Sessions
 from waybill.move.stamp import arriving
-from waybill.move.transfer import Outgoing, Transfer
+from waybill.move.transfer import QUORUM, Outgoing, Transfer
 
 IDLE_SECONDS: Final = 0.5
 NAME: Final = "waybill shovel"
@@ -61,7 +62,7 @@ class Shovel:
         self._source = source
         self._queue = queue
         self._keeps_user = keeps_user
-        self._arguments: dict[str, object] = {} if queue_type == "classic" else {"x-queue-type": queue_type}
+        self._arguments: Mapping[str, object] = QUORUM if queue_type == "quorum" else {}
         self._on_progress = on_progress
 
     def stop(self) -> None:
@@ -86,10 +87,10 @@ class Shovel:
         to = self._destination
         if not to.exchange and await Inspector(target).queue(to.key or "") is None:
             raise MoveFailed(f"the target has no queue {to.key}: declare it, or name another with --to-queue")
-        await lock(source, f"waybill.shovel.lock.{self._queue}"[:255])
+        await lock(source, own_name("waybill.shovel.lock", self._queue))
         ids = [await identity(one, "waybill.shovel.identity") for one in (source, target)]
-        transit = f"waybill.shovel.transit.{ids[1]}.{self._queue}"[:255]
-        transfer = Transfer(source, target, transit, f"waybill.shovel.ledger.{ids[0]}.{self._queue}"[:255])
+        transit = own_name(f"waybill.shovel.transit.{ids[1]}", self._queue)
+        transfer = Transfer(source, target, transit, own_name(f"waybill.shovel.ledger.{ids[0]}", self._queue))
         await transfer.open(stack, self._arguments)
         user = target.address.settings.user
         while True:

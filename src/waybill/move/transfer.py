@@ -28,7 +28,7 @@ from uuid import uuid4
 
 import msgspec
 
-from waybill.client import BasicProperties, Connection, Delivery, PreconditionFailed
+from waybill.client import BasicProperties, Connection, Delivery, Inspector, PreconditionFailed
 from waybill.client.side_channel import SideChannel
 from waybill.move.errors import MoveFailed
 from waybill.move.ledger import ONE_MESSAGE, PROPERTIES, Record, StreamPosition, read_record
@@ -37,6 +37,12 @@ from waybill.move.stamp import InTransit, read_stamped, stamped
 BATCH_MESSAGES: Final = 500
 BATCH_OCTETS: Final = 8 << 20
 FIRST_BATCH: Final = 20
+QUORUM: Final[dict[str, object]] = {"x-queue-type": "quorum", "x-delivery-limit": 2**31 - 1}
+"""Arguments of the move's own queues on a cluster.
+
+Each start reads the ledger and gives it back, and what is in transit comes again after each kill: the limit of 20 that
+brokers have by default would remove both in the end.
+"""
 
 _log = logging.getLogger("waybill.move")
 
@@ -71,7 +77,10 @@ class Transfer:
         self._carrying: SideChannel
 
     async def open(self, stack: AsyncExitStack, arguments: Mapping[str, object]) -> None:
-        """Declare both queues, with `arguments`, and read the ledger. `stack` closes what is opened here."""
+        """Declare both queues, with `arguments`, and read the ledger. `stack` closes what is opened here.
+
+        Queues that an earlier run has declared are used as they are.
+        """
         await _declare(self._source, self._transit_name, dict(arguments))
         await _declare(self._target, self._ledger, {**arguments, **ONE_MESSAGE})
         self._claiming = await stack.enter_async_context(self._source.side_channel())
@@ -178,5 +187,7 @@ class Transfer:
 
 
 async def _declare(connection: Connection, name: str, arguments: dict[str, object]) -> None:
+    if await Inspector(connection).queue(name) is not None:
+        return
     async with await connection.channel() as channel:
         await channel.declare_queue(name, durable=True, arguments=arguments)

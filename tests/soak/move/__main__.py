@@ -4,6 +4,7 @@
 
 Each way, a producer pushes jobs to the source meanwhile, and a consumer takes them at the target: every message has to
 come once, in the order in which it was pushed, and its event once. Some jobs are scheduled; those come once, not early.
+The queues at RabbitMQ are classic ones, then, in another virtual host, quorum queues.
 Then two brokers of ours are killed in turn while jobs move between them.
 """
 
@@ -21,11 +22,14 @@ from tests.rabbitmq import RabbitMQ
 from tests.soak.move.brokers import soak_brokers
 from tests.soak.move.one_way import WrongError, one_way
 from waybill.broker import Broker
+from waybill.ojs.topology.topology import QueueType
 
 
-async def soak(here: str, there: str, kills: int, jobs: int, chance: random.Random, log: Path) -> None:
-    await one_way(here, there, range(jobs), kills, chance, log)
-    click.echo(f"there: {jobs} jobs once and in order, {kills} kills")
+async def soak(
+    here: str, there: str, kills: int, jobs: int, chance: random.Random, log: Path, queue_type: QueueType
+) -> None:
+    await one_way(here, there, range(jobs), kills, chance, log, queue_type)
+    click.echo(f"there: {jobs} jobs once and in order into a {queue_type} queue, {kills} kills")
     await one_way(there, here, range(jobs, 2 * jobs), kills, chance, log)
     click.echo(f"back: {jobs} jobs once and in order, {kills} kills")
 
@@ -41,8 +45,10 @@ def main(*, kills: int, jobs: int, seed: int | None) -> None:
 
     async def run(rabbitmq: RabbitMQ) -> None:
         chance, log = random.Random(chosen), directory / "move.log"
-        async with Broker(port=0, data_dir=directory / "data") as broker:
-            await soak(broker.uri(), rabbitmq.uri("/ojs"), kills, jobs, chance, log)
+        queue_types: dict[str, QueueType] = {"/ojs": "classic", "/": "quorum"}
+        for virtual_host, queue_type in queue_types.items():
+            async with Broker(port=0, data_dir=directory / queue_type) as broker:
+                await soak(broker.uri(), rabbitmq.uri(virtual_host), kills, jobs, chance, log, queue_type)
         await soak_brokers(directory, kills, jobs, chance, log)
         click.echo(f"between brokers of ours: {jobs} jobs once and in order, {kills} kills of the brokers")
 

@@ -10,16 +10,20 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 
 from tests.program_environment import program_environment
-from waybill.client import Connection, Delivery, connect
+from waybill.client import BasicProperties, Connection, Delivery, connect
+from waybill.move.stream_copy import MARK
 from waybill.ojs import Jobs, NewJob, Topology
 from waybill.ojs.spec.events import read_events
+from waybill.ojs.topology.topology import QueueType
 
 NAMES = Topology()
 QUEUE = "soaked"
@@ -27,7 +31,7 @@ ALL_SECONDS = 600.0
 EVERY = 20
 """Each 20th job is scheduled."""
 DELAY_SECONDS = 8.0
-QUIET_SECONDS = 3.0
+END_SECONDS = 120.0
 
 
 class WrongError(Exception):
@@ -69,26 +73,29 @@ class Taker:
 class Mover:
     """`waybill move --follow` as a process."""
 
-    def __init__(self, source: str, target: str, log: Path) -> None:
-        self._command = [sys.executable, "-m", "waybill", "move", QUEUE, "--from", source, "--to", target, "--follow"]
+    def __init__(self, source: str, target: str, log: Path, *more: str) -> None:
+        self._command = [sys.executable, "-m", "waybill", "move", QUEUE, "--from", source, "--to", target, *more]
         self._log = log.open("ab")
-        self.process = self._start()
+        self.process = self._start([*self._command, "--follow"])
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            self._command, env=program_environment(), stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL
+            command, env=program_environment(), stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL
         )
 
     def kill(self) -> None:
         """End it as a crash would, and start another."""
         self.process.kill()
         self.process.wait()
-        self.process = self._start()
+        self.process = self._start([*self._command, "--follow"])
 
     async def end(self) -> None:
-        """Let it finish, in an orderly way. Raises WrongError unless it does."""
+        """Stop it, then run it to its end, as the how-to guide says. Raises WrongError unless that works."""
         self.process.send_signal(signal.SIGTERM)
-        code = await asyncio.to_thread(self.process.wait, 60)
+        await asyncio.to_thread(self.process.wait, END_SECONDS)
+        # It may have been at its first connection, or without one: only the last run has to end well.
+        self.process = self._start(self._command)
+        code = await asyncio.to_thread(self.process.wait, END_SECONDS)
         if code:
             raise WrongError(f"waybill move ended with {code}")
 
@@ -121,14 +128,23 @@ async def until_count(taker: Taker, count: int, mover: Mover) -> None:
         await asyncio.sleep(0.05)
 
 
-async def one_way(source: str, target: str, numbers: range, kills: int, chance: random.Random, log: Path) -> None:
-    """Move jobs with these numbers while they are pushed; raises WrongError."""
+async def one_way(
+    source: str,
+    target: str,
+    numbers: range,
+    kills: int,
+    chance: random.Random,
+    log: Path,
+    queue_type: QueueType = "classic",
+) -> None:
+    """Move jobs with these numbers while they are pushed; raises WrongError. `queue_type` is that at the target."""
+    names = replace(NAMES, queue_type=queue_type)
     taker = Taker()
     async with connect(target) as connection:
         async with await connection.channel() as channel:
-            arguments = NAMES.job_queue_arguments(QUEUE)
+            arguments = names.job_queue_arguments(QUEUE)
             await channel.declare_queue(NAMES.job_queue(QUEUE), durable=True, arguments=arguments)
-        mover = Mover(source, target, log)
+        mover = Mover(source, target, log, "--to-queue-type", queue_type)
         try:
             async with taker.taking(connection):
                 pushing = asyncio.create_task(push(source, numbers.start, len(numbers)))
@@ -164,14 +180,14 @@ async def check_events(connection: Connection, numbers: range) -> None:
     told: set[str] = set()
     wanted = len(numbers)
     async with await connection.channel(prefetch_count=1000) as channel:
+        end = BasicProperties(message_id=uuid4().hex, headers={MARK: "end"}, delivery_mode=2)
+        # Behind all that the move has copied.
+        await channel.publish(b"", routing_key=NAMES.event_stream, properties=end, mandatory=True)
         consumer = await channel.consume(NAMES.event_stream, arguments={"x-stream-offset": "first"})
-        while True:
-            try:
-                async with asyncio.timeout(QUIET_SECONDS):
-                    delivery = await anext(consumer)
-            except TimeoutError:
-                break
+        async for delivery in consumer:
             delivery.ack()
+            if delivery.properties.message_id == end.message_id:
+                break
             for event in read_events(delivery.body)[0]:
                 events[event.id] += 1
                 if event.type == "job.enqueued":
