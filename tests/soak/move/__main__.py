@@ -4,7 +4,7 @@
 
 Each way, a producer pushes jobs to the source meanwhile, and a consumer takes them at the target: every message has to
 come once, in the order in which it was pushed, and its event once. Some jobs are scheduled; those come once, not early.
-The queues at RabbitMQ are classic ones, then, in another virtual host, quorum queues.
+The queues at RabbitMQ are classic ones, then, in another virtual host, quorum queues, which keep no order over a kill.
 Then two brokers of ours are killed in turn while jobs move between them.
 """
 
@@ -20,18 +20,17 @@ import click
 
 from tests.rabbitmq import RabbitMQ
 from tests.soak.move.brokers import soak_brokers
-from tests.soak.move.one_way import WrongError, one_way
+from tests.soak.move.one_way import Place, WrongError, one_way
 from waybill.broker import Broker
 from waybill.ojs.topology.topology import QueueType
 
 
-async def soak(
-    here: str, there: str, kills: int, jobs: int, chance: random.Random, log: Path, queue_type: QueueType
-) -> None:
-    await one_way(here, there, range(jobs), kills, chance, log, queue_type)
-    click.echo(f"there: {jobs} jobs once and in order into a {queue_type} queue, {kills} kills")
+async def soak(here: Place, there: Place, kills: int, jobs: int, chance: random.Random, log: Path) -> None:
+    await one_way(here, there, range(jobs), kills, chance, log)
+    click.echo(f"into {there.queue_type} queues of RabbitMQ: {jobs} jobs once and in order, {kills} kills")
     await one_way(there, here, range(jobs, 2 * jobs), kills, chance, log)
-    click.echo(f"back: {jobs} jobs once and in order, {kills} kills")
+    order = " and in order" if there.queue_type == "classic" else ""
+    click.echo(f"back from {there.queue_type} queues: {jobs} jobs once{order}, {kills} kills")
 
 
 @click.command(help=__doc__)
@@ -48,7 +47,8 @@ def main(*, kills: int, jobs: int, seed: int | None) -> None:
         queue_types: dict[str, QueueType] = {"/ojs": "classic", "/": "quorum"}
         for virtual_host, queue_type in queue_types.items():
             async with Broker(port=0, data_dir=directory / queue_type) as broker:
-                await soak(broker.uri(), rabbitmq.uri(virtual_host), kills, jobs, chance, log, queue_type)
+                there = Place(rabbitmq.uri(virtual_host), queue_type)
+                await soak(Place(broker.uri()), there, kills, jobs, chance, log)
         await soak_brokers(directory, kills, jobs, chance, log)
         click.echo(f"between brokers of ours: {jobs} jobs once and in order, {kills} kills of the brokers")
 

@@ -8,7 +8,18 @@ import time
 from pathlib import Path
 
 from tests.broker.process import BrokerProcess
-from tests.soak.move.one_way import ALL_SECONDS, NAMES, QUEUE, Mover, Taker, WrongError, check, check_events, push
+from tests.soak.move.one_way import (
+    ALL_SECONDS,
+    NAMES,
+    QUEUE,
+    Mover,
+    Place,
+    Taker,
+    WrongError,
+    check,
+    check_events,
+    push,
+)
 from waybill.client import ConnectFailed, Inspector, connect
 
 
@@ -20,7 +31,7 @@ async def soak_brokers(directory: Path, kills: int, jobs: int, chance: random.Ra
     with BrokerProcess(rooms[0]) as source, BrokerProcess(rooms[1]) as target:
         uris = [f"amqp://guest:guest@127.0.0.1:{one.port}/%2Fojs" for one in (source, target)]
         # While brokers are killed, a producer or a consumer would make copies of its own.
-        await push(uris[0], 0, jobs)
+        await push(Place(uris[0]), 0, jobs)
         mover = Mover(uris[0], uris[1], log)
         try:
             for kill in range(kills):
