@@ -32,7 +32,8 @@ ARROWS: Final[dict[str, set[str]]] = {
     "federation": {"backend", "http", "ojs", "client", "transport"},
     "management": {"backend", "broker", "transport", "node", "engine", "wire", "model"},
     "pipeline": {"ojs", "client"},
-    "move": {"ojs", "client"},
+    # A shovel between protocols converts messages as the broker does.
+    "move": {"ojs", "client", "engine", "wire", "model"},
     "testing": {"broker", "node", "client", "ojs"},
     # Its management command is the one of the command line.
     "django": {"ojs", "client", "cli"},

@@ -9,12 +9,12 @@ import pytest
 from waybill.broker import Broker
 from waybill.client import Connection, ConnectionLost
 from waybill.move import MoveFailed
-from waybill.move.sessions import Sessions
+from waybill.move.sessions import Sessions, opener
 
 
 async def test_a_stop_without_a_broker_is_an_error() -> None:
     async with Broker(port=0) as broker:
-        sessions = Sessions("test", broker.uri(), broker.uri())
+        sessions = Sessions(opener(broker.uri(), "test"), opener(broker.uri(), "test"))
 
         async def session(stack: AsyncExitStack, source: Connection, target: Connection) -> None:
             # The order comes while the connection is lost.
@@ -35,5 +35,5 @@ async def test_a_lost_connection_is_tried_again_until_a_session_ends_by_itself()
             if sessions_begun == 1:
                 raise ConnectionLost("once")
 
-        await Sessions("test", broker.uri(), broker.uri()).run(session)
+        await Sessions(opener(broker.uri(), "test"), opener(broker.uri(), "test")).run(session)
     assert sessions_begun == 2

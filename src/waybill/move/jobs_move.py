@@ -30,7 +30,7 @@ from waybill.move.leadership import LEASE_ENDS_SECONDS, hold, is_held, lift
 from waybill.move.ledger import StreamPosition
 from waybill.move.places import Places
 from waybill.move.plan import PlannedQueue, QueueWay, counted, headers_of, queue_ways, stream_names
-from waybill.move.sessions import NO_RECONNECT, Sessions
+from waybill.move.sessions import NO_RECONNECT, Sessions, opener
 from waybill.move.shovel import IDLE_SECONDS
 from waybill.move.stamp import InTransit, arriving
 from waybill.move.stream_copy import StreamCopy
@@ -85,7 +85,7 @@ class JobsMove:
     ) -> None:
         """`keeps_user`: the target's login may publish for other users (RabbitMQ's tag `impersonator`)."""
         self.moved = Moved()
-        self.sessions = Sessions(NAME, source.uri, target.uri)
+        self.sessions = Sessions(opener(source.uri, NAME), opener(target.uri, NAME))
         # What waits on a ladder is moved to a ladder; jobs inside a delayed exchange come out when they are due.
         self._source = replace(source, topology=replace(source.topology, schedule_by="ladder"))
         self._target = replace(target, topology=replace(target.topology, schedule_by="ladder"))

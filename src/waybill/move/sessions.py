@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
-from typing import Final
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from typing import Final, Generic, TypeVar
 
 from waybill.client import (
     ConnectFailed,
@@ -22,19 +22,26 @@ from waybill.move.errors import MoveFailed
 PAUSES: Final = ReconnectPolicy()
 NO_RECONNECT: Final = ReconnectPolicy(max_attempts=0)
 
-Session = Callable[[AsyncExitStack, Connection, Connection], Awaitable[None]]
+T = TypeVar("T")
+"""The kind of the connections."""
+Opener = Callable[[], AbstractAsyncContextManager[T]]
+Session = Callable[[AsyncExitStack, T, T], Awaitable[None]]
 """Works with a connection to the source and one to the target. The stack closes what it opens."""
 
 _log = logging.getLogger("waybill.move")
 
 
-class Sessions:
+def opener(uri: str, name: str) -> Opener[Connection]:
+    """Return what opens connections over AMQP 0-9-1 with a name."""
+    return lambda: connect(uri, name=name, reconnect=NO_RECONNECT)
+
+
+class Sessions(Generic[T]):
     """Those of one run."""
 
-    def __init__(self, name: str, source: str, target: str) -> None:
-        """`name` is that of the connections, `source` and `target` are URIs."""
-        self._name = name
-        self._uris = source, target
+    def __init__(self, source: Opener[T], target: Opener[T]) -> None:
+        """Both open connections that do not reconnect."""
+        self._openers = source, target
         self._stopping = asyncio.Event()
         self._failures = 0
         self._has_connected = False
@@ -59,7 +66,7 @@ class Sessions:
         """Wait for so long, whatever happens."""
         await asyncio.sleep(seconds)
 
-    async def run(self, session: Session) -> None:
+    async def run(self, session: Session[T]) -> None:
         """Run sessions until one ends by itself.
 
         Raises what is no lost connection, ConnectFailed if the first session cannot connect, and MoveFailed if `stop`
@@ -68,10 +75,7 @@ class Sessions:
         while True:
             try:
                 async with AsyncExitStack() as stack:
-                    source, target = [
-                        await stack.enter_async_context(connect(uri, name=self._name, reconnect=NO_RECONNECT))
-                        for uri in self._uris
-                    ]
+                    source, target = [await stack.enter_async_context(open_one()) for open_one in self._openers]
                     self._has_connected = True
                     self._failures = 0
                     await session(stack, source, target)

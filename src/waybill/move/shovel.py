@@ -13,7 +13,7 @@ from waybill.client import Connection, Inspector, connect
 from waybill.move.errors import MoveFailed
 from waybill.move.identity import identity, lock
 from waybill.move.names import own_name
-from waybill.move.sessions import NO_RECONNECT, Sessions
+from waybill.move.sessions import NO_RECONNECT, Sessions, opener
 from waybill.move.stamp import arriving
 from waybill.move.transfer import QUORUM, Outgoing, Transfer
 
@@ -58,7 +58,7 @@ class Shovel:
             raise ValueError("the queue to fill has no name")
         self.moved = 0
         """How many messages have arrived in this run."""
-        self.sessions = Sessions(NAME, source, target)
+        self.sessions = Sessions(opener(source, NAME), opener(target, NAME))
         self._source = source
         self._queue = queue
         self._keeps_user = keeps_user

@@ -64,15 +64,23 @@ def read_stamped(delivery: Delivery, transit: str) -> InTransit:
 
 
 def arriving(message: InTransit, user: str, *, keeps_user: bool = False) -> BasicProperties | bytes:
-    """Return the properties for the target: what was left of the expiration, and nothing that routes or is refused.
+    """Return the properties of a message for the target; the time in transit counts for its expiration."""
+    waited_ms = max(0, time.time_ns() // 1_000_000 - message.stamp.claimed_ms)
+    return for_target(message.properties, user, keeps_user=keeps_user, waited_ms=waited_ms)
+
+
+def for_target(
+    encoded: bytes, user: str, *, keeps_user: bool = False, waited_ms: int | None = None
+) -> BasicProperties | bytes:
+    """Return properties for the target: what was left of the expiration, and nothing that routes or is refused.
 
     `user` is the login there: another user id would be refused, unless the broker `keeps_user`.
     """
     try:
-        properties = BasicProperties.decode(message.properties)
+        properties = BasicProperties.decode(encoded)
     except ValueError:
         # Nobody can read them; they arrive as they were.
-        return message.properties
+        return encoded
     changed = False
     headers = properties.headers
     if headers is not None and ("CC" in headers or "BCC" in headers):
@@ -83,8 +91,7 @@ def arriving(message: InTransit, user: str, *, keeps_user: bool = False) -> Basi
         properties.user_id = None
         changed = True
     expiration = properties.expiration
-    if expiration is not None and expiration.isdecimal():
-        waited = max(0, time.time_ns() // 1_000_000 - message.stamp.claimed_ms)
-        properties.expiration = str(max(0, int(expiration) - waited))
+    if waited_ms is not None and expiration is not None and expiration.isdecimal():
+        properties.expiration = str(max(0, int(expiration) - waited_ms))
         changed = True
-    return properties if changed else message.properties
+    return properties if changed else encoded

@@ -1,0 +1,153 @@
+"""A queue over AMQP 1.0, to take from and to put into, with Proton's links.
+
+What is taken stays unsettled until it has arrived: a connection that ends gives it back to its queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from proton import Delivery as State
+from proton import Endpoint, Link
+
+from waybill.move.amqp10_connection import Amqp10Connection, condition_text
+from waybill.move.bridged import Bridged, From10
+from waybill.move.errors import MoveFailed
+from waybill.move.transfer import BATCH_MESSAGES, BATCH_OCTETS, FIRST_BATCH
+
+OUTCOMES: Final = {
+    State.ACCEPTED: "accepted",
+    State.REJECTED: "rejected",
+    State.RELEASED: "released: no queue took it",
+    State.MODIFIED: "modified",
+}
+
+
+class Source10:
+    """Takes messages, in batches that end when the queue is empty."""
+
+    def __init__(self, connection: Amqp10Connection, address: str) -> None:
+        """Use `open` before the rest."""
+        self._connection = connection
+        self._address = address
+        self._link = connection.session.receiver(f"waybill-shovel-from-{address}")
+        self._mean_octets = BATCH_OCTETS // FIRST_BATCH
+
+    async def open(self) -> None:
+        """Attach. Raises MoveFailed if the source refuses."""
+        link = self._link
+        link.source.address = self._address
+        link.snd_settle_mode = Link.SND_UNSETTLED
+        link.rcv_settle_mode = Link.RCV_FIRST
+        link.open()
+        await self._connection.until(lambda: _is_attached(link), f"the source does not answer for {self._address}")
+        _check(link, "source", self._address, is_there=link.remote_source.address is not None)
+
+    async def take(self) -> Sequence[Bridged]:
+        """Take what is in the queue now, up to a batch. Raises MoveFailed, ConnectionLost."""
+        link = self._link
+        found: list[Bridged] = []
+        # The sender uses up the credit that it has no message for, so that there is an end.
+        link.drain(min(BATCH_MESSAGES, max(1, BATCH_OCTETS // self._mean_octets)))
+
+        def is_drained() -> bool:
+            self._receive(found)
+            return _is_gone(link) or not (link.draining() or link.queued)
+
+        await self._connection.until(is_drained, f"the source does not answer for {self._address}")
+        _check(link, "source", self._address)
+        if found:
+            self._mean_octets = max(1, sum(one.octets for one in found) // len(found))
+        return found
+
+    def _receive(self, found: list[Bridged]) -> None:
+        link = self._link
+        while (delivery := link.current) is not None and not delivery.partial:
+            octets = bytes(link.recv(delivery.pending) or b"")
+            link.advance()
+            if delivery.aborted:
+                delivery.settle()
+            else:
+                found.append(From10(octets, partial(self._accept, delivery)))
+
+    def _accept(self, delivery: State) -> None:
+        delivery.update(State.ACCEPTED)
+        delivery.settle()
+        self._connection.flush()
+
+
+class Target10:
+    """Puts messages, each unsettled until the target has said what became of it."""
+
+    def __init__(self, connection: Amqp10Connection, address: str, *, keeps_user: bool) -> None:
+        """Use `open` before the rest."""
+        self._connection = connection
+        self._address = address
+        self._keeps_user = keeps_user
+        self._link = connection.session.sender(f"waybill-shovel-to-{address}")
+        self._sent = 0
+
+    async def open(self) -> None:
+        """Attach. Raises MoveFailed if the target refuses."""
+        link = self._link
+        link.target.address = self._address
+        link.snd_settle_mode = Link.SND_UNSETTLED
+        link.open()
+        await self._connection.until(lambda: _is_attached(link), f"the target does not answer for {self._address}")
+        _check(link, "target", self._address, is_there=link.remote_target.address is not None)
+
+    async def put(self, batch: Sequence[Bridged]) -> list[str]:
+        """Send a batch; what became of each: nothing if it has arrived, else why not. Raises MoveFailed."""
+        link = self._link
+        user = self._connection.address.settings.user
+        sent = []
+        for one in batch:
+            sections = one.amqp10(user, keeps_user=self._keeps_user)
+            what = f"the target has given no credit for {self._address}"
+            await self._connection.until(lambda: _is_gone(link) or link.credit > 0, what)
+            _check(link, "target", self._address)
+            self._sent += 1
+            sent.append(link.delivery(str(self._sent)))
+            link.send(sections)
+            link.advance()
+        what = f"the target has not settled messages to {self._address}"
+        await self._connection.until(lambda: _is_gone(link) or all(map(_is_done, sent)), what)
+        _check(link, "target", self._address)
+        outcomes = [_reason(one) for one in sent]
+        for one in sent:
+            one.settle()
+        return outcomes
+
+
+def _is_attached(link: Link) -> bool:
+    """Whether the peer has answered; a refusal comes as an attach without a terminus, and a detach after it."""
+    return _is_gone(link) or bool(
+        link.state & Endpoint.REMOTE_ACTIVE
+        and (link.remote_source.address if link.is_receiver else link.remote_target.address) is not None
+    )
+
+
+def _is_gone(link: Link) -> bool:
+    return bool(link.state & Endpoint.REMOTE_CLOSED)
+
+
+def _check(link: Link, side: str, address: str, *, is_there: bool = True) -> None:
+    """Raise MoveFailed if the peer has ended the link."""
+    if _is_gone(link) or not is_there:
+        text = condition_text(link.remote_condition) or "it gives no reason"
+        raise MoveFailed(f"the {side} refuses {address}: {text}")
+
+
+def _is_done(delivery: State) -> bool:
+    return bool(delivery.settled) or delivery.remote_state in OUTCOMES
+
+
+def _reason(delivery: State) -> str:
+    state = delivery.remote_state
+    if state == State.ACCEPTED:
+        return ""
+    reason = OUTCOMES.get(state, "settled without an outcome")
+    more = condition_text(delivery.remote.condition)
+    return f"{reason}: {more}" if more else reason

@@ -1,0 +1,212 @@
+"""The shovel between brokers of which one speaks AMQP 1.0, or both: each message at least once.
+
+    source                                    target
+    queue ---take, unsettled---> here ---put---> queue
+          <--accept------------       <--accepted, or confirmed
+
+There is no ledger here, as 1.0 has no transaction over a message and a note of it at every broker. A message is settled
+at the source when the target has it. Whoever is killed in between leaves it at both, and it comes again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
+
+from waybill.client import Channel, Connection, Inspector, MessageNacked, MessageReturned, OutgoingMessage
+from waybill.client.side_channel import SideChannel
+from waybill.move.bridged import Bridged, From091
+from waybill.move.errors import MoveFailed
+from waybill.move.sessions import Opener, Sessions, opener
+from waybill.move.shovel import IDLE_SECONDS, NAME, Destination
+from waybill.move.transfer import BATCH_MESSAGES, BATCH_OCTETS, FIRST_BATCH
+
+if TYPE_CHECKING:
+    from waybill.move.amqp10_connection import Amqp10Connection
+
+Either: TypeAlias = "Connection | Amqp10Connection"
+ProtocolName = Literal["0-9-1", "1.0"]
+
+
+class Source(Protocol):
+    """Where messages come from."""
+
+    async def take(self) -> Sequence[Bridged]:
+        """Take a batch, empty if there is nothing now."""
+
+
+class Target(Protocol):
+    """Where messages go to."""
+
+    async def put(self, batch: Sequence[Bridged]) -> list[str]:
+        """Send a batch; what became of each: nothing if it has arrived, else why not."""
+
+
+@dataclass(frozen=True)
+class From:
+    """A queue to take from. Over 1.0, `queue` is the address of a node, such as `/queues/invoices`."""
+
+    uri: str
+    queue: str
+    protocol: ProtocolName = "0-9-1"
+
+
+@dataclass(frozen=True)
+class To:
+    """A destination. Over 1.0 it is an address, the key, without an exchange."""
+
+    uri: str
+    destination: Destination
+    protocol: ProtocolName = "0-9-1"
+
+
+class Bridge:
+    """`await Bridge(From(uri, "/queues/invoices", "1.0"), To(other, Destination("invoices"))).run()`."""
+
+    def __init__(
+        self,
+        source: From,
+        target: To,
+        *,
+        keeps_user: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """`keeps_user`: the target's login may publish for other users.
+
+        Raises ValueError for a destination without a key, ImportError without Proton.
+        """
+        if not target.destination.key:
+            raise ValueError("between protocols, a destination needs a queue, an address or a routing key")
+        if target.protocol == "1.0" and target.destination.exchange:
+            raise ValueError("over AMQP 1.0, an exchange is part of the address")
+        self.moved = 0
+        """How many messages have arrived in this run."""
+        self._from, self._to = source, target
+        self._keeps_user = keeps_user
+        self._on_progress = on_progress
+        self._sessions: Sessions[Either] = Sessions(
+            _opener(source.uri, source.protocol), _opener(target.uri, target.protocol)
+        )
+
+    def stop(self) -> None:
+        """End after the batch at hand."""
+        self._sessions.stop()
+
+    async def run(self, *, follows: bool = False) -> int:
+        """Move until the queue is empty, or until `stop` with `follows`; how many messages have arrived.
+
+        Goes on after lost connections. Raises MoveFailed, and what connecting the first time raises.
+        """
+        await self._sessions.run(functools.partial(self._session, follows=follows))
+        return self.moved
+
+    async def _session(self, stack: AsyncExitStack, source: Either, target: Either, *, follows: bool) -> None:
+        taking = await stack.enter_async_context(_source(source, self._from))
+        putting = await stack.enter_async_context(_target(target, self._to, keeps_user=self._keeps_user))
+        while not self._sessions.is_stopping:
+            batch = await taking.take()
+            if batch:
+                self._settle(batch, await putting.put(batch))
+            elif not follows:
+                return
+            else:
+                await self._sessions.pause(IDLE_SECONDS)
+
+    def _settle(self, batch: Sequence[Bridged], reasons: Sequence[str]) -> None:
+        """Accept what has arrived. The rest goes back to the source when the connection ends."""
+        refused = [reason for reason in reasons if reason]
+        for one, reason in zip(batch, reasons, strict=True):
+            if not reason:
+                one.accept()
+        self.moved += len(batch) - len(refused)
+        if self._on_progress is not None:
+            self._on_progress(self.moved)
+        if refused:
+            raise MoveFailed(
+                f"the target has not taken {len(refused)} messages, they stay at the source ({refused[0]})"
+            )
+
+
+class _Source091:
+    """Takes messages with basic.get, many at once."""
+
+    def __init__(self, channel: SideChannel, queue: str) -> None:
+        self._channel = channel
+        self._queue = queue
+        self._mean_octets = BATCH_OCTETS // FIRST_BATCH
+
+    async def take(self) -> Sequence[Bridged]:
+        """Take what is in the queue now, up to a batch."""
+        limit = min(BATCH_MESSAGES, max(1, BATCH_OCTETS // self._mean_octets))
+        count = min(limit, await self._channel.message_count(self._queue))
+        found = [From091(one) for one in await self._channel.get_many(self._queue, count)]
+        if found:
+            self._mean_octets = max(1, sum(one.octets for one in found) // len(found))
+        return found
+
+
+class _Target091:
+    """Publishes messages that have to be routed, and waits for the confirms."""
+
+    def __init__(self, channel: Channel, destination: Destination, user: str, *, keeps_user: bool) -> None:
+        self._channel = channel
+        self._to = destination
+        self._user = user
+        self._keeps_user = keeps_user
+
+    async def put(self, batch: Sequence[Bridged]) -> list[str]:
+        """Publish them in order."""
+        messages = []
+        for one in batch:
+            properties, body = one.amqp091(self._user, keeps_user=self._keeps_user)
+            messages.append(OutgoingMessage(body, self._to.key or "", self._to.exchange, properties, mandatory=True))
+        reasons = [""] * len(messages)
+        for failed in await self._channel.publish_many(messages):
+            if not isinstance(failed.error, (MessageReturned, MessageNacked)):
+                raise failed.error
+            index = next(index for index, message in enumerate(messages) if message is failed.message)
+            reasons[index] = str(failed.error)
+        return reasons
+
+
+def _opener(uri: str, protocol: ProtocolName) -> Opener[Either]:
+    if protocol == "0-9-1":
+        return cast("Opener[Either]", opener(uri, NAME))
+    from waybill.move.amqp10_connection import connect10
+
+    return lambda: connect10(uri, name=NAME)
+
+
+@asynccontextmanager
+async def _source(connection: Either, source: From) -> AsyncIterator[Source]:
+    if isinstance(connection, Connection):
+        if await Inspector(connection).queue(source.queue) is None:
+            raise MoveFailed(f"the source has no queue {source.queue}")
+        async with connection.side_channel() as channel:
+            yield _Source091(channel, source.queue)
+        return
+    from waybill.move.amqp10_links import Source10
+
+    link = Source10(connection, source.queue)
+    await link.open()
+    yield link
+
+
+@asynccontextmanager
+async def _target(connection: Either, target: To, *, keeps_user: bool) -> AsyncIterator[Target]:
+    to = target.destination
+    if isinstance(connection, Connection):
+        if not to.exchange and await Inspector(connection).queue(to.key or "") is None:
+            raise MoveFailed(f"the target has no queue {to.key}: declare it, or name another with --to-queue")
+        user = connection.address.settings.user
+        async with await connection.channel() as channel:
+            yield _Target091(channel, to, user, keeps_user=keeps_user)
+        return
+    from waybill.move.amqp10_links import Target10
+
+    link = Target10(connection, to.key or "", keeps_user=keeps_user)
+    await link.open()
+    yield link
