@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -74,6 +75,24 @@ async def test_in_strict_mode_they_are_refused(client: Client) -> None:
     await client.ask("PUT", "/ojs/v1/schemas/invoice.generate/mode", {"mode": "off"})
     assert "warnings" not in await push(client, {})
     await client.ask("PUT", "/ojs/v1/schemas/invoice.generate/mode", {"mode": "odd"}, 400)
+
+
+async def test_a_large_schema_and_large_arguments_stop_nobody(client: Client) -> None:
+    """An error of each argument carried one for each part of the schema: 7 GB for a body of 300 KB."""
+    large = {"type": "array", "items": {"anyOf": [{"const": number} for number in range(1000)]}}
+    await register(client, schema=large, mode="strict")
+    await push(client, *range(1000, 1005), status=422)
+    error = (await push(client, *range(200, 1200), status=413))["error"]
+    assert error["code"] == "payload_too_large"
+    tracemalloc.start()
+    try:
+        found = (await push(client, *[0] * 200, *range(1000, 1200), status=422))["error"]["details"][
+            "validation_errors"
+        ]
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    assert [one.split(":")[0] for one in found] == ["args[200]"]
 
 
 async def test_a_job_may_name_its_version(client: Client) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from waybill.backend.errors import RequestRefused
+from waybill.backend.server.limits import BATCH_PATH
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper, is_too_heavy
 
 MEDIA_TYPE: Final = "application/openjobspec+json"
@@ -18,6 +19,10 @@ CLIENT_MEDIA_TYPE: Final = f'{MEDIA_TYPE}; alt="application/json"'
 ACCEPTED: Final = frozenset({MEDIA_TYPE, "application/json"})
 SPEC_VERSION: Final = "1.0"
 MAX_QUERY_FIELDS: Final = 100
+MAX_REQUEST_WEIGHT: Final = 500_000
+"""See `waybill.ojs.spec.nesting.MAX_WEIGHT`."""
+MAX_BATCH_WEIGHT: Final = 2_000_000
+"""Of many jobs, which are decoded by themselves."""
 
 
 @dataclass(slots=True)
@@ -46,6 +51,11 @@ class Request:
     peer: str = ""
     """The address of the client, `host:port`."""
 
+    @property
+    def is_too_heavy(self) -> bool:
+        """Whether the body has more values than can be decoded in one go without others waiting for it."""
+        return is_too_heavy(self.body, MAX_BATCH_WEIGHT if self.path == BATCH_PATH else MAX_REQUEST_WEIGHT)
+
     def json(self, *, required: bool = False) -> dict[str, object]:
         """Return the body, which must be an object. None is an empty one unless it is required.
 
@@ -60,7 +70,7 @@ class Request:
                 f"The content type {declared[:100]!r} is not supported.",
                 hint=f"Send the header Content-Type: {MEDIA_TYPE} or application/json.",
             )
-        if is_too_heavy(self.body):
+        if self.is_too_heavy:
             raise RequestRefused("payload_too_large", "The body has too many values.")
         try:
             found = msgspec.json.decode(self.body)

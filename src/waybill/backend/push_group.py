@@ -22,7 +22,7 @@ from waybill.backend.push_template import PushedJob, PushedJobs, PushTemplate, P
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.spec.envelope import Envelope
-from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper, is_too_heavy
+from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
 
 MAX_GROUPS: Final = 2
 """How many are on their way at a time."""
@@ -97,7 +97,7 @@ class PushGroups:
             headers.get("content-type", MEDIA_TYPE) in ACCEPTED
             and "idempotency-key" not in headers
             and not jobs.enqueue_middleware
-            and not is_too_heavy(request.body)
+            and not request.is_too_heavy
         )
 
     def _add(self, jobs: list[PushedJob], *, is_batch: bool) -> asyncio.Future[Response] | None:

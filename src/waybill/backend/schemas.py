@@ -10,6 +10,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.settings import Settings
+from waybill.ojs.spec.nesting import count_values
 
 STRICT: Final = "strict"
 WARN: Final = "warn"
@@ -27,6 +29,10 @@ MAX_VERSIONS: Final = 100
 MAX_ERRORS: Final = 20
 MOST_COMPILED: Final = 1000
 MAX_SIZE: Final = 10_000
+MAX_STEPS: Final = 1_000_000
+"""Parts of a schema times values in arguments: no more is validated while others wait."""
+MAX_LISTED_STEPS: Final = 10_000
+"""Where there are more, only the first error is told."""
 KEPT_LENGTH: Final = 200
 
 _VERSION = re.compile(r"(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})(?:\.(0|[1-9]\d{0,5}))?(?:-([0-9A-Za-z.-]{1,64}))?")
@@ -133,8 +139,9 @@ def compile_schema(schema: Form) -> Validate:
         raise RequestRefused("payload_too_large", f"schema: {MAX_SCHEMA_BYTES} bytes are allowed.")
     definitions = _object(schema, "$defs")
     try:
-        for part in (schema, *definitions.values()):
+        for part in definitions.values():
             _size(part, definitions)
+        size = _size(schema, definitions)
     except RecursionError:
         raise _no_schema("it is nested too deeply") from None
     try:
@@ -145,15 +152,28 @@ def compile_schema(schema: Form) -> Validate:
         raise _no_schema(str(error).splitlines()[0][:KEPT_LENGTH]) from None
 
     def validate(value: object) -> list[str]:
-        found = []
-        for error in validator.iter_errors(value):
-            place = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.instance_path)
-            found.append(f"args{place}: {error.message[:KEPT_LENGTH]}")
-            if len(found) >= MAX_ERRORS:
-                break
-        return found
+        steps = size * count_values(msgspec.json.encode(value))
+        if steps > MAX_STEPS:
+            raise RequestRefused(
+                "payload_too_large", "args: have too many values to be validated by such a large schema."
+            )
+        if validator.is_valid(value):
+            return []
+        if steps <= MAX_LISTED_STEPS:
+            return [_told(error) for error in islice(validator.iter_errors(value), MAX_ERRORS)]
+        # An error carries those of all parts of the schema, and the iterator makes all before it gives one.
+        try:
+            validator.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return [_told(error)]
+        return []
 
     return validate
+
+
+def _told(error: Any) -> str:  # noqa: ANN401 - the library is imported where it is used
+    place = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.instance_path)
+    return f"args{place}: {error.message[:KEPT_LENGTH]}"
 
 
 def _retrieve(uri: str) -> Any:  # noqa: ANN401 - what the library's protocol says

@@ -226,7 +226,7 @@ class Tenancy:
         body = _body(request)
         _own_steps(body, request)
         _write(request, body)
-        definition = definition_of(body, self._backend.jobs.make)
+        definition = await definition_of(body, self._backend.jobs.make)
         for node in Plan(definition).nodes:
             if node.job is not None:
                 _check_queue(node.job.get("queue"), request)

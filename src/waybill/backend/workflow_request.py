@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -27,13 +28,19 @@ KINDS: Final[dict[str, NodeKind]] = {"chain": "chain", "group": "group", "batch"
 _OF_STEPS: Final = frozenset({"id", "name", "depends_on", "unique", "pending", "delay_until"})
 """What is the step's, or cannot be given for one."""
 
+BATCH: Final = 100
+"""Jobs that are made before others get their turn."""
+
 Make = Callable[[Json], MadeJob]
 
 
-def definition_of(body: Json, make: Make) -> Definition:
-    """Return the definition of a workflow; `make` checks a job. Raises RequestRefused naming what is wrong."""
+async def definition_of(body: Json, make: Make) -> Definition:
+    """Return the definition of a workflow; `make` checks a job. Raises RequestRefused naming what is wrong.
+
+    Others get their turn meanwhile: there may be ten thousand jobs.
+    """
     try:
-        definition = _composite(body, make, "", {}, 1)
+        definition = await _composite(body, make, "", {}, 1)
         if not definition.name:
             definition.name = definition.type
         check_definition(definition)
@@ -42,7 +49,7 @@ def definition_of(body: Json, make: Make) -> Definition:
     return definition
 
 
-def _composite(body: Mapping[str, object], make: Make, path: str, defaults: Json, depth: int) -> Definition:
+async def _composite(body: Mapping[str, object], make: Make, path: str, defaults: Json, depth: int) -> Definition:
     if depth > MAX_DEPTH:
         raise _refused(path, f"is nested deeper than {MAX_DEPTH} levels")
     kind = _kind(body, path)
@@ -51,7 +58,11 @@ def _composite(body: Mapping[str, object], make: Make, path: str, defaults: Json
         raise _refused(f"{path}options", "must be an object")
     defaults = defaults | (options or {})
     parts, field = _parts(body, kind, path)
-    steps = [_part(part, make, f"{path}{field}[{index}]", defaults, depth) for index, part in enumerate(parts)]
+    steps = []
+    for index, part in enumerate(parts):
+        if index % BATCH == BATCH - 1:
+            await asyncio.sleep(0)
+        steps.append(await _part(part, make, f"{path}{field}[{index}]", defaults, depth))
     is_graph = kind == "dag" or (kind != "chain" and any(step.depends_on for step in steps))
     callbacks = _callbacks(body, make, path, defaults)
     name = body.get("name")
@@ -84,12 +95,12 @@ def _parts(body: Mapping[str, object], kind: NodeKind, path: str) -> tuple[list[
     return parts, field
 
 
-def _part(part: object, make: Make, path: str, defaults: Json, depth: int) -> Definition:
+async def _part(part: object, make: Make, path: str, defaults: Json, depth: int) -> Definition:
     if not isinstance(part, dict):
         raise _refused(path, "must be an object")
     kind = part.get("type")
     if isinstance(kind, str) and kind in KINDS and ("steps" in part or "jobs" in part):
-        made = _composite(part, make, f"{path}.", defaults, depth + 1)
+        made = await _composite(part, make, f"{path}.", defaults, depth + 1)
     else:
         made = Definition("job", job=_job(part, make, path, defaults))
     name = part.get("id", part.get("name"))

@@ -26,6 +26,8 @@ BATCH: Final = 25
 """Items that are made before others get their turn."""
 LOOKED_AT: Final = 2000
 """Items whose cheap fields are looked at before others get their turn."""
+STEPS_PER_LOOK_BITS: Final = 5
+"""A pattern takes as many steps as its length times that of the name, at most."""
 WHOLE_MAX: Final = 1000
 """A list of more items is sent in pieces."""
 PAGE_SIZE: Final = 100
@@ -115,9 +117,15 @@ class Listing(Generic[T]):
 
         found: list[T] = []
         named = self._cheap["name"]
-        for start in range(0, len(things), LOOKED_AT):
-            found += [thing for thing in things[start : start + LOOKED_AT] if matches(str(named(thing)))]
-            await asyncio.sleep(0)
+        looks = 0
+        for thing in things:
+            text = str(named(thing))
+            if matches(text):
+                found.append(thing)
+            looks += 1 + (len(name) * len(text) >> STEPS_PER_LOOK_BITS if is_pattern else 0)
+            if looks >= LOOKED_AT:
+                looks = 0
+                await asyncio.sleep(0)
         return found
 
     async def _encoded(self, things: list[T], columns: list[list[str]]) -> list[bytes]:

@@ -10,7 +10,7 @@ from waybill.model.policy import Policies
 from waybill.model.queue import Queue
 from waybill.model.runtime import Chore, Runtime
 
-STEPS_PER_UNIT_BITS: Final = 9
+STEPS_PER_UNIT_BITS: Final = 7
 
 
 class PolicyApplication(Chore):

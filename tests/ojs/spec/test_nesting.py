@@ -3,10 +3,13 @@
 import random
 import re
 import time
+import tracemalloc
 
+import msgspec
 import pytest
 
-from waybill.ojs.spec.nesting import MAX_NESTING, MAX_WEIGHT, is_nested_deeper, is_too_heavy
+from waybill.ojs.spec import nesting
+from waybill.ojs.spec.nesting import MAX_NESTING, MAX_WEIGHT, count_values, is_nested_deeper, is_too_heavy
 
 LIMITS = (3, 10, 16, 17, 30, 59)
 
@@ -67,3 +70,27 @@ def test_values_are_counted_but_not_what_stands_in_texts() -> None:
     assert is_too_heavy(b"[" + b"1," * MAX_WEIGHT + b"1]")
     assert not is_too_heavy(b"[" + b",".join([b"{}"] * (MAX_WEIGHT // 5 - 4)) + b"]")
     assert not is_too_heavy(b'["\\"' + b"[,{" * MAX_WEIGHT + b'"]')
+
+
+def test_texts_are_left_out_wherever_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = random.Random(5)
+    for _ in range(300):
+        value = [
+            chosen.choice(["", "\\", '"', "[,{", '\\"', {}, [[1]], {"[": ","}]) for _ in range(chosen.randrange(9))
+        ]
+        text = msgspec.json.encode(value)
+        monkeypatch.setattr(nesting, "_WINDOW", 1 << 20)
+        whole = count_values(text)
+        for window in (1, 2, 3, 7):
+            monkeypatch.setattr(nesting, "_WINDOW", window)
+            assert count_values(text) == whole, text
+
+
+def test_what_is_too_heavy_is_not_held_as_objects_to_find_it_out() -> None:
+    text = b"[" + b'{"a":"b"},' * (2 * MAX_WEIGHT // 5) + b"1]"
+    tracemalloc.start()
+    try:
+        assert is_too_heavy(text)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()

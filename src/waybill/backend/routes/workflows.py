@@ -38,7 +38,7 @@ class WorkflowRoutes:
 
     async def _begin(self, request: Request) -> Response:
         body = request.json(required=True)
-        definition = definition_of(body, self._backend.jobs.make)
+        definition = await definition_of(body, self._backend.jobs.make)
         workflow_id = await self._workflows.begin(definition)
         form = await self._known(workflow_id)
         return answer({**form, "workflow": form}, 201, [("Location", f"/ojs/v1/workflows/{workflow_id}")])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from array import array
+from collections.abc import Iterator
 from itertools import accumulate
 from operator import add
 from typing import Final
@@ -27,6 +28,7 @@ _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL
 _AS_BITS: Final = bytes.maketrans(b"[{]}", b"1100")
 _NO_BRACKETS: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
 _FEW: Final = 4096
+_WINDOW: Final = 64 * 1024
 _WORD: Final = 16
 """Brackets that are looked at together."""
 
@@ -50,11 +52,34 @@ def is_nested_deeper(text: bytes, limit: int = MAX_NESTING) -> bool:
     return max(accumulate((1 if bit == 0x31 else -1 for bit in bits[whole:]), initial=depth)) > limit
 
 
-def is_too_heavy(text: bytes) -> bool:
+def is_too_heavy(text: bytes, limit: int = MAX_WEIGHT) -> bool:
     """Say whether JSON, or what may be none, would become too many objects of Python to be decoded."""
-    if 2 * len(text) <= MAX_WEIGHT or _weight_of(text) <= MAX_WEIGHT:
+    if 2 * len(text) <= limit or _weight_of(text) <= limit:
         return False
-    return _weight_of(_STRING.sub(b"", text)) > MAX_WEIGHT
+    weight = 0
+    for piece in _without_strings(text):
+        weight += _weight_of(piece)
+        if weight > limit:
+            return True
+    return False
+
+
+def count_values(text: bytes) -> int:
+    """Return how many values JSON has, or a few more."""
+    return 1 + sum(piece.count(b"[") + piece.count(b"{") + piece.count(b",") for piece in _without_strings(text))
+
+
+def _without_strings(text: bytes) -> Iterator[bytes]:
+    """Yield what is outside of the strings of JSON, a window at a time: each string becomes an object for a moment."""
+    start, opened = 0, b""
+    while start < len(text):
+        end = start + _WINDOW
+        while text[end - 1 : end] == b"\\":
+            end += 1
+        piece = opened + text[start:end]
+        yield _STRING.sub(b"", piece)
+        is_open = piece.replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"') % 2
+        start, opened = end, b'"' if is_open else b""
 
 
 def _weight_of(text: bytes) -> int:
