@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 
+import msgspec
 import pytest
 
 from tests.federation.conftest import Answering, Hostile, layer_of, saying
@@ -81,6 +82,65 @@ async def test_more_jobs_than_were_asked_for_are_put_back() -> None:
         async with layer_of(bad.entry("bad")) as asking:
             assert [job["id"] for job in await asking.fetch(count=1)] == ["a"]
         assert bad.requests == ["POST /ojs/v1/workers/fetch", *["POST /ojs/v1/workers/nack"] * 2]
+
+
+ODD: list[object] = [None, 7, -1.5, "x", [], {}, [[]], [{}], {"x": {}}, True]
+NAMES = ("id", "job", "jobs", "errors", "items", "queues", "stats", "paused", "status", "state", "directive", "error")
+BODIES = [{name: value} for name in (*NAMES, "jobs_extended") for value in ODD] + [
+    {
+        "jobs": [{"id": []}],
+        "errors": [{"job_id": {}}],
+        "queues": [{"name": []}, 7, {"name": "x"}],
+        "stats": {"total": []},
+    },
+    {"job": {"id": {}}, "jobs_extended": [[], 7], "directive": [], "error": {"message": 7, "code": []}},
+    {"jobs": [{"id": "x", "created_at": 7, "discarded_at": {}}, {"created_at": []}], "items": {}},
+]
+REQUESTS: list[tuple[str, str, object]] = [
+    ("POST", "/ojs/v1/jobs", {"type": "a.b", "args": []}),
+    ("POST", "/ojs/v1/jobs/batch", {"jobs": [{"type": "a.b", "args": []}, {"type": "a.b", "args": [1]}]}),
+    ("GET", "/ojs/v1/jobs", None),
+    ("GET", "/ojs/v1/jobs/x", None),
+    ("POST", "/ojs/v1/workers/fetch", {"queues": ["default"], "count": 2}),
+    ("POST", "/ojs/v1/workers/ack", {"job_id": "x"}),
+    ("POST", "/ojs/v1/workers/heartbeat", {"worker_id": "w", "active_jobs": ["x"]}),
+    ("GET", "/ojs/v1/queues/x/stats", None),
+    ("POST", "/ojs/v1/queues/x/pause", {}),
+    ("GET", "/ojs/v1/dead-letter", None),
+    ("POST", "/ojs/v1/dead-letter/x/retry", {}),
+    ("GET", "/ojs/federation/stats", None),
+]
+
+
+@pytest.mark.parametrize("status", ["200 OK", "201 Created", "400 Bad Request", "204 No Content"])
+async def test_odd_types_are_no_failure_of_ours(status: str) -> None:
+    bodies = iter(msgspec.json.encode(body) for _ in REQUESTS for body in BODIES)
+
+    async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
+        await saying(status, b"" if status.startswith("204") else next(bodies, b"{}"))(body, writer)
+
+    breaker = {"failure_threshold": 1000}
+    async with Hostile(answer) as bad, layer_of(bad.entry("bad"), circuit_breaker=breaker) as asking:
+        for _ in BODIES[::4]:
+            for method, path, body in REQUESTS:
+                response = await asking.send(method, path, body)
+                assert response.status != 500, (method, path, response.body)
+
+
+async def test_odd_requests_are_no_failure_of_ours() -> None:
+    async with Hostile(_good) as other, layer_of(other.entry("good")) as asking:
+        names = ("id", "type", "args", "meta", "metadata", "options", "queue", "tags", "jobs", "job_id", "worker_id")
+        names = (*names, "queues", "count", "wait_ms", "active_jobs", "active_job_ids")
+        nested = [{"options": {name: value}} for name in ("id", "meta", "queue", "tags") for value in ODD]
+        attributes = ("federation_id", "region", "region_affinity", "source_region", "routed_at")
+        nested += [{"meta": {f"ojs.federation.{name}": value}} for name in attributes for value in ODD]
+        for odd in [{name: value} for name in names for value in ODD] + nested:
+            for method, path, body in (*REQUESTS, ("POST", "/v1/federation/route", {})):
+                if isinstance(body, dict):
+                    given = {**body, **odd}
+                    sent = {"jobs": [given]} if path.endswith("batch") else given
+                    response = await asking.send(method, path, sent)
+                    assert response.status != 500, (path, sent, response.body)
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,8 @@ def _useful(answer: Answer) -> Answer:
     if status >= 500:
         code = _code_of(answer.body)
         raise RegionFailed(f"it answers {status} {code}".rstrip(), may_have_arrived=code not in NOT_TAKEN)
+    if status == 204:
+        return answer._replace(body=b"{}")
     if is_too_heavy(answer.body) or is_nested_deeper(answer.body, MAX_CARRIED_NESTING):
         raise RegionFailed("its answer has too many values, or is nested too deeply", may_have_arrived=True)
     try:

@@ -225,12 +225,8 @@ class Pushes:
             item.whole = found
             self._taken(item, region, _job_of(form))
             return
-        told = form.get("jobs")
-        jobs = {job.get("id"): job for job in map(_job_of, told if isinstance(told, list) else [])}
-        errors = form.get("errors")
-        refused = (
-            {one.get("job_id"): one for one in errors if isinstance(one, dict)} if isinstance(errors, list) else {}
-        )
+        jobs = {str(job.get("id")): job for job in map(_job_of, _listed(form, "jobs"))}
+        refused = {str(one.get("job_id")): one for one in _listed(form, "errors") if isinstance(one, dict)}
         # A job that is the same as another one, by its unique key, is told of as that one.
         others = [job for name, job in jobs.items() if name not in {item.id for item in group}]
         for item in group:
@@ -266,6 +262,11 @@ class Pushes:
 def _forwarded(request: Request, *names: str) -> dict[str, str]:
     """Return the headers that are for the region."""
     return {name: request.headers[name] for name in names if name in request.headers}
+
+
+def _listed(form: Form, name: str) -> list[Any]:
+    found = form.get(name)
+    return found if isinstance(found, list) else []
 
 
 def _job_of(form: Any) -> Form:  # noqa: ANN401 - whatever a region answers
