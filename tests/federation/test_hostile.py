@@ -130,11 +130,11 @@ async def test_odd_types_are_no_failure_of_ours(status: str) -> None:
 async def test_odd_requests_are_no_failure_of_ours() -> None:
     async with Hostile(_good) as other, layer_of(other.entry("good")) as asking:
         names = ("id", "type", "args", "meta", "metadata", "options", "queue", "tags", "jobs", "job_id", "worker_id")
-        names = (*names, "queues", "count", "wait_ms", "active_jobs", "active_job_ids")
+        more = ("queues", "count", "wait_ms", "active_jobs", "active_job_ids")
         nested = [{"options": {name: value}} for name in ("id", "meta", "queue", "tags") for value in ODD]
         attributes = ("federation_id", "region", "region_affinity", "source_region", "routed_at")
         nested += [{"meta": {f"ojs.federation.{name}": value}} for name in attributes for value in ODD]
-        for odd in [{name: value} for name in names for value in ODD] + nested:
+        for odd in [{name: value} for name in names + more for value in ODD] + nested:
             for method, path, body in (*REQUESTS, ("POST", "/v1/federation/route", {})):
                 if isinstance(body, dict):
                     given = {**body, **odd}

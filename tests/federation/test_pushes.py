@@ -56,6 +56,10 @@ async def test_a_region_that_is_killed_is_left_out_until_it_is_back(
         assert "cannot be reached" in lines[0].getMessage()
         stats = await asking.ask("GET", "/ojs/federation/stats")
         assert stats["failovers"] == [{"from_region": "us", "to_region": "eu", "jobs": 2}]
+        metrics = (await asking.send("GET", "/metrics")).body.decode().split("\n")
+        assert 'ojs_federation_circuit_breaker{region="us"} 2' in metrics
+        assert 'ojs_federation_failovers_total{from_region="us",to_region="eu"} 2' in metrics
+        assert any(line.startswith('ojs_federation_region_latency_seconds{region="eu"} 0.') for line in metrics)
         await us.start()
         await asking.layer.regions.check()
         assert await asking.region_of() == "eu"

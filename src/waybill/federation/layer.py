@@ -19,6 +19,7 @@ from waybill.federation.fetches import Fetches
 from waybill.federation.heartbeats import Heartbeats
 from waybill.federation.homes import Homes
 from waybill.federation.lookups import Lookups
+from waybill.federation.metrics import MEDIA_TYPE, lines_of
 from waybill.federation.overview import Overview
 from waybill.federation.pushes import Pushes
 from waybill.federation.region import HEALTHY
@@ -99,6 +100,7 @@ class Layer:
             Route("GET", "/v1/federation/health", self._tell_health, OPEN),
             Route("GET", "/ojs/federation/backends", self._list_backends, READ),
             Route("GET", "/ojs/federation/stats", self._tell_stats, READ),
+            Route("GET", "/metrics", self._tell_metrics, READ),
             Route("GET", "/ojs/manifest", self._tell_manifest, OPEN),
             Route("GET", "/ojs/v1/health", self._tell_server_health, OPEN),
             Route("POST", "/ojs/v1/jobs", self._push, OPERATE),
@@ -159,6 +161,10 @@ class Layer:
     async def _tell_stats(self, _request: Request) -> Response:
         found = await self._overview.stats()
         return answer({**found, "failovers": self.failovers.form(), "doubtful_jobs": len(self.doubts)})
+
+    async def _tell_metrics(self, _request: Request) -> Response:
+        text = "\n".join(lines_of(self.regions, self.failovers.counts, len(self.doubts)))
+        return Response(200, text.encode(), [("Content-Type", MEDIA_TYPE)])
 
     async def _tell_manifest(self, _request: Request) -> Response:
         federation = self.regions.federation
