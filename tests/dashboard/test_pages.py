@@ -146,6 +146,13 @@ def test_each_failed_attempt_has_its_traceback_and_a_job_its_trace(shown: Shown,
     last = page.locator(".failure code").first.locator("span:not(.quiet)")
     assert [line.split(" in ")[1] for line in last.all_inner_texts()] == ['read: raise OSError(f"no route to {url}")\n']
     assert page.locator(f"a[href='https://traces.example.com/{trace}']").inner_text() == trace
+    names = page.locator(".steps li > span:nth-child(2)")
+    assert names.all_inner_texts() == ["enqueued", "queue wait", "attempt 1", "retry wait", "attempt 2"]
+    # A server that was started since has no events of it.
+    page.route("**/ojs/v1/events?*", lambda route: route.fulfill(json={"events": []}))
+    page.reload()
+    page.locator(".failure").nth(1).wait_for()
+    assert names.all_inner_texts() == ["enqueued", "until attempt 1 failed", "retry wait", "attempt 2"]
 
 
 def test_streams_are_listed_with_their_offsets(shown: Shown, known: dict[str, str]) -> None:

@@ -93,14 +93,26 @@ export function open(at) {
         wait = "retry wait";
       }
     }
-    if (!told.some(one => one.type === "job.started")) {
-      const end = job.completed_at || job.discarded_at || job.cancelled_at;
-      found.length = due ? 1 : 0;
-      if (job.started_at) {
-        found.push({ kind: "wait", name: "queue wait", from: due || job.enqueued_at, to: job.started_at });
-        found.push({ kind: job.state === "completed" ? "good" : ENDED.has(job.state) ? "bad" : "run", name: `attempt ${job.attempt || 1}`, from: job.started_at, to: end || null });
-      } else if (!end) found.push({ kind: "wait", name: "queue wait", from: due || job.enqueued_at, to: null });
-    } else if (since && !ENDED.has(job.state)) found.push(job.state === "active" ? { kind: "run", name: `attempt ${attemptNumber}`, from: since, to: null } : { kind: "later", name: wait, from: since, to: job.next_attempt_at > new Date(now()).toISOString() ? null : null });
+    if (!told.some(one => one.type === "job.started")) return kept(found.slice(0, due ? 1 : 0));
+    if (since && !ENDED.has(job.state)) found.push(job.state === "active" ? { kind: "run", name: `attempt ${attemptNumber}`, from: since, to: null } : { kind: "later", name: wait, from: since, to: null });
+    return found;
+  }
+
+  // The same by what is kept of the job itself: when earlier attempts have failed, but not when they began.
+  function kept(found) {
+    let since = found[0]?.to || job.enqueued_at, wait = "queue wait";
+    const failed = (job.errors || (job.error ? [job.error] : [])).filter(one => one.occurred_at);
+    for (const one of failed.filter(one => one.attempt < job.attempt)) {
+      found.push({ kind: "bad", name: `until attempt ${one.attempt} failed`, from: since, to: one.occurred_at });
+      since = one.occurred_at;
+      wait = "retry wait";
+    }
+    const end = job.completed_at || job.discarded_at || job.cancelled_at || (job.state === "active" ? null : failed.find(one => one.attempt === job.attempt)?.occurred_at);
+    if (job.started_at) {
+      found.push({ kind: wait === "queue wait" ? "wait" : "later", name: wait, from: since, to: job.started_at });
+      found.push({ kind: job.state === "completed" ? "good" : job.state === "active" ? "run" : job.state === "cancelled" ? "wait" : "bad", name: `attempt ${job.attempt || 1}`, from: job.started_at, to: end || null });
+      if (job.state !== "active" && !ENDED.has(job.state) && end) found.push({ kind: "later", name: "retry wait", from: end, to: null });
+    } else if (!end) found.push({ kind: "wait", name: wait, from: since, to: null });
     return found;
   }
 
