@@ -200,8 +200,13 @@ def _summary(house: House, broker: Broker, serving: Serving) -> Iterator[str]:
     yield "First steps, in another terminal:"
     yield ""
     key = "" if house.http.keys is None else " -H 'Authorization: Bearer wb_...'"
-    body = '{"type": "hello", "args": ["world"]}'
-    yield f"  curl {url}/ojs/v1/jobs{key} --json '{body}'"
     if house.program is None:
+        body = '{"type": "hello", "args": ["world"]}'
+        yield f"  curl {url}/ojs/v1/jobs{key} --json '{body}'"
         yield "  waybill up app.jobs:jobs     # instead of this: runs the handlers of your program as well"
+    else:
+        # What its handlers are called is known to the worker's process only.
+        body = '{"type": "TYPE", "args": []}'
+        yield f"  curl {url}/ojs/v1/jobs{key} --json '{body}'     # TYPE: that of a handler in {house.program}"
+        yield f"  {url}/ui/#/enqueue     # the same as a form"
     yield ""
