@@ -22,7 +22,7 @@ def test_it_serves_a_worker_that_begins_again_when_a_file_changes(tmp_path: Path
         assert process.stdout is not None
         # A type that is in nobody's program would be a bad first step.
         steps = [line.split("     #")[0].strip() for line in islice(process.stdout, 9) if url in line]
-        assert [one.partition("--json ")[2] for one in steps[-2:]] == ["'{\"type\": \"TYPE\", \"args\": []}'", ""]
+        assert [one.partition("--json ")[2] for one in steps[-2:]] == ['\'{"type": "TYPE", "args": []}\'', ""]
         assert steps[-1] == f"{url}/ui/#/enqueue"
         first = server.push("mail.send", "ada@example.com", queue="mail")
         assert server.wait(first, "completed")["result"] == {"sent": True, "to": "ada@example.com"}

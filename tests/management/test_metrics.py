@@ -88,6 +88,11 @@ async def test_overview_nodes_and_the_rest() -> None:
         assert node["running"]
         assert node["name"] == overview["node"]
         assert node["mem_used"] > 0
+        assert node["message_bytes_in_memory"] == 0
+        await api.put("/queues/%2F/held", {})
+        message = {"properties": {}, "routing_key": "held", "payload": "x" * 1000, "payload_encoding": "string"}
+        await api.ask("POST", "/exchanges/%2F/amq.default/publish", message)
+        assert 1000 <= (await api.get("/nodes"))[0]["message_bytes_in_memory"] < 3000
         assert await api.get(f"/nodes/{node['name']}/memory")
         assert (await api.ask("GET", "/nodes/other")).status == 404
         assert (await api.get("/whoami")) == {"name": "guest", "tags": ["administrator"]}

@@ -273,6 +273,8 @@ def _lasting(context: ApiContext) -> Item:
         "mem_alarm": bool(node.alarm) and not runtime.disk_alarm,
         "mem_calculation_strategy": "rss",
         "mem_limit": max(int(runtime.configured_limit_bytes), 1),
+        # Of our own: what the limit is for. What the process has beside messages does not count.
+        "message_bytes_in_memory": int(runtime.memory_bytes),
         "metrics_gc_queue_length": {},
         "name": context.node_name,
         "net_ticktime": 60,

@@ -95,7 +95,7 @@ export function open(at) {
         tile("Out", `${rate(stats.deliver_get_details?.rate)}/s`, `${short(stats.deliver_get || 0)} in all`), tile("Connections", count(objects.connections), `${count(objects.channels)} channels, ${count(objects.consumers)} consumers`)),
       h("div.columns", rates(stats, spans()), lengths(totals)),
       nodes.map(node => card(node.name, h("span.quiet", `up ${duration(node.uptime)}`), h("div.columns.flush",
-        facts([["Memory", `${bytes(node.mem_used)} of ${bytes(node.mem_limit)}`], ["Free disk", `${bytes(node.disk_free)}, at least ${bytes(node.disk_free_limit)}`], (node.mem_alarm || node.disk_free_alarm) && ["Alarm", h("span.tag.warn", "publishers are blocked")]]),
+        facts([["Memory of the process", bytes(node.mem_used)], ["Messages in memory", `${bytes(node.message_bytes_in_memory)} of ${bytes(node.mem_limit)}`], ["Free disk", `${bytes(node.disk_free)}, at least ${bytes(node.disk_free_limit)}`], (node.mem_alarm || node.disk_free_alarm) && ["Alarm", h("span.tag.warn", "publishers are blocked")]]),
         facts([["Queues", link("broker/queues", count(objects.queues))], ["Exchanges", link("broker/exchanges", count(objects.exchanges))], ["Descriptors", `${count(node.fd_used)} of ${count(node.fd_total)}`]])))),
     ];
   }
