@@ -95,7 +95,7 @@ class Application:
         found = self._router.find(request.path)
         if found is None:
             details: dict[str, object] = {"resource_type": "path", "resource_id": request.path[:300]}
-            raise RequestRefused("not_found", f"There is nothing at {request.path[:300]!r}.", details=details)
+            raise RequestRefused("not_found", f"The path {request.path[:300]!r} does not exist.", details=details)
         routes, request.parameters = found
         method = "GET" if request.method == "HEAD" else request.method
         route = routes.get(method)
@@ -103,7 +103,7 @@ class Application:
             allowed = [("Allow", ", ".join(sorted({*routes, "OPTIONS"} | ({"HEAD"} if "GET" in routes else set()))))]
             if method == "OPTIONS":
                 return Response(204, headers=allowed)
-            text = f"{request.method[:40]} is not allowed here."
+            text = f"This path does not support the method {request.method[:40]}."
             raise RequestRefused("method_not_allowed", text, headers=allowed)
         self._check(request, route.role)
         return route
@@ -124,8 +124,10 @@ def _check_origin(request: Request) -> None:
     """
     headers = request.headers
     if not _is_local(headers.get("host", "localhost"), headers.get("origin")):
-        text = "Without API keys, this server answers programs of this machine only, and no pages of others."
-        raise RequestRefused("permission_denied", text, hint="Ask for localhost or 127.0.0.1, or serve with API keys.")
+        text = "A server without API keys only answers requests from this machine, and none from other web pages."
+        raise RequestRefused(
+            "permission_denied", text, hint="Use localhost or 127.0.0.1 in the URL, or start the server with API keys."
+        )
 
 
 @functools.lru_cache(HOSTS_REMEMBERED)
@@ -178,11 +180,11 @@ def _explained(error: Exception, request: Request) -> RequestRefused:
             return RequestRefused("not_found", f"{error}.")
         case DatabaseUnusable():
             _log.warning("%s %s: %s", request.method, request.path[:300], error)
-            return RequestRefused("backend_unavailable", "The database of jobs cannot be reached.")
+            return RequestRefused("backend_unavailable", "The job database cannot be reached.")
         case ClientError() | ControlFailed():
             _log.warning("%s %s: %s", request.method, request.path[:300], error)
             return RequestRefused("backend_unavailable", "The broker cannot be reached.")
         case TimeoutError():
             return RequestRefused("backend_timeout", "The broker did not answer in time.")
     _log.error("%s %s failed (request %s)", request.method, request.path[:300], request.id, exc_info=error)
-    return RequestRefused("backend_error", "The server failed to answer this request.")
+    return RequestRefused("backend_error", "The server failed to process this request.")

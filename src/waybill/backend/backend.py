@@ -254,7 +254,9 @@ class Backend:
             return 0
         async with self.folded([("job.discarded", one.envelope.id) for one in executions]):
             for one in executions:
-                record = ErrorRecord(type="backpressure_dropped", message="the queue was full, and newer jobs came")
+                record = ErrorRecord(
+                    type="backpressure_dropped", message="the queue was full; newer jobs took the place of this one"
+                )
                 self.settlement.failed(one, Failure(record, ResponseCode.DISCARD), 0.0)
         return len(executions)
 
@@ -300,7 +302,7 @@ class Backend:
             raise
         _, missing = await asyncio.wait(expected, timeout=FOLD_SECONDS)
         if missing:
-            _log.warning("%d changes of jobs are not in the view after %g s", len(missing), FOLD_SECONDS)
+            _log.warning("the job view is behind: it lacks changes of %d jobs after %g s", len(missing), FOLD_SECONDS)
             for key in keys:
                 view.forget(*key)
             if not is_certain:

@@ -56,7 +56,7 @@ async def select(backend: Backend, body: Form, action: str) -> Selection:
     """Find the jobs of a request. Raises RequestRefused."""
     ids, wanted = body.get("job_ids", body.get("ids")), body.get("filter")
     if (ids is None) == (wanted is None):
-        raise invalid("job_ids", "either this or filter must be there, and not both")
+        raise invalid("job_ids", "give either this or filter, not both")
     if ids is not None:
         return await _named(backend, ids)
     if not isinstance(wanted, dict):
@@ -68,11 +68,11 @@ async def select(backend: Backend, body: Form, action: str) -> Selection:
 
 async def _named(backend: Backend, ids: object) -> Selection:
     if not isinstance(ids, list) or not ids or not all(isinstance(one, str) and 0 < len(one) <= 255 for one in ids):
-        raise invalid("job_ids", "must be an array of ids, with at least one")
+        raise invalid("job_ids", "must be an array with at least one id")
     if len(ids) > MOST_IDS:
         details: Form = {"code": "BATCH_SIZE_EXCEEDED", "max_batch_size": MOST_IDS, "batch_size": len(ids)}
         headers = [("X-OJS-Max-Batch-Size", str(MOST_IDS))]
-        text = f"There are {len(ids)} jobs in this request: {MOST_IDS} are allowed."
+        text = f"This request has {len(ids)} jobs: {MOST_IDS} are allowed."
         raise RequestRefused("payload_too_large", text, details=details, headers=headers)
     unique = list(dict.fromkeys(ids))
     now = datetime.now(UTC)
@@ -86,9 +86,9 @@ def refusal_of(action: str, form: Form) -> str:
     if action == "cancel":
         return "" if state in CANCELLABLE else f"The job has ended: it is {state}."
     if state == State.RETRYABLE.value:
-        return "The job will be tried again by itself."
+        return "The job will be retried automatically."
     if state == State.CANCELLED.value:
-        return "Workers know the job as cancelled for ever: push it again under another id."
+        return "Workers skip every job with this id, because it was cancelled: push it again with another id."
     return "" if state == State.DISCARDED.value else f"A job that is {state} cannot be retried."
 
 
@@ -129,7 +129,7 @@ async def cancel(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
         for job_id in late:
             state = states.get(job_id, "")
             if state in TERMINAL - {State.CANCELLED.value}:
-                failed[job_id] = f"The job has ended meanwhile: it is {state}."
+                failed[job_id] = f"The job has ended since: it is {state}."
     return failed
 
 
@@ -168,7 +168,7 @@ async def push_again(backend: Backend, job_id: str) -> str:
     """Push a job again as it was pushed first; returns why that cannot be."""
     detail = await backend.view.detail(job_id)
     if detail is None or not isinstance((detail.envelope or {}).get("args"), list):
-        return "It is no dead letter, and its arguments are not known here: it was pushed over AMQP."
+        return "The job is not a dead letter, and the server does not know its arguments, as it was pushed over AMQP."
     job = {name: value for name, value in (detail.envelope or {}).items() if name not in _DROPPED}
     try:
         async with backend.folded([(ENQUEUED, job_id)], is_certain=True):

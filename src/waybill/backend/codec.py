@@ -45,7 +45,7 @@ class Codec:
     def __init__(self, keys: Mapping[str, bytes], present: str) -> None:
         """Raises InvalidCodecKeys for keys of another length, or if `present` is none of them."""
         if present not in keys or any(len(key) != KEY_BYTES for key in keys.values()):
-            raise InvalidCodecKeys(f"there must be a key {present!r}, and each must have {KEY_BYTES} bytes")
+            raise InvalidCodecKeys(f"the present key {present!r} is missing, or a key does not have {KEY_BYTES} bytes")
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
         self._present = present
 
@@ -67,12 +67,12 @@ class Codec:
         key_id, job_id = metadata.get("encryption_key_id"), metadata.get("job_id")
         cipher = self._ciphers.get(key_id) if isinstance(key_id, str) else None
         if cipher is None:
-            raise _invalid(f"{field}.metadata.encryption_key_id", "is no key of this server")
+            raise _invalid(f"{field}.metadata.encryption_key_id", "is not a key of this server")
         version, nonce, sealed = data[:1], data[1 : 1 + NONCE_BYTES], data[1 + NONCE_BYTES :]
         if version == BOUND_TO_ID and not (isinstance(job_id, str) and job_id):
-            raise _invalid(f"{field}.metadata.job_id", "must be the id of the job that the payload is of")
+            raise _invalid(f"{field}.metadata.job_id", "must be the id of the job that the payload belongs to")
         if version not in {UNBOUND, BOUND_TO_ID}:
-            raise _invalid(f"{field}.data", "is of a version that is not known here")
+            raise _invalid(f"{field}.data", "has an unknown version")
         try:
             clear = cipher.decrypt(nonce, sealed, str(job_id).encode() if version == BOUND_TO_ID else None)
         except (InvalidTag, ValueError):
@@ -94,7 +94,7 @@ def _read(payload: object, field: str, encoding: str) -> tuple[bytes, Form]:
     data = payload.get("data") if isinstance(payload, dict) else None
     metadata = payload.get("metadata", {}) if isinstance(payload, dict) else None
     if not isinstance(data, str) or not isinstance(metadata, dict):
-        raise _invalid(field, "must be an object with data, which is base64, and metadata")
+        raise _invalid(field, "must be an object with data (base64) and metadata")
     if metadata.get("encoding", encoding) != encoding:
         raise _invalid(f"{field}.metadata.encoding", f"must be {encoding}")
     try:

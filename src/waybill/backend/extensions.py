@@ -142,7 +142,7 @@ class Extensions:
                 await self.records.sweep(since, now)
                 since = now - timedelta(hours=1)
             except (ClientError, TimeoutError) as error:
-                _log.warning("what has expired is removed later: %s", error)
+                _log.warning("expired records could not be removed, trying again later: %s", error)
             await asyncio.sleep(SWEEP_SECONDS)
 
     async def _sample(self) -> None:

@@ -149,8 +149,8 @@ class Idempotency:
             if claim.status or claim.by == self._presence.name or not await self._presence.is_there(claim.by):
                 return claim, record.version
             if asyncio.get_running_loop().time() >= ends_at:
-                text = "Another server is still at this request."
-                raise RequestRefused("conflict", text, hint="Ask again in a moment.")
+                text = "Another server is still processing this request."
+                raise RequestRefused("conflict", text, hint="Try again in a moment.")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _again(self, request: Request, ids: list[str], handler: Handler) -> Response:

@@ -39,7 +39,7 @@ async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], For
         raise RequestRefused("invalid_request", text, details=details)
     for name in ("queue", "type"):
         if not query.get(name, "").isprintable():
-            raise invalid(name, "is no name")
+            raise invalid(name, "is not a valid name")
     stored = frozenset(one for state in states for one in BECOMES.get(state, {state}))
     wanted = JobFilter(query.get("queue") or None, stored or None, query.get("type") or None, request.queue_prefix)
     limit = limit_of(request)

@@ -48,7 +48,7 @@ class JobLogs:
         before = await self._records.list(_prefix(job_id), MOST_APPENDS)
         if len(before) >= MOST_APPENDS or len(msgspec.json.encode(entries)) > MAX_APPEND_BYTES:
             details: Form = {"max_appends": MOST_APPENDS, "max_bytes": MAX_APPEND_BYTES}
-            raise RequestRefused("payload_too_large", "These are more logs than are kept for a job.", details=details)
+            raise RequestRefused("payload_too_large", "The job has reached the limit of log records.", details=details)
         append_id = new_id()
         made: list[Form] = [{"id": f"{append_id}.{index:03}", **entry} for index, entry in enumerate(entries)]
         expires_at = format_timestamp(datetime.now(UTC) + KEPT)

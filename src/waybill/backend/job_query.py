@@ -60,5 +60,5 @@ class JobQuery(NamedTuple):
 def _text(given: Mapping[str, object], name: str) -> str | None:
     value = given.get(name) or ""
     if not isinstance(value, str) or not value.isprintable():
-        raise invalid(name, "is no text")
+        raise invalid(name, "is not valid text")
     return value or None

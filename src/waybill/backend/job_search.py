@@ -71,7 +71,7 @@ def filter_of(given: Mapping[str, object], default_states: frozenset[str] = froz
     unknown = set(given) - _FIELDS
     if unknown:
         # A filter that is misspelt would match more than was meant.
-        raise invalid(min(unknown), "is no field of a filter")
+        raise invalid(min(unknown), "is not a field of a filter")
     states = frozenset(_texts(given, "state", "states")) or default_states
     if not states <= STATES:
         raise invalid("state", f"must be one of {', '.join(sorted(STATES))}")

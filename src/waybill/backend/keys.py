@@ -60,14 +60,14 @@ class KeyRing:
         scheme, _, text = headers.get("authorization", "").partition(" ")
         shown = text.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         if not shown:
-            raise RequestRefused("unauthenticated", "This server asks for an API key.")
+            raise RequestRefused("unauthenticated", "This server requires an API key.")
         digest = hash_of(shown)
         # All are compared, so that the time says nothing.
         found = [key for key in self._keys if hmac.compare_digest(key.hash, digest)]
         if not found:
-            raise RequestRefused("unauthenticated", "The API key is not known here.")
+            raise RequestRefused("unauthenticated", "The API key is unknown.")
         if RANKS[found[0].role] < RANKS[role]:
-            text = f"The key {found[0].name!r} has the role {found[0].role}: this needs {role}."
+            text = f"The key {found[0].name!r} has the role {found[0].role}; this request needs {role}."
             raise RequestRefused("permission_denied", text)
         return found[0]
 
@@ -81,7 +81,7 @@ def read_keys(path: Path) -> KeyRing:
     """Read a file of keys. Raises InvalidKeyFile, OSError."""
     found = _read(path)
     if not found.keys:
-        raise InvalidKeyFile(f"there is no key in {path}: `waybill key add {path} NAME`")
+        raise InvalidKeyFile(f"{path} has no keys. Add one: `waybill key add {path} NAME`")
     return KeyRing(found.keys)
 
 
@@ -105,7 +105,9 @@ def add_key(path: Path, name: str, role: Role, tenant: str = "") -> str:
 def check_tenant(tenant: str) -> None:
     """Raise InvalidKeyFile unless this may be the name of a tenant; empty is that of none."""
     if tenant and TENANT.fullmatch(tenant) is None:
-        raise InvalidKeyFile(f"{tenant!r} is no name of a tenant: lower case letters, digits and '-', 48 at most")
+        raise InvalidKeyFile(
+            f"{tenant!r} is not a valid tenant name: use at most 48 lower-case letters, digits and '-'"
+        )
 
 
 def _read(path: Path) -> KeyFile:

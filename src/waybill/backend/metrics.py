@@ -25,12 +25,12 @@ MOST_WAITING: Final = 100_000
 DURATIONS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 QUEUE_TIMES: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0)
 COUNTED: Final = {
-    "job.enqueued": ("ojs_job_enqueued", "Jobs that were enqueued."),
-    "job.completed": ("ojs_job_completed", "Jobs that were completed."),
-    "job.discarded": ("ojs_job_failed", "Jobs that have failed for good."),
-    "job.retrying": ("ojs_job_retried", "Attempts that are to be made again."),
-    "job.cancelled": ("ojs_job_cancelled", "Jobs that were cancelled."),
-    "job.expired": ("ojs_job_expired", "Jobs that were not started in time."),
+    "job.enqueued": ("ojs_job_enqueued", "Jobs enqueued."),
+    "job.completed": ("ojs_job_completed", "Jobs completed."),
+    "job.discarded": ("ojs_job_failed", "Jobs discarded after their last attempt."),
+    "job.retrying": ("ojs_job_retried", "Failed attempts that will be retried."),
+    "job.cancelled": ("ojs_job_cancelled", "Jobs cancelled."),
+    "job.expired": ("ojs_job_expired", "Jobs that expired before they started."),
 }
 
 Labels = tuple[tuple[str, str], ...]
@@ -108,8 +108,10 @@ class JobMetrics:
                 if found == event_type
             }
             yield from family(f"{name}_total", "counter", text, values)
-        yield from _histograms("ojs_job_duration_seconds", "How long jobs ran.", self._durations)
-        yield from _histograms("ojs_job_queue_time_seconds", "How long jobs waited for their start.", self._queue_times)
+        yield from _histograms("ojs_job_duration_seconds", "Duration of attempts.", self._durations)
+        yield from _histograms(
+            "ojs_job_queue_time_seconds", "Time that jobs waited before they started.", self._queue_times
+        )
 
 
 def gauges(
@@ -117,10 +119,10 @@ def gauges(
 ) -> Iterator[str]:
     """Return what is now, as text."""
     depths = {_labels(queue=queue, state=state): count for (queue, state), count in counts.items()}
-    yield from family("ojs_queue_depth", "gauge", "Jobs of a queue in a state.", depths)
+    yield from family("ojs_queue_depth", "gauge", "Jobs by queue and state.", depths)
     busy = {_labels(queue=queue): count for (queue, state), count in counts.items() if state == "active"}
-    yield from family("ojs_workers_busy", "gauge", "Jobs that run.", busy)
-    yield from family("ojs_workers_active", "gauge", "Workers that this server hears of.", {(): workers})
+    yield from family("ojs_workers_busy", "gauge", "Running jobs.", busy)
+    yield from family("ojs_workers_active", "gauge", "Workers known to this server.", {(): workers})
     known = set(tenants[:MOST_TENANTS])
     of_tenants: Counter[Labels] = Counter()
     active: Counter[Labels] = Counter()
@@ -132,13 +134,13 @@ def gauges(
                 active[labels] += count
             elif state in {"available", "scheduled", "retryable", "pending"}:
                 of_tenants[labels] += count
-    yield from family("ojs_tenant_queue_depth", "gauge", "Jobs of a tenant that wait.", of_tenants)
-    yield from family("ojs_tenant_jobs_active", "gauge", "Jobs of a tenant that run.", active)
+    yield from family("ojs_tenant_queue_depth", "gauge", "Waiting jobs of a tenant.", of_tenants)
+    yield from family("ojs_tenant_jobs_active", "gauge", "Running jobs of a tenant.", active)
     pressures: dict[Labels, float] = {}
     for queue, bound in bounds.items():
         waiting = sum(n for (name, state), n in counts.items() if name == queue and state in _OPEN)
         pressures[_labels(queue=queue)] = round(waiting / bound, 6)
-    yield from family("ojs_backpressure_pressure", "gauge", "Share of a queue's bound that is used.", pressures)
+    yield from family("ojs_backpressure_pressure", "gauge", "Used share of a queue's bound.", pressures)
 
 
 def scheduling(
@@ -146,13 +148,15 @@ def scheduling(
 ) -> Iterator[str]:
     """Return what fetches have dispatched, as text (ojs-fair-scheduling section 11.2)."""
     dispatched = {_labels(queue=queue, pool=pool): count for (queue, pool), count in totals.items()}
-    yield from family("ojs_scheduling_dispatch_total", "counter", "Jobs that were fetched.", dispatched)
+    yield from family("ojs_scheduling_dispatch_total", "counter", "Jobs fetched.", dispatched)
     shares = {_labels(queue=queue): share for queue, share in ratios.items()}
     yield from family(
-        "ojs_scheduling_dispatch_ratio", "gauge", "Share of a queue in the last minute's fetches.", shares
+        "ojs_scheduling_dispatch_ratio", "gauge", "A queue's share of the jobs fetched in the last minute.", shares
     )
     used = {_labels(pool=pool): share for pool, share in utilization.items()}
-    yield from family("ojs_scheduling_pool_utilization", "gauge", "Running jobs of a pool, by its concurrency.", used)
+    yield from family(
+        "ojs_scheduling_pool_utilization", "gauge", "Running jobs of a pool, divided by its concurrency.", used
+    )
 
 
 def family(name: str, kind: str, text: str, values: Mapping[Labels, float]) -> Iterator[str]:

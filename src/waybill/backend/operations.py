@@ -116,7 +116,9 @@ class Operations:
     async def begin(self, operation: Operation, jobs: list[Form]) -> None:
         """Begin to change jobs. Raises RequestRefused if too many operations run."""
         if len(self._tasks) >= MOST_RUNNING:
-            raise RequestRefused("conflict", f"{MOST_RUNNING} operations run already: wait for one, or stop one.")
+            raise RequestRefused(
+                "conflict", f"{MOST_RUNNING} operations are already running: wait for one to end, or stop one."
+            )
         self._known[operation.id] = operation
         while len(self._known) > KEPT:
             ended = next((one.id for one in self._known.values() if one.id not in self._tasks), None)
@@ -143,8 +145,8 @@ class Operations:
         except (ClientError, InvalidJob, PushFailed, TimeoutError) as error:
             operation.state, operation.error = "failed", str(error) or type(error).__name__
         except Exception:  # noqa: BLE001 - whatever it is, somebody waits for the end
-            _log.exception("operation %s has failed", operation.id)
-            operation.state, operation.error = "failed", "The log of the server says why."
+            _log.exception("operation %s failed", operation.id)
+            operation.state, operation.error = "failed", "See the log of the server."
         finally:
             operation.ended_at = self._backend.now()
             self._tasks.pop(operation.id, None)

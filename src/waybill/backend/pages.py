@@ -30,7 +30,7 @@ def cursor_of(request: Request) -> str:
         key = "\0"
     if key and not key.isprintable():
         details: Form = {"field": "cursor"}
-        raise RequestRefused("invalid_request", "cursor: is not one of this list.", details=details)
+        raise RequestRefused("invalid_request", "cursor: does not belong to this list.", details=details)
     return key
 
 

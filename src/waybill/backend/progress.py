@@ -161,10 +161,10 @@ def read_report(body: Form) -> Report:
     if message is not None and not isinstance(message, str):
         raise invalid("message", "must be a string")
     if progress is None and data is None and message is None and body.get("checkpoint") is None:
-        raise invalid("progress", "either this or data must be there")
+        raise invalid("progress", "either this or data is required")
     raw = None if data is None else msgspec.Raw(msgspec.json.encode(data))
     if raw is not None and len(bytes(raw)) > MAX_DATA_BYTES:
-        raise RequestRefused("payload_too_large", f"data: {MAX_DATA_BYTES} bytes are allowed.")
+        raise RequestRefused("payload_too_large", f"data: at most {MAX_DATA_BYTES} bytes are allowed.")
     clamped = None if progress is None else min(max(float(min(max(progress, -1), 2)), 0.0), 1.0)
     return Report(clamped, None if message is None else message[:MAX_MESSAGE], raw)
 

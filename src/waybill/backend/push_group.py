@@ -172,7 +172,9 @@ class PushGroups:
             outcomes = await publisher.enqueue(jobs, datetime.now(UTC))
             known = [one.id for one in outcomes if isinstance(one, Envelope)]
             if known and not await backend.view.knows(known, FOLD_SECONDS):
-                _log.warning("%d new jobs are not all in the view after %g s", len(known), FOLD_SECONDS)
+                _log.warning(
+                    "the job view is behind: it lacks some of %d new jobs after %g s", len(known), FOLD_SECONDS
+                )
         except BaseException as error:
             for entry in entries:
                 if not entry.answer.done():

@@ -83,7 +83,7 @@ class RecentEvents:
             try:
                 self._tell(body)
             except Exception:  # noqa: BLE001 - who listens must not keep events from being folded
-                _log.exception("somebody who listens to events has failed")
+                _log.exception("a listener for events failed")
         while len(self._messages) > MOST_MESSAGES or (self._size > MOST_BYTES and len(self._messages) > 1):
             self._size -= len(self._messages.popleft())
 

@@ -89,11 +89,11 @@ class Schemas:
         known = self.of_type(schema.job_type)
         older = [one for one in known if order_of(one.version) < order_of(schema.version)]
         if not replaces and len(known) >= MAX_VERSIONS:
-            raise RequestRefused("conflict", f"There are {MAX_VERSIONS} versions of this schema already.")
+            raise RequestRefused("conflict", f"This schema has {MAX_VERSIONS} versions, the maximum.")
         if older and order_of(older[0].version)[0] == order_of(schema.version)[0]:
             changes = breaking_changes(older[0].schema, schema.schema)
             if changes:
-                text = f"Version {schema.version} breaks with {older[0].version}: raise the major version."
+                text = f"Version {schema.version} is incompatible with {older[0].version}: raise the major version."
                 details: Form = {"breaking_changes": changes}
                 raise RequestRefused("validation_error", text, details=details)
         return await self.versions.put(name_of(schema.job_type, schema.version), schema, is_new=not replaces)
@@ -211,7 +211,7 @@ def _size(schema: object, definitions: Form, inside: tuple[str, ...] = (), known
 
 
 def _no_schema(why: str) -> RequestRefused:
-    return invalid("schema", f"is no JSON Schema: {why}")
+    return invalid("schema", f"is not a JSON Schema: {why}")
 
 
 def name_of(job_type: str, version: str) -> str:
@@ -223,7 +223,7 @@ def order_of(version: str) -> tuple[int, int, int, bool, tuple[tuple[bool, int, 
     """Return what versions are ordered by (SemVer 2.0.0 section 11). Raises RequestRefused for what is none."""
     found = _VERSION.fullmatch(version)
     if found is None:
-        raise invalid("version", "must be like 2.0 or 1.4.2")
+        raise invalid("version", "must be a version such as 2.0 or 1.4.2")
     major, minor, patch, before = found.groups()
     parts = tuple((not one.isdigit(), int(one) if one.isdigit() else 0, one) for one in (before or "").split("."))
     return int(major), int(minor), int(patch or 0), before is None, parts
@@ -239,7 +239,7 @@ def breaking_changes(before: Form, after: Form, place: str = "") -> list[str]:
     properties, properties_before = _object(after, "properties"), _object(before, "properties")
     found += [f"Field {place}{name!r} was removed" for name in sorted(set(properties_before) - set(properties))]
     if after.get("additionalProperties") is False and before.get("additionalProperties", True) is not False:
-        found.append(f"{place or 'the arguments'}: additionalProperties is false now")
+        found.append(f"{place or 'the arguments'}: additionalProperties changed to false")
     for name, direction in _NARROWING.items():
         old, new = before.get(name), after.get(name)
         if isinstance(new, int | float) and (

@@ -61,7 +61,7 @@ class Shelf(Generic[T]):
     async def put(self, name: str, value: T, *, is_new: bool = False, expires_at: str | None = None) -> bool:
         """Set one; False if it was to be new and is not. Raises RequestRefused if there are too many, TimeoutError."""
         if name not in self._known and len(self._known) >= MOST:
-            raise RequestRefused("conflict", f"There are {MOST} of these already.")
+            raise RequestRefused("conflict", f"The limit of {MOST} is reached.")
         is_put = await self._records.put(
             self._prefix + name, value, expected=0 if is_new else None, expires_at=expires_at
         )
@@ -95,7 +95,7 @@ class Shelf(Generic[T]):
             try:
                 found[name] = record.read(self._value)
             except msgspec.ValidationError as error:
-                _log.warning("the setting %s cannot be read by this version and is left out: %s", record.key, error)
+                _log.warning("this version cannot read the setting %s and ignores it: %s", record.key, error)
         self._known, self._raw = found, raw
         if self.on_look is not None:
             self.on_look(self)
@@ -147,4 +147,4 @@ class Settings:
                 for shelf in self._shelves:
                     await shelf.look()
             except Exception:  # noqa: BLE001 - whatever a database can have against it
-                _log.warning("the settings could not be read", exc_info=True)
+                _log.warning("the settings could not be read, trying again", exc_info=True)

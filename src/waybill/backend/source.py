@@ -112,7 +112,7 @@ class Source:
                         await self._channel.qos(self._credit)
                         consumer = await self._channel.consume(self._name, self._arrived)
                 except ClientError as error:
-                    _log.warning("queue %s cannot be consumed: %s", self.queue, error)
+                    _log.warning("cannot consume queue %s, trying again: %s", self.queue, error)
                     await asyncio.sleep(PAUSE_SECONDS)
                     continue
                 await self._changed.wait()
@@ -121,7 +121,7 @@ class Source:
                 try:
                     await consumer.cancel()
                 except ClientError as error:
-                    _log.debug("the consumer of %s ends with its channel: %s", self.queue, error)
+                    _log.debug("the consumer of %s was not cancelled; it ends with its channel: %s", self.queue, error)
             self._give_back()
 
     def _arrived(self, delivery: Delivery) -> None:

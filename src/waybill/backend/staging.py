@@ -72,4 +72,4 @@ def _body_of(envelope: Envelope) -> Form:
 
 def _refused(job_id: str, state: str) -> RequestRefused:
     details: Form = {"job_id": job_id, "current_state": state}
-    return RequestRefused("conflict", f"Job {job_id} is {state} already.", details=details)
+    return RequestRefused("conflict", f"Job {job_id} is already {state}.", details=details)

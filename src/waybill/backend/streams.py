@@ -14,4 +14,4 @@ async def close_stream(stream: AsyncIterator[bytes]) -> None:
         try:
             await stream.aclose()
         except Exception:  # noqa: BLE001 - whatever the application's generator raises
-            _log.exception("a stream failed at its end")
+            _log.exception("a stream could not be closed")

@@ -49,9 +49,9 @@ class Tenancy:
         """Answer a tenant. Raises RequestRefused."""
         before = RULES.get((route.method, route.path))
         if before is None:
-            raise RequestRefused("permission_denied", "This is closed to the keys of tenants.")
+            raise RequestRefused("permission_denied", "Keys of tenants do not allow this request.")
         if request.headers.pop(TENANT_HEADER, request.tenant) != request.tenant:
-            raise RequestRefused("permission_denied", "X-OJS-Tenant: the key is of another tenant.")
+            raise RequestRefused("permission_denied", "X-OJS-Tenant: the key belongs to another tenant.")
         request.queue_prefix = prefix_of(request.tenant)
         await before(self, request)
         response = await handler(request)
@@ -117,7 +117,7 @@ class Tenancy:
             names = [one for value in listed if isinstance(value, list) for one in value]
             if not names or not all(isinstance(one, str) and one for one in names):
                 details: dict[str, object] = {"field": "filter.queue"}
-                raise RequestRefused("invalid_request", "filter.queue: must be given.", details=details)
+                raise RequestRefused("invalid_request", "filter.queue: is required.", details=details)
             body["filter"] = {name: value for name, value in wanted.items() if name not in {"queue", "queues"}}
             body["filter"]["queues"] = [request.queue_prefix + one for one in names]
         _write(request, body)
@@ -301,13 +301,13 @@ def _own_steps(part: Json, request: Request) -> None:
 def _check_queue(queue: object, request: Request) -> None:
     """Refuse what would leave the queues of its tenant, in whatever way it says so."""
     if not isinstance(queue, str) or not queue.startswith(request.queue_prefix):
-        raise RequestRefused("permission_denied", "This queue is not the tenant's.")
+        raise RequestRefused("permission_denied", "This queue does not belong to the tenant.")
 
 
 def _check_no_pool(body: Json) -> None:
     """Refuse to join a pool: it may have queues of other tenants."""
     if body.get("pool") is not None:
-        raise RequestRefused("permission_denied", "The workers of a tenant join no pool.")
+        raise RequestRefused("permission_denied", "Workers of a tenant cannot join a pool.")
 
 
 def _own_worker(body: Json, request: Request) -> None:

@@ -150,7 +150,7 @@ def read_tenant(limits: object, before: Tenant) -> Tenant:
 def check_name(name: str) -> None:
     """Raise RequestRefused unless a tenant may be called so."""
     if TENANT.fullmatch(name) is None:
-        raise invalid("tenant_id", "must be lower case letters, digits and '-', 48 at most")
+        raise invalid("tenant_id", "must be at most 48 lower-case letters, digits and '-'")
 
 
 def form_of_limits(config: Tenant) -> Form:

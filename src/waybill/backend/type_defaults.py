@@ -62,7 +62,7 @@ def read_default(body: Form) -> TypeDefault:
     attempts = read_whole(body, "max_attempts", MOST_ATTEMPTS)
     timeout = read_whole(body, "timeout_seconds", MOST_SECONDS)
     if attempts is None and timeout is None:
-        raise invalid("max_attempts", "either this or timeout_seconds must be there")
+        raise invalid("max_attempts", "either this or timeout_seconds is required")
     return TypeDefault(attempts, timeout, evidence)
 
 

@@ -58,7 +58,7 @@ async def _look(broker: BrokerConnection, queue: str, missing: set[str]) -> None
                 for delivery in found:
                     _tell(broker, queue, delivery, missing)
                 if missing and len(held) >= MOST_LOOKED_AT:
-                    text = f"Queue {queue} is too long to look for the job in it."
+                    text = f"Queue {queue} is too long to be searched for the job."
                     raise RequestRefused("overloaded", text, hint="Try again when the queue is shorter.")
         finally:
             # The newest first: each goes to the head of the queue, if the broker does not know its place anyway.

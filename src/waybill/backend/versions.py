@@ -75,11 +75,13 @@ def read_handlers(given: object) -> Callable[[Execution], bool] | None:
     for index, one in enumerate(given):
         kind, versions = (one.get("type"), one.get("versions", "*")) if isinstance(one, dict) else (None, None)
         if not isinstance(kind, str) or not isinstance(versions, str):
-            raise invalid(f"handlers[{index}]", "must have a type, and versions that are a string")
+            raise invalid(f"handlers[{index}]", "must have a type, and versions must be a string")
         try:
             ranges[kind] = read_range(versions)
         except ValueError:
-            raise invalid(f"handlers[{index}].versions", 'must be "*", a version or a range as ">=1.0 <2.0"') from None
+            raise invalid(
+                f"handlers[{index}].versions", 'must be "*", a version, or a range such as ">=1.0 <2.0"'
+            ) from None
     limited = {kind: bounds for kind, bounds in ranges.items() if bounds}
     if not limited:
         return None

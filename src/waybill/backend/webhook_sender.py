@@ -54,7 +54,7 @@ def check_url(url: object, *, allows_private: bool) -> str:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError:
-        raise invalid("url", "is no URL") from None
+        raise invalid("url", "is not a URL") from None
     if parts.scheme not in _PORTS or not host or parts.username is not None or parts.password is not None:
         raise invalid("url", "must be an http or https URL with a host, and without a password")
     if parts.scheme == "http" and not allows_private:
@@ -64,10 +64,10 @@ def check_url(url: object, *, allows_private: bool) -> str:
             address = ipaddress.ip_address(host)
         except ValueError:
             if host == "localhost" or host.endswith((".localhost", ".internal", ".local")):
-                raise invalid("url", "must not lead to this machine or its network") from None
+                raise invalid("url", "must not point to this machine or a private network") from None
         else:
             if not is_public(address):
-                raise invalid("url", "must not lead to this machine or its network")
+                raise invalid("url", "must not point to this machine or a private network")
     return url
 
 
@@ -144,7 +144,7 @@ async def _resolve(host: str, port: int, *, allows_private: bool) -> str:
     if not allows_private:
         for one in addresses:
             if not is_public(ipaddress.ip_address(one.partition("%")[0])):
-                raise NotAllowed(f"{host} leads to this machine or its network")
+                raise NotAllowed(f"{host} points to this machine or a private network")
     return addresses[0]
 
 
@@ -170,6 +170,6 @@ async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     words = lines[0].split(" ", 2)
     if len(words) < 2 or not words[0].startswith("HTTP/1.") or not (words[1].isdecimal() and len(words[1]) == 3):
-        raise ValueError("this is no HTTP answer")
+        raise ValueError("this is not an HTTP response")
     fields = (line.partition(":") for line in lines[1:] if ":" in line)
     return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in fields}

@@ -157,7 +157,7 @@ class Webhooks:
             try:
                 await self._take(delivery)
             except Exception:  # noqa: BLE001 - whatever an event has, those behind it are delivered
-                _log.exception("a message of events is stepped over by webhooks")
+                _log.exception("webhooks skip a message of events")
                 delivery.ack()
 
     async def _take(self, delivery: Delivery) -> None:
@@ -172,7 +172,7 @@ class Webhooks:
             for event, subscription in wanted:
                 await self._open(event, subscription)
         except (ClientError, TimeoutError) as error:
-            _log.warning("webhooks wait: %r", error)
+            _log.warning("webhooks are delayed, trying again: %r", error)
             # One that stayed here would take the place of others for ever.
             await asyncio.sleep(LOOK_SECONDS)
             delivery.nack(requeue=True)
@@ -183,7 +183,7 @@ class Webhooks:
 
     async def _open(self, event: ReceivedEvent, subscription: Subscription) -> None:
         if is_nested_deeper(msgspec.json.encode(event.data), MAX_CARRIED_NESTING):
-            _log.error("event %s is nested too deeply for webhooks and is stepped over", shown(event.id))
+            _log.error("webhooks skip event %s: it is nested too deeply", shown(event.id))
             return
         delivery_id = delivery_id_of(event.id, subscription.id)
         if await self._records.get(DONE + delivery_id) is None:
@@ -203,9 +203,9 @@ class Webhooks:
                     await self.ensure_queue()
                 await self._send_due()
             except (ClientError, TimeoutError) as error:
-                _log.warning("webhooks wait: %s", error)
+                _log.warning("webhooks are delayed, trying again: %s", error)
             except Exception:  # noqa: BLE001 - whatever a record or a database has
-                _log.exception("webhooks wait")
+                _log.exception("webhooks are delayed, trying again")
             self._looked.clear()
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -221,7 +221,7 @@ class Webhooks:
             try:
                 sent = record.read(Sent)
             except msgspec.ValidationError as error:
-                _log.warning("%s cannot be read by this version and is left out: %s", shown(record.key), error)
+                _log.warning("this version cannot read %s and ignores it: %s", shown(record.key), error)
                 continue
             if record.key in self._sending or sent.next_at > now or self._busy[sent.subscription] >= AT_ONCE_EACH:
                 continue
@@ -251,7 +251,7 @@ class Webhooks:
             answer = await self.send(subscription, delivery_id, sent.event)
             await self._note(record.key, delivery_id, sent, answer)
         except (ClientError, TimeoutError) as error:
-            _log.warning("what became of webhook %s cannot be written: %s", delivery_id, error)
+            _log.warning("the outcome of webhook %s could not be stored: %s", delivery_id, error)
 
     async def send(self, subscription: Subscription, delivery_id: str, event: Form) -> Answer:
         """Send an event to a subscription once."""
@@ -267,7 +267,7 @@ class Webhooks:
             "X-OJS-Signature": signature_of(subscription.secrets(format_timestamp(datetime.now(UTC))), timestamp, body),
         }
         if not all(value.isprintable() and value.isascii() for value in headers.values()):
-            return Answer(400, error="the type of this event fits into no header")
+            return Answer(400, error="the type of this event does not fit into a header")
         return await send(subscription.url, headers, body, allows_private=self.allows_private)
 
     async def _note(self, key: str, delivery_id: str, sent: Sent, answer: Answer) -> None:
@@ -281,7 +281,9 @@ class Webhooks:
             after.state = "delivered"
         elif is_final or attempts >= len(DELAYS_SECONDS):
             after.state = "dead"
-            _log.warning("webhook %s to subscription %s is dead: %s", delivery_id, sent.subscription, answer.error)
+            _log.warning(
+                "webhook %s to subscription %s failed for good: %s", delivery_id, sent.subscription, answer.error
+            )
         else:
             delay = max(DELAYS_SECONDS[attempts], answer.retry_after or 0.0)
             after.next_at = format_timestamp(now + timedelta(seconds=delay))
@@ -337,4 +339,4 @@ def _matches(pattern: str, event_type: str) -> bool:
 
 def _report(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        _log.warning("webhooks gather no events for a moment: %r", task.exception())
+        _log.warning("webhooks do not receive events, trying again: %r", task.exception())

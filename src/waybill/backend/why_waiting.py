@@ -31,7 +31,7 @@ async def why_waiting(backend: Backend, form: Form) -> list[Reason]:
     if state == State.ACTIVE.value:
         return [Reason("running", f"Worker {form.get('worker_id', 'unknown')} runs it.")]
     if state == State.PENDING.value:
-        return [Reason("pending", "It waits until somebody activates it.")]
+        return [Reason("pending", "It is pending until it is activated.")]
     reasons = []
     if state in _SOON:
         until = str(form.get("next_attempt_at" if state == State.RETRYABLE.value else "scheduled_at") or "")
@@ -54,7 +54,7 @@ async def _of_workers(backend: Backend, queue: str) -> list[Reason]:
         quiet = [one for one in fetching if backend.extensions.directives.get(one.id) is not None]
         consuming = 0 if found is None else found.consumer_count
         if fetching and len(quiet) == len(fetching) and not consuming:
-            return [Reason("quiet", f"All workers of queue {queue} are told to take no more jobs.")]
+            return [Reason("quiet", f"All workers of queue {queue} are quiet.")]
         return []
     known = [one for one in backend.events.workers.all().values() if not is_stale(one)]
     takes = "1 worker takes" if len(known) == 1 else f"{len(known)} workers take"
@@ -67,9 +67,11 @@ async def _of_others(backend: Backend, form: Form, queue: str) -> list[Reason]:
     reasons = []
     if form.get("rate_limit") is not None:
         waiting = backend.limits.waiting(queue=queue)
-        reasons.append(Reason("rate_limit", f"It has a rate limit; {waiting} jobs of this queue wait for theirs."))
+        reasons.append(
+            Reason("rate_limit", f"It has a rate limit; {waiting} jobs of this queue wait for their limits.")
+        )
     counts = (await backend.operator_view.counted()).by_queue.get(queue, {})
     ready = counts.get(State.AVAILABLE.value, 0)
     active = counts.get(State.ACTIVE.value, 0)
-    reasons.append(Reason("queued", f"{ready} jobs wait in queue {queue}, and {active} run. Its turn comes."))
+    reasons.append(Reason("queued", f"{ready} jobs wait in queue {queue}, and {active} run."))
     return reasons

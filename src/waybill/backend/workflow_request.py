@@ -123,7 +123,7 @@ def _callbacks(body: Mapping[str, object], make: Make, path: str, defaults: Json
     for name, job in given.items():
         field = f"{path}callbacks.{name}"
         if name not in CALLBACKS:
-            raise _refused(field, f"is none of {', '.join(CALLBACKS)}")
+            raise _refused(field, f"is not one of {', '.join(CALLBACKS)}")
         if job is None:
             continue
         if not isinstance(job, dict):

@@ -100,11 +100,11 @@ class HttpControl(Control):
         """Ask what a server answers, too: about cron jobs. Raises ControlFailed for what is asked over AMQP only."""
         if isinstance(request, CronRequest):
             return msgspec.json.encode(await ask_of_crons(self.answer_of, request))
-        raise ControlFailed(f"{kind} is asked over AMQP only")
+        raise ControlFailed(f"{kind} is only available over AMQP")
 
     async def send(self, kind: str, request: msgspec.Struct, reply_to: str, expiration_ms: int) -> None:
         """See `ask`."""
-        raise ControlFailed(f"{kind} is asked over AMQP only")
+        raise ControlFailed(f"{kind} is only available over AMQP")
 
     async def _switch(self, queue: str, action: str, by: str | None) -> bool:
         was_paused = await self.is_paused(queue)

@@ -54,4 +54,4 @@ def _info(form: object) -> CronInfo:
     try:
         return msgspec.convert(form, CronInfo)
     except msgspec.ValidationError as error:
-        raise NoAnswer(f"the server answers with a cron job that makes no sense: {error}") from None
+        raise NoAnswer(f"the server sent an invalid cron job: {error}") from None

@@ -47,7 +47,7 @@ def json_of(answer: Answer) -> dict[str, Any]:
     try:
         return msgspec.json.decode(answer.body, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise NoAnswer(f"the server answers {answer.status} with something that is no JSON object") from None
+        raise NoAnswer(f"the server answered {answer.status} without a JSON object") from None
 
 
 def refusal_of(answer: Answer) -> RequestRefused:
@@ -57,7 +57,7 @@ def refusal_of(answer: Answer) -> RequestRefused:
     except NoAnswer:
         error = None
     if not isinstance(error, dict):
-        error = {"message": error if isinstance(error, str) else f"the server answers {answer.status}"}
+        error = {"message": error if isinstance(error, str) else f"the server answered {answer.status}"}
     details = error.get("details")
     code = error.get("code") or error.get("type")
     retryable = error.get("retryable")

@@ -75,7 +75,7 @@ class HttpEvents(EventWriter):
                     await self._control.request("POST", f"{_path(job_id)}/checkpoint", state)
         except (NoAnswer, RequestRefused, msgspec.MsgspecError) as error:
             # The next report says more than this one.
-            _log.warning("the progress of job %s could not be told: %s", job_id, error)
+            _log.warning("the progress of job %s could not be sent: %s", job_id, error)
         finally:
             self._unsent.pop(job_id, None)
             del self._sending[job_id]

@@ -97,7 +97,9 @@ class Fetching:
             except (NoAnswer, RequestRefused, msgspec.DecodeError) as error:
                 failures += 1
                 self.is_connected = False
-                _log.log(logging.WARNING if failures == 1 else logging.DEBUG, "no jobs can be fetched: %s", error)
+                _log.log(
+                    logging.WARNING if failures == 1 else logging.DEBUG, "cannot fetch jobs, trying again: %s", error
+                )
                 await asyncio.sleep(AGAIN.delay_s(failures))
 
     async def _fetch(self, count: int) -> None:
@@ -131,7 +133,7 @@ class Fetching:
         try:
             job = _job.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            _log.error("the server gives out a job that makes no sense: %s", error)
+            _log.error("the server sent an invalid job: %s", error)
             return
         attempt = max(1, job.attempt)
         properties = BasicProperties(message_id=job.id, headers={ATTEMPT: attempt}).encode()

@@ -31,7 +31,7 @@ def job_in(answer: Form) -> Form:
     """Return the job of an answer: under its name, or flat."""
     job = answer.get("job", answer)
     if not isinstance(job, dict) or not isinstance(job.get("id"), str):
-        raise NoAnswer("the server answers without a job")
+        raise NoAnswer("the server answered without a job")
     return job
 
 
@@ -68,4 +68,4 @@ def info_of(job: Form) -> JobInfo:
     try:
         return msgspec.convert(kept, JobInfo)
     except msgspec.ValidationError as error:
-        raise NoAnswer(f"the server answers with a job that makes no sense: {error}") from None
+        raise NoAnswer(f"the server sent an invalid job: {error}") from None

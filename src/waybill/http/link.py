@@ -24,7 +24,7 @@ class HttpLink(BrokerSubstitute):
     """The jobs of one server."""
 
     is_remote = True
-    no_broker = "this goes over AMQP only: use the broker's amqp:// URL in the place of the server's"
+    no_broker = "this works over AMQP only: use the broker's amqp:// URL instead of the server's"
 
     def __init__(self, url: str, push_timeout_seconds: float, again: ReconnectPolicy | None) -> None:
         """Nothing is sent before the first request."""

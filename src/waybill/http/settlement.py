@@ -146,7 +146,7 @@ class HttpSettlement(Settlement):
     def unreadable(self, delivery: Delivery, queue: str, error: InvalidJob) -> None:
         """Tell of a job that is none."""
         self._reports.counters.stepped_over["job"] += 1
-        _log.error("a job of %s cannot be read: %s", queue, clean_text(str(error), MAX_REASON))
+        _log.error("a job of %s is invalid: %s", queue, clean_text(str(error), MAX_REASON))
         placeholder, _ = placeholder_of(delivery, queue)
         self._give_up(delivery, queue, placeholder, "InvalidJob", error.code, str(error))
 
@@ -223,9 +223,9 @@ class HttpSettlement(Settlement):
             await self._reports.told(job_id)
             answer = await self._told_at_last(path, message)
         except (NoAnswer, RequestRefused) as error:
-            _log.warning("the end of job %s does not count: %s", shown(job_id), error)
+            _log.warning("the server rejected the outcome of job %s: %s", shown(job_id), error)
         except Exception:  # noqa: BLE001 - the place of the job must be free again
-            _log.exception("the end of job %s could not be told", shown(job_id))
+            _log.exception("the outcome of job %s could not be sent", shown(job_id))
         else:
             (self._reports.counters.acked if path == _ACK else self._reports.counters.nacked)[queue] += 1
             if answered is not None:

@@ -33,7 +33,7 @@ class HttpWorker(Worker):
     def __init__(self, jobs: Jobs, **settings: Any) -> None:  # noqa: ANN401 - as `Worker` has them
         """See `Worker`."""
         if settings.pop("coordinator", False):
-            _log.info("the server coordinates: this worker needs no coordinator")
+            _log.info("the server coordinates the jobs: the option `coordinator` has no effect")
         super().__init__(jobs, **settings)
         self._exchange = open_exchange(jobs.uri)
         self._control = HttpControl(self._exchange)
@@ -53,7 +53,7 @@ class HttpWorker(Worker):
             return "it is not running"
         if not self._fetching.is_connected:
             return "the server does not answer"
-        return "all places are held by code that does not end" if self._runner.room <= 0 else None
+        return "all slots are taken by handlers that do not end" if self._runner.room <= 0 else None
 
     @property
     def consumed_queues(self) -> list[str]:

@@ -82,7 +82,7 @@ class JobList(msgspec.Struct):
 
 
 class JobBatch(msgspec.Struct):
-    """Jobs that were enqueued."""
+    """Jobs enqueued."""
 
     jobs: list[Job]
     count: int
@@ -186,7 +186,7 @@ class CronList(msgspec.Struct):
 
 
 class Manifest(msgspec.Struct):
-    """What this server can do."""
+    """Get the capabilities of the server."""
 
     specversion: str
     implementation: dict[str, Any]
@@ -196,7 +196,7 @@ class Manifest(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """How the server does: ok or degraded."""
+    """Check the health of the server: ok or degraded."""
 
     status: str
     version: str

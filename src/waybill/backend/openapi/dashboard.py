@@ -7,84 +7,82 @@ from typing import Final
 from waybill.backend.openapi import requests
 from waybill.backend.openapi.operation import Operation, Parameter
 
-_LIMIT: Final = Parameter("limit", "How many at most.", int)
+_LIMIT: Final = Parameter("limit", "Maximum number of items.", int)
 
 DASHBOARD: Final[dict[tuple[str, str], Operation]] = {
     ("GET", "/ojs/v1/admin/overview"): Operation(
-        "Counts, rates, the fullest queues, who works",
+        "Counts, rates, the longest queues and the workers",
         "dashboard",
-        parameters=(Parameter("window", "Seconds that the series are of, from 300 to 3600.", int),),
+        parameters=(Parameter("window", "Length of the series in seconds, from 300 to 3600.", int),),
     ),
     ("GET", "/ojs/v1/admin/queue-summaries"): Operation(
-        "List queues with ages, rates and percentiles of times",
+        "List queues with ages, rates and latency percentiles",
         "dashboard",
         parameters=(
             Parameter("search", "A part of their names."),
             Parameter("name", "The name of one: with what was done in it in the last hour."),
             Parameter("sort", "name, or waiting for the fullest first."),
             _LIMIT,
-            Parameter("offset", "How many to leave out.", int),
+            Parameter("offset", "Number of items to skip.", int),
         ),
     ),
     ("GET", "/ojs/v1/admin/search"): Operation(
-        "Find jobs, the newest first",
+        "Find jobs, newest first",
         "dashboard",
         parameters=(
-            Parameter("text", "A part of arguments, tags, metadata or errors."),
-            Parameter("id", "The beginning of an id."),
+            Parameter("text", "Text that arguments, tags, metadata or errors contain."),
+            Parameter("id", "Prefix of an id."),
             Parameter("queue", "A queue."),
-            Parameter("state", "States, with commas."),
-            Parameter("type", "A job type."),
-            Parameter("fingerprint", "That of a group of failures."),
+            Parameter("state", "Comma-separated states."),
+            Parameter("type", "Job type."),
+            Parameter("fingerprint", "Fingerprint of a failure group."),
             Parameter("since", "RFC 3339: jobs enqueued from then on."),
             Parameter("until", "RFC 3339: jobs enqueued before."),
             _LIMIT,
-            Parameter("cursor", "The next_cursor of the page before."),
+            Parameter("cursor", "next_cursor of the previous page."),
         ),
     ),
     ("GET", "/ojs/v1/admin/failures"): Operation(
-        "List jobs that have failed for good, as groups of like errors",
+        "List discarded jobs, grouped by error",
         "dashboard",
-        parameters=(Parameter("all", "true shows those that were dismissed, too."), _LIMIT),
+        parameters=(Parameter("all", "true includes dismissed groups."), _LIMIT),
     ),
     ("POST", "/ojs/v1/admin/failures/{fingerprint}/dismiss"): Operation(
-        "Show a group of failures no more until it grows", "dashboard", {200: dict}
+        "Dismiss a failure group until it grows", "dashboard", {200: dict}
     ),
-    ("GET", "/ojs/v1/admin/jobs/{id}/why"): Operation("Why a job does not run", "dashboard"),
+    ("GET", "/ojs/v1/admin/jobs/{id}/why"): Operation("Explain why a job is not running", "dashboard"),
     ("POST", "/ojs/v1/admin/workers/{id}/terminate"): Operation(
-        "Have a worker finish its jobs and end", "dashboard", {200: dict}
+        "Terminate a worker after its running jobs", "dashboard", {200: dict}
     ),
     ("GET", "/ojs/v1/admin/changes"): Operation(
-        "Follow whether anything has changed, once a second at most", "streams", media_type="text/event-stream"
+        "Stream change notifications, at most one per second", "streams", media_type="text/event-stream"
     ),
-    ("GET", "/ojs/v1/admin/pipeline/report"): Operation("The last report of the pipeline", "dashboard"),
+    ("GET", "/ojs/v1/admin/pipeline/report"): Operation("Get the latest report of the pipeline", "dashboard"),
     ("POST", "/ojs/v1/admin/pipeline/report"): Operation(
-        "Send the report that `waybill pipeline report --json` has made",
+        "Upload the output of `waybill pipeline report --json`",
         "dashboard",
         {201: dict},
         dict,
         errors=("payload_too_large",),
     ),
-    ("GET", "/ojs/v1/admin/job-types"): Operation("List what is set for job types", "dashboard"),
+    ("GET", "/ojs/v1/admin/job-types"): Operation("List the defaults of job types", "dashboard"),
     ("PUT", "/ojs/v1/admin/job-types/{type}/defaults"): Operation(
-        "Set what holds for jobs of a type that say nothing of it",
+        "Set the defaults of a job type",
         "dashboard",
         {200: dict},
         requests.TypeDefaults,
         errors=("unsupported", "conflict"),
     ),
-    ("DELETE", "/ojs/v1/admin/job-types/{type}/defaults"): Operation("Forget what is set for a job type", "dashboard"),
-    ("GET", "/ojs/v1/admin/operations"): Operation("List operations on many jobs, the newest first", "dashboard"),
+    ("DELETE", "/ojs/v1/admin/job-types/{type}/defaults"): Operation("Delete the defaults of a job type", "dashboard"),
+    ("GET", "/ojs/v1/admin/operations"): Operation("List bulk operations, newest first", "dashboard"),
     ("POST", "/ojs/v1/admin/operations"): Operation(
-        "Cancel, retry or discard all jobs that a filter finds, in the background and at a rate",
+        "Cancel, retry or discard all jobs that match a filter, in the background and at a limited rate",
         "dashboard",
         {200: dict, 202: dict},
         requests.NewOperation,
         errors=("conflict",),
     ),
-    ("GET", "/ojs/v1/admin/operations/{id}"): Operation("How far an operation is", "dashboard"),
-    ("POST", "/ojs/v1/admin/operations/{id}/stop"): Operation(
-        "Have an operation change no more jobs", "dashboard", {200: dict}
-    ),
-    ("GET", "/ojs/v1/admin/session"): Operation("Who you are, and what you may do", "dashboard"),
+    ("GET", "/ojs/v1/admin/operations/{id}"): Operation("Get the progress of a bulk operation", "dashboard"),
+    ("POST", "/ojs/v1/admin/operations/{id}/stop"): Operation("Stop a bulk operation", "dashboard", {200: dict}),
+    ("GET", "/ojs/v1/admin/session"): Operation("Get your identity and permissions", "dashboard"),
 }

@@ -47,7 +47,7 @@ def document_of(routes: Sequence[Route]) -> Json:
         "info": {
             "title": "Waybill: the Open Job Spec over HTTP",
             "version": __version__,
-            "description": "Push jobs, work on them, and look at them. Generated from what is served.",
+            "description": "Push, process and inspect jobs. This document is generated from the routes of the server.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -85,7 +85,7 @@ def _operation(route: Route, operation: Operation, schemas: dict[object, Json]) 
     if route.role == OPEN:
         made["security"] = []
     else:
-        made["description"] = f"Needs a key with the role {route.role}, if the server has keys."
+        made["description"] = f"Needs a key with the role {route.role} if the server has keys."
     if operation.body is not None:
         content = {
             MEDIA_TYPE: {"schema": schemas[operation.body]},

@@ -37,7 +37,7 @@ def page_of(document: Json) -> str:
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
             f"<title>{escape(info['title'])}</title><style>{_STYLE}</style></head><body>",
             f"<h1>{escape(info['title'])}</h1><p>Version {escape(info['version'])}. {escape(info['description'])}",
-            'The <a href="openapi.json">OpenAPI document</a> says the same to programs.</p>',
+            'The <a href="openapi.json">OpenAPI document</a> is the machine-readable version.</p>',
             *_operations(document),
             "<h2>Schemas</h2>",
             *_schemas(document["components"]["schemas"]),

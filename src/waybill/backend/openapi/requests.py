@@ -12,11 +12,11 @@ from msgspec import UNSET, Meta, UnsetType
 
 JobType = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*$", max_length=255)]
 Queue = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=128)]
-JobId = Annotated[str, Meta(description="A UUIDv7 in lower case.", max_length=255)]
+JobId = Annotated[str, Meta(description="A lower-case UUIDv7.", max_length=255)]
 WorkerId = Annotated[str, Meta(max_length=255)]
 Priority = Annotated[int, Meta(ge=-100, le=100)]
 Milliseconds = Annotated[int, Meta(ge=1)]
-Time = Annotated[str, Meta(description="RFC 3339, or a duration from now on such as +PT30S.")]
+Time = Annotated[str, Meta(description="RFC 3339, or a duration from now such as +PT30S.")]
 Duration = Annotated[str, Meta(description="ISO 8601, such as PT1M30S.")]
 Weight = Annotated[float, Meta(gt=0, le=1000)]
 Strategy = Literal["strict", "round-robin", "weighted", "least-loaded"]
@@ -118,7 +118,7 @@ class NewPool(msgspec.Struct):
 
 
 class Maintenance(msgspec.Struct):
-    """Whether this is the time of maintenance."""
+    """Get the maintenance state."""
 
     enabled: bool
     reason: Annotated[str, Meta(max_length=1000)] | UnsetType = UNSET
@@ -269,7 +269,7 @@ class Backpressure(msgspec.Struct):
 
 
 class QueueConfig(msgspec.Struct):
-    """What is set for a queue."""
+    """Get the settings of a queue."""
 
     backpressure: Backpressure
 
@@ -292,7 +292,7 @@ class NewCheckpoint(msgspec.Struct):
 
 
 class NewSchema(msgspec.Struct):
-    """A version of a schema."""
+    """Get a version of a schema."""
 
     job_type: JobType
     version: Annotated[str, Meta(pattern=r"^[0-9]{1,5}\.[0-9]{1,5}(\.[0-9]{1,5})?$")]

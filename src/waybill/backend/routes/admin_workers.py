@@ -97,7 +97,7 @@ class AdminWorkerRoutes:
         worker = self._one(request)
         if not is_stale(worker):
             details: Form = {"worker_id": worker.id, "last_heartbeat_at": worker.last_heartbeat_at}
-            raise RequestRefused("conflict", "This worker was heard of lately.", details=details)
+            raise RequestRefused("conflict", "This worker is still sending heartbeats.", details=details)
         leases = self._backend.leases.of_worker(worker.id)
         for lease in leases:
             self._backend.leases.expire(lease)

@@ -76,7 +76,7 @@ class BulkRoutes:
             raise invalid("jobs", "must be an array with at least one job")
         if len(given) > MOST_IDS:
             details: Form = {"code": "BATCH_SIZE_EXCEEDED", "max_batch_size": MOST_IDS, "batch_size": len(given)}
-            text = f"There are {len(given)} jobs in this request: {MOST_IDS} are allowed."
+            text = f"This request has {len(given)} jobs: {MOST_IDS} are allowed."
             headers = [("X-OJS-Max-Batch-Size", str(MOST_IDS))]
             raise RequestRefused("payload_too_large", text, details=details, headers=headers)
         is_atomic = _mode(body) == ATOMIC
@@ -179,7 +179,10 @@ def _plan(action: str, selection: Selection) -> Form:
 
 def _refused_together(action: str, selection: Selection) -> list[Outcome]:
     why = {str(form["id"]): refusal_of(action, form) for form in selection.jobs}
-    found = [Outcome(job_id, "skipped", text or "Others cannot be changed.") for job_id, text in why.items()]
+    found = [
+        Outcome(job_id, "skipped", text or "Not changed, as other jobs of this request cannot be changed.")
+        for job_id, text in why.items()
+    ]
     return found + [Outcome(job_id, "failed", "The job does not exist.") for job_id in selection.missing]
 
 

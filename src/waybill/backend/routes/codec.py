@@ -39,11 +39,11 @@ class CodecRoutes:
     def _each(self, request: Request, *, is_decoding: bool) -> Response:
         codec = self._backend.codec
         if codec is None:
-            text = "This server has no keys to encrypt with."
-            raise RequestRefused("unsupported", text, hint="Serve with --codec-keys.")
+            text = "This server has no encryption keys."
+            raise RequestRefused("unsupported", text, hint="Start the server with --codec-keys.")
         if not request.actor:
             # The text wants a codec to know who asks (section 9.3).
-            raise RequestRefused("permission_denied", "The codec answers who shows an API key only.")
+            raise RequestRefused("permission_denied", "The codec requires an API key.")
         payloads = request.json(required=True).get("payloads")
         if not isinstance(payloads, list) or len(payloads) > MOST_PAYLOADS:
             details: dict[str, object] = {"field": "payloads"}

@@ -136,7 +136,7 @@ class DeadLetterRoutes:
         state = form_of(found, datetime.now(UTC))["state"]
         if state != State.DISCARDED.value:
             details: Form = {"job_id": job_id, "current_state": state}
-            raise RequestRefused("not_found", f"Job {job_id} is no dead letter: it is {state}.", details=details)
+            raise RequestRefused("not_found", f"Job {job_id} is not a dead letter: it is {state}.", details=details)
         return found.info.queue
 
 

@@ -179,7 +179,7 @@ class JobRoutes:
             known = await self._backend.view.many(job_ids)
             if known:
                 details: dict[str, object] = {"existing_job_id": known[0].id, "existing_state": known[0].state}
-                raise RequestRefused("duplicate", f"There is a job with the id {known[0].id} already.", details=details)
+                raise RequestRefused("duplicate", f"A job with the id {known[0].id} already exists.", details=details)
 
     # Look. ------------------------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class JobRoutes:
         form = form_of(await self._known(job_id), datetime.now(UTC))
         error = form.get("error")
         if isinstance(error, dict) and error.get("code") == "RESULT_PRUNED":
-            raise RequestRefused("result_pruned", "The result of this job was kept long enough.")
+            raise RequestRefused("result_pruned", "The result of this job has expired.")
         names = ("state", "result", "error", "completed_at", "discarded_at", "cancelled_at", "attempt")
         found = {name: form[name] for name in names if name in form}
         return answer({"id": form["id"], "job_id": form["id"], **found, "result": form.get("result")})
@@ -250,7 +250,7 @@ class JobRoutes:
         form = form_of(await self._known(job_id), datetime.now(UTC))
         if form["state"] in TERMINAL - {State.CANCELLED.value}:
             details = {"job_id": job_id, "current_state": form["state"]}
-            raise RequestRefused("conflict", f"The job has ended meanwhile: it is {form['state']}.", details=details)
+            raise RequestRefused("conflict", f"The job has ended since: it is {form['state']}.", details=details)
         return answer(_twice(form | {"previous_state": before, "cancel_requested": True}))
 
     async def _activate(self, request: Request) -> Response:

@@ -45,7 +45,7 @@ class OperationRoutes:
         if not isinstance(action, str) or action not in ACTIONS:
             raise invalid("action", f"must be one of {', '.join(sorted(ACTIONS))}")
         if not isinstance(given, dict) or not any(given.values()):
-            raise invalid("filter", "must be an object that says which jobs")
+            raise invalid("filter", "must be an object that selects jobs")
         unknown = sorted(set(given) - NAMES)
         if unknown:
             raise invalid(f"filter.{unknown[0]}", "is not known")

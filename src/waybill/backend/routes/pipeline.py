@@ -50,7 +50,9 @@ class PipelineRoutes:
         report = request.json(required=True)
         for name, kind in _PARTS.items():
             if not isinstance(report.get(name), kind):
-                raise invalid(name, f"must be {'an object' if kind is dict else 'an array'}: is this a report?")
+                raise invalid(
+                    name, f"must be {'an object' if kind is dict else 'an array'}: this does not look like a report"
+                )
         encoded = msgspec.json.encode(report)
         if len(encoded) > MOST_BYTES:
             raise RequestRefused("payload_too_large", f"A report has at most {MOST_BYTES} bytes.")
@@ -80,5 +82,5 @@ class PipelineRoutes:
 def _type_of(request: Request) -> str:
     kind = request.parameters["type"]
     if not kind.isprintable() or len(kind) > MAX_ID_LENGTH // 2:
-        raise invalid("type", "is no name")
+        raise invalid("type", "is not a valid name")
     return kind

@@ -133,7 +133,7 @@ class QueueRoutes:
             or not states
             or not all(isinstance(one, str) and one in PURGED for one in states)
         ):
-            text = f"states: must be some of {', '.join(sorted(PURGED))}."
+            text = f"states: must be an array of {', '.join(sorted(PURGED))}."
             raise RequestRefused("invalid_request", text, details={"field": "states"})
         await stats_of(self._backend, name)
         done = await self._cancel_all(name, frozenset(states))

@@ -49,7 +49,7 @@ class SchemaRoutes:
         mode = _mode_of(body, default=None)
         if not await self._schemas.register(schema, replaces=False):
             details: Form = {"job_type": schema.job_type, "version": schema.version}
-            raise RequestRefused("conflict", "There is a schema of this type and version.", details=details)
+            raise RequestRefused("conflict", "A schema of this type and version already exists.", details=details)
         if mode is not None:
             await self._schemas.modes.put(schema.job_type, Mode(mode))
         return self._told(schema, 201)

@@ -125,7 +125,7 @@ class WebhookRoutes:
     async def _replay(self, request: Request) -> Response:
         delivery_id, sent = await self._known(request)
         if sent.state == "pending":
-            raise RequestRefused("conflict", "This delivery is still under way.")
+            raise RequestRefused("conflict", "This delivery is still pending.")
         await self._webhooks.replay(delivery_id, sent)
         return answer({"id": delivery_id, "state": "pending"}, 202)
 

@@ -195,7 +195,7 @@ class WorkerRoutes:
         attempt = _whole(body, "attempt", 0, 0, MAX_SAFE_INTEGER)
         if lease is not None and attempt not in {0, lease.execution.attempt}:
             details = {"job_id": job_id, "current_attempt": lease.execution.attempt}
-            raise RequestRefused("conflict", f"Attempt {attempt} of this job is over.", details=details)
+            raise RequestRefused("conflict", f"Attempt {attempt} of this job has ended.", details=details)
         if lease is None:
             found = await self._backend.detail(job_id)
             if found is None:

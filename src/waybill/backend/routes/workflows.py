@@ -48,7 +48,7 @@ class WorkflowRoutes:
         cursor = request.query.get("cursor", "")
         if cursor and not is_workflow_id(cursor):
             details: Form = {"field": "cursor"}
-            raise RequestRefused("invalid_request", "cursor: is not one of this list.", details=details)
+            raise RequestRefused("invalid_request", "cursor: does not belong to this list.", details=details)
         query = request.query
         found = await self._workflows.newest(
             cursor, limit + 1, query.get("state", ""), query.get("name", ""), request.queue_prefix

@@ -74,7 +74,7 @@ def read_pool(name: str, body: Form) -> Pool:
     weights = read_weights(body.get("weights"))
     foreign = sorted(set(weights) - set(queues))
     if foreign:
-        raise invalid("weights", f"must name queues of the pool, and {foreign[0]!r} is none")
+        raise invalid("weights", f"must name queues of the pool; {foreign[0]!r} is not one of them")
     return Pool(
         queues,
         concurrency,
@@ -88,7 +88,7 @@ def read_pool(name: str, body: Form) -> Pool:
 def read_queues(value: object) -> tuple[str, ...]:
     """Return the names of queues, each once. Raises RequestRefused, InvalidJob."""
     if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
-        raise invalid("queues", "must be an array of names, with at least one")
+        raise invalid("queues", "must be an array with at least one name")
     if len(value) > MAX_QUEUES:
         raise invalid("queues", f"must have at most {MAX_QUEUES} names")
     for queue in value:

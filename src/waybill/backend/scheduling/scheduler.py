@@ -194,7 +194,7 @@ class Scheduler:
         if self.pools.get(name) is None:
             raise not_found("pool", name)
         if not worker_id:
-            raise invalid("worker_id", "must be given by a worker of a pool")
+            raise invalid("worker_id", "is required for a worker of a pool")
         self._workers.join(worker_id, name)
         return name
 
@@ -256,7 +256,7 @@ class Scheduler:
         if not allowed:
             queue = queues[0]
             details: Form = {"queue": queue, "pool": self._isolated[queue]}
-            raise RequestRefused(CLOSED, f"Queue {queue!r} is only for workers of a pool.", details=details)
+            raise RequestRefused(CLOSED, f"Queue {queue!r} is only available to workers of a pool.", details=details)
         return allowed
 
     def _take_pools(self, pools: Shelf[Pool]) -> None:

@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._since = self._server.now
         if not self._server.join(self):
-            self._refusal = BadRequest("overloaded", "There are too many connections.")
+            self._refusal = BadRequest("overloaded", "The server has too many connections.")
             self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
             return False
         reader, current = self._reader, self._current
         if reader.phase is not Phase.NOTHING and self._refusal is None:
-            self._refusal = BadRequest("invalid_request", "The request ends in its middle.")
+            self._refusal = BadRequest("invalid_request", "The request is incomplete.")
         if current is not None:
             return self._pump is None and not self._server.is_waiting(current.head.path)
         if not reader.ready and self._refusal is None:
@@ -169,9 +169,9 @@ class Connection(asyncio.Protocol):
                 self._transport.close()
         elif reader.phase is Phase.HEAD:
             if waited > limits.head:
-                self._refuse(BadRequest("request_timeout", "The head of the request took too long."))
+                self._refuse(BadRequest("request_timeout", "The head of the request did not arrive in time."))
         elif waited > limits.body + reader.size / limits.body_rate:
-            self._refuse(BadRequest("request_timeout", "The body of the request took too long."))
+            self._refuse(BadRequest("request_timeout", "The body of the request did not arrive in time."))
 
     def shut_down(self) -> None:
         """Close when the present request is answered; a stream ends now."""
@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
 
     def _reserve(self, size: int) -> None:
         if not self._server.reserve(size):
-            raise BadRequest("overloaded", "Too many large requests are under way.")
+            raise BadRequest("overloaded", "The server is processing too many large requests.")
         self._reserved += size
 
     def _advance(self) -> None:
@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
             stays = False
         except Exception:  # noqa: BLE001 - whatever the application's generator raises
             # The end of the chunks is missing: that is how the client knows.
-            _log.exception("a stream has failed")
+            _log.exception("a stream failed")
             stays = False
         await close_stream(stream)
         self._pump = None

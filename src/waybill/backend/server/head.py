@@ -95,7 +95,7 @@ def _is_old(version: str) -> bool:
 
 def _read_fields(fields: tuple[bytes, ...], headers: dict[str, str]) -> None:
     if len(fields) > 2 * MAX_FIELDS:
-        raise BadRequest("headers_too_large", f"There are more than {MAX_FIELDS} headers.")
+        raise BadRequest("headers_too_large", f"The request has more than {MAX_FIELDS} headers.")
     if sum(map(len, fields)) > MAX_HEAD_BYTES:
         raise BadRequest("headers_too_large", f"The head is longer than {MAX_HEAD_BYTES} bytes.")
     for raw, value in zip(fields[::2], fields[1::2], strict=True):
@@ -107,7 +107,7 @@ def _read_fields(fields: tuple[bytes, ...], headers: dict[str, str]) -> None:
         elif name not in _SINGLE:
             headers[name] = f"{before}, {text}"
         elif before != text or name == "host":
-            raise BadRequest("invalid_request", f"The header {name} is there twice.")
+            raise BadRequest("invalid_request", f"The header {name} appears twice.")
 
 
 def _target(target: bytes, method: bytes) -> tuple[str, bytes]:
@@ -120,7 +120,7 @@ def _target(target: bytes, method: bytes) -> tuple[str, bytes]:
         if raw == b"*" or method == b"CONNECT":
             return raw.decode("ascii"), query
         if not found or scheme.lower() not in {b"http", b"https"}:
-            raise BadRequest("invalid_request", "The target is no path.")
+            raise BadRequest("invalid_request", "The target is not a path.")
         raw = b"/" + rest.partition(b"/")[2]
     return raw.decode("ascii"), query
 
@@ -131,7 +131,7 @@ def _expects(headers: dict[str, str]) -> bool:
         raise BadRequest("invalid_request", "The header Host is missing.")
     expected = headers.get("expect")
     if expected is not None and expected.lower() != "100-continue":
-        raise BadRequest("expectation_failed", "The header Expect can say 100-continue only.")
+        raise BadRequest("expectation_failed", "The header Expect supports only 100-continue.")
     return expected is not None
 
 
@@ -143,11 +143,11 @@ def _length(headers: dict[str, str], *, is_old: bool, may_be: bool) -> int:
         raise BadRequest("payload_too_large", "The body is too large.")
     length = int(digits)
     if not may_be and (length or coding is not None):
-        raise BadRequest("invalid_request", "This method has no body.")
+        raise BadRequest("invalid_request", "This method does not allow a body.")
     if coding is None:
         return length
     if is_old:
         raise BadRequest("invalid_request", "The length of the body is ambiguous.")
     if coding.lower() != "chunked":
-        raise BadRequest("not_implemented", "The only transfer coding is chunked.")
+        raise BadRequest("not_implemented", "The only supported transfer coding is chunked.")
     return -1

@@ -106,7 +106,7 @@ class RequestReader:
             found = _METHOD.match(data) if is_start and not self._has_moved else None
             if found is None or found[2] != b" " or self._method:
                 code = "not_implemented" if found or not is_start else "invalid_request"
-                raise self._refusal(code, "The request begins with no method that is known here.") from None
+                raise self._refusal(code, "The request does not begin with a known method.") from None
             self._method = found[1]
             self._begin_again(_STAND_IN + data[found.end() :])
         except httptools.HttpParserError as error:
