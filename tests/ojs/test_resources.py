@@ -69,7 +69,7 @@ async def test_async_and_sync_handlers_share_what_the_worker_makes(waybill_uri: 
             await in_the_loop.push("b")
             await in_a_thread.push("c")
             await until(lambda: worker.counts["completed"] == 3)
-            with pytest.raises(TypeError, match="db cannot be given"):
+            with pytest.raises(TypeError, match="db cannot be passed"):
                 await in_the_loop.push("a", db=Database("mine"))
             await in_the_loop("d", db=Database("fake"), settings={})
         assert trail[2:] == ["a real {}", "b real {}", "c real 42", "d fake {}", "close mail", "close database"]

@@ -48,7 +48,7 @@ def main(*, rounds: int, seed: int | None, seconds: float) -> None:
 
             figures = asyncio.run(soak(directory, chosen, rounds, seconds, after_round))
     except (BrokenPromiseError, TimeoutError) as error:
-        console.print(f"[red]{error or 'no answer in time'}[/red]")
+        console.print(f"[red]{error or 'no reply in time'}[/red]")
         console.print(
             f"seed {chosen}; data as it was after the kill: {directory / 'killed'}; log: {directory}/broker.log"
         )

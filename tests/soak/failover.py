@@ -166,7 +166,7 @@ def main(*, rounds: int, jobs: int) -> None:
         asyncio.run(run(pair, uri, f"http://127.0.0.1:{http}", rounds, jobs, console))
         for name in ("one", "two", "server"):
             log = (directory / f"{name}.log").read_text()
-            lost, back = log.count("has lost what it had confirmed"), log.count("is written again, after")
+            lost, back = log.count("has lost committed changes"), log.count("is written again, after")
             console.print(f"{name}: found {lost} times that the database had lost something, {back} outages")
 
 

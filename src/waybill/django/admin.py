@@ -73,7 +73,7 @@ class JobAdmin(admin.ModelAdmin):
         try:
             return jobs.sync.newest(queue, state=state, limit=LIMIT)
         except (JobsError, ClientError, OSError) as error:
-            text = f"{error}. Does a coordinator run? manage.py waybill_worker --coordinator"
+            text = f"{error}. Is a coordinator running? Start one with manage.py waybill_worker --coordinator"
             self.message_user(request, text, messages.ERROR)
             return []
 
@@ -86,5 +86,5 @@ class JobAdmin(admin.ModelAdmin):
         except (JobsError, ClientError, OSError) as error:
             self.message_user(request, str(error), messages.ERROR)
         else:
-            self.message_user(request, f"job {job_id} is to be cancelled")
+            self.message_user(request, f"requested the cancellation of job {job_id}")
         return HttpResponseRedirect(request.get_full_path())

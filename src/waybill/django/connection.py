@@ -64,7 +64,9 @@ def _configured() -> DjangoJobs:
     given: dict[str, Any] = getattr(settings, "WAYBILL", {})
     unknown = given.keys() - _KEYS
     if unknown:
-        raise ImproperlyConfigured(f"WAYBILL has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(_KEYS))}")
+        raise ImproperlyConfigured(
+            f"unknown keys in WAYBILL: {', '.join(sorted(unknown))}; it may have {', '.join(sorted(_KEYS))}"
+        )
     broker = chosen(given.get("URL"), given.get("CONTEXT"))
     topology = given.get("TOPOLOGY", broker.topology() if broker.context is not None else None)
     return DjangoJobs(
@@ -79,7 +81,7 @@ def _middleware(path: str | JobMiddleware) -> JobMiddleware:
     found = import_string(path) if isinstance(path, str) else path
     made: object = found() if isinstance(found, type) else found
     if not isinstance(made, JobMiddleware):
-        raise ImproperlyConfigured(f"WAYBILL['MIDDLEWARE']: {path} is no waybill.JobMiddleware")
+        raise ImproperlyConfigured(f"WAYBILL['MIDDLEWARE']: {path} is not a waybill.JobMiddleware")
     return made
 
 

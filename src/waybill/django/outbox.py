@@ -87,10 +87,10 @@ class OutboxRelay:
                 with fresh_connections():
                     pause = 0.0 if self.publish_batch() else POLL_SECONDS
             except (DatabaseError, PushFailed, ClientError, OSError) as error:
-                _log.warning("the outbox waits: %r", error)
+                _log.warning("the outbox is delayed, trying again: %r", error)
                 pause = ERROR_PAUSE_SECONDS
             except Exception:  # noqa: BLE001 - whatever a middleware can raise; the jobs stay where they are
-                _log.exception("the outbox waits")
+                _log.exception("the outbox is delayed, trying again")
                 pause = ERROR_PAUSE_SECONDS
         self._resign()
 

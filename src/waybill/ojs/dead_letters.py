@@ -134,7 +134,7 @@ class DeadLetters:
     @property
     def _open(self) -> BrokerConnection:
         if self._broker is None:
-            raise RuntimeError("the dead letters are used in `async with`")
+            raise RuntimeError("use the dead letters in `async with`")
         return self._broker
 
     @property
@@ -235,7 +235,7 @@ class DeadLetters:
                     except InvalidJob as error:
                         # Anybody may push what is no job: it is not to be in the way of those behind it.
                         refused = refused or error
-                        _log.warning("dead letter %s stays: %s", shown(job_id), error)
+                        _log.warning("dead letter %s was not moved: %s", shown(job_id), error)
                         continue
                     held.pop()
                     delivery.ack()

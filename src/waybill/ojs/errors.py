@@ -78,8 +78,8 @@ class DuplicateJob(PushFailed):
 
     def __init__(self, job_id: str, existing_id: str, existing_state: str) -> None:
         """The code is DUPLICATE."""
-        state = "has not ended" if existing_state == "unknown" else existing_state
-        super().__init__(job_id, "DUPLICATE", f"{existing_id} is the same, and {state}")
+        state = "has not ended" if existing_state == "unknown" else f"is {existing_state}"
+        super().__init__(job_id, "DUPLICATE", f"it is a duplicate of {existing_id}, which {state}")
         self.existing_id = existing_id
         self.existing_state = existing_state
 

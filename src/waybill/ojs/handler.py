@@ -156,7 +156,9 @@ class Handler(Generic[P, R_co]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.runs_in_process = runs_in_process
         if runs_in_process and (self.is_async or "<" in getattr(function, "__qualname__", "<")):
-            raise TypeError(f"{job_type}: what runs in a process is a plain function at the top level of a module")
+            raise TypeError(
+                f"{job_type}: a handler for processes must be a plain function at the top level of a module"
+            )
         self.signature = inspect.signature(function)
         self._jobs = jobs
         self._custom = custom or CustomTypes()
@@ -164,7 +166,7 @@ class Handler(Generic[P, R_co]):
         parameters = self.signature.parameters.values()
         required = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.default is one.empty]
         if required and any(one.kind is one.VAR_POSITIONAL for one in parameters):
-            raise TypeError(f"{job_type}: {required[0]} could never be given after an open number of arguments")
+            raise TypeError(f"{job_type}: {required[0]} cannot follow a variable number of arguments")
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> object:
         """Call the function here and now."""

@@ -114,7 +114,7 @@ class HookCalls:
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
             except BaseException:  # noqa: BLE001 - whatever a hook does, the job goes on
-                _log.exception("a hook of %s has failed%s", hooks.name, about)
+                _log.exception("a hook of %s failed%s", hooks.name, about)
 
     def about(self, hooks: HookList[Moment], moment: Moment) -> None:
         """Call the hooks of a kind for a job. Raises nothing."""
@@ -128,7 +128,7 @@ class HookCalls:
                 if inspect.isawaitable(answer):
                     await answer
             except Exception:  # noqa: BLE001 - a hook may raise anything
-                _log.exception("a hook of %s has failed", hooks.name)
+                _log.exception("a hook of %s failed", hooks.name)
 
     async def drain(self) -> None:
         """Wait for the hooks that still run; end them if that takes too long."""
@@ -142,4 +142,4 @@ class HookCalls:
         try:
             await answer
         except Exception:  # noqa: BLE001 - a hook may raise anything
-            _log.exception("a hook of %s has failed%s", name, about)
+            _log.exception("a hook of %s failed%s", name, about)

@@ -65,7 +65,7 @@ class Job(Generic[R_co]):
     def envelope(self) -> Envelope:
         """The job as it was pushed. Raises LookupError for a handle that was made of an id."""
         if self._envelope is None:
-            raise LookupError(f"only the id of job {self.id} is known here: ask for its info")
+            raise LookupError(f"this object only has the id of job {self.id}: await info() first")
         return self._envelope
 
     @property
@@ -100,7 +100,7 @@ class Job(Generic[R_co]):
         try:
             return cast("R_co", self._decode(bytes(outcome.result)))
         except (msgspec.DecodeError, ValueError) as mismatch:
-            text = f"the result is not what the handler is annotated to return: {mismatch}"
+            text = f"the result does not match the return annotation of the handler: {mismatch}"
             raise NoResult(self.id, RESULT_MISMATCH, text) from mismatch
 
     async def wait(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - the wait ends, not what it is for

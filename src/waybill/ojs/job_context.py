@@ -179,5 +179,5 @@ def current_job() -> JobContext:
     """Return the context of the job whose handler calls this, in a thread too. Raises LookupError elsewhere."""
     context = current.get()
     if context is None:
-        raise LookupError("no job is being done here")
+        raise LookupError("no job is running here")
     return context

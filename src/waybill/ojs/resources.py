@@ -133,7 +133,7 @@ class ProcessResources:
             if isinstance(made, AbstractAsyncContextManager) or inspect.isawaitable(made):
                 if inspect.iscoroutine(made):
                     made.close()
-                raise TypeError(f"{factory} is asynchronous: a handler in a process takes no such resource")
+                raise TypeError(f"{factory} is asynchronous: a handler in a process cannot use it")
             if isinstance(made, AbstractContextManager):
                 made = self._stack.enter_context(cast("AbstractContextManager[object]", made))
             self._made[factory] = made

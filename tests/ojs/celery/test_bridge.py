@@ -95,13 +95,13 @@ async def test_what_cannot_be_done_is_a_dead_letter_with_its_reason(
         await until(lambda: bridge.counts["refused"] == 7)
     reasons = sorted(letter["errors"][0]["message"] for letter in letters)
     for text in (
-        "no handler has the type shop.tasks.unknown",
+        "no handler has the job type shop.tasks.unknown",
         "to: expected `str`, got `int`",
         "unexpected keyword argument 'copies'",
         "its chain would be lost",
         "its callbacks would be lost",
         "it is compressed",
-        "no headers `task` and `id`",
+        "headers `task` and `id` are missing",
     ):
         assert any(text in reason for reason in reasons), (text, reasons)
     assert {letter["type"] for letter in letters} == {"shop.tasks.send", "shop.tasks.unknown", "celery.unknown"}

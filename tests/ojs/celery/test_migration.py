@@ -86,9 +86,9 @@ def test_the_schedule_becomes_cron_jobs_and_the_rest_a_todo(program: str) -> Non
 
 
 def test_what_is_no_app_is_said(program: str) -> None:
-    for target, text in (("old_shop:done", "names no Celery app"), ("nowhere_at_all", "nowhere_at_all")):
+    for target, text in (("old_shop:done", "is not a Celery app"), ("nowhere_at_all", "nowhere_at_all")):
         done = CliRunner().invoke(command, ["celery", target])
         assert done.exit_code != 0
         assert text in done.output
     done = CliRunner().invoke(command, ["celery", "old_shop", "--output", "new_shop.py"])
-    assert "exists already" in done.output
+    assert "already exists" in done.output

@@ -171,7 +171,7 @@ async def test_what_only_a_coordinator_can_decide_is_refused_at_once(
 async def test_rabbitmq_needs_a_coordinator_and_a_push_says_so_at_once(rabbitmq: Any, queue_name: str) -> None:
     # A push that waited would wait for longer than a test may take.
     async with Jobs(rabbitmq.uri("/ojs"), push_timeout=1000, create_queues=True) as jobs:
-        with pytest.raises(PushFailed, match=f"RabbitMQ unique jobs need one: run `waybill coordinator {queue_name}`"):
+        with pytest.raises(PushFailed, match=f"unique jobs need on RabbitMQ: run `waybill coordinator {queue_name}`"):
             await push(jobs, queue_name)
 
 

@@ -102,10 +102,10 @@ def test_an_outage_is_logged_when_it_begins_and_ends_and_rarely_between(
     outage.over()
     texts = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert texts == [
-        "the state of jobs cannot be written, trying again every 1 s; events wait in their stream",
-        "the state of jobs has not been written for 30 s: it is",
+        "the job state cannot be written, trying again every 1 s; events wait in the stream",
+        "the job state has not been written for 30 s: it is",
         "the state of jobs has not been written for 60 s: it is",
-        "the state of jobs is written again, after 64.0 s",
+        "the job state is written again, after 64.0 s",
     ]
 
 

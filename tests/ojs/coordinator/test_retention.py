@@ -192,7 +192,7 @@ def test_a_partition_that_cannot_be_made_holds_nothing_up(
     connection.autocommit = False
     connection.execute("SELECT count(*) FROM waybill_job")
     store.apply([(0, ended(id_of(0, 1), 0))])
-    assert "no partition could be made" in caplog.text
+    assert "could not create a partition" in caplog.text
     connection.commit()
     connection.autocommit = True
     assert rows_of(connection) == {partitions.OTHER: 1}

@@ -79,10 +79,10 @@ async def test_the_state_is_made_anew_from_a_stream_that_is_not_the_one_before(
     async with Jobs(broker_uri, topology=topology) as jobs:
         async with Coordinator(jobs, queues=[queue_name], database=database):
             assert await known(jobs, [new[0], new[-1], before]) == [True, True, False]
-        assert caplog.text.count("the event stream was made anew") == 1
+        assert caplog.text.count("the event stream was deleted and created again") == 1
         async with Coordinator(jobs, queues=[queue_name], database=database):
             assert await known(jobs, [new[0], *await push(1)]) == [True, True]
-        assert caplog.text.count("the event stream was made anew") == 1
+        assert caplog.text.count("the event stream was deleted and created again") == 1
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:

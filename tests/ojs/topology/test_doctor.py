@@ -45,7 +45,7 @@ async def test_what_loses_jobs_is_a_problem(connection: Connection, eye: Eye, qu
     assert f"ojs.queue.dlx.{queue_name} is not bound" in unbound.cause
     assert f"topology declare {queue_name}" in unbound.way_out
     assert "x-dead-letter-exchange" in of(found, "no-dead-letter-exchange").cause
-    assert of(found, "no-consumers").finding == "1 jobs wait and nobody consumes them"
+    assert of(found, "no-consumers").finding == "1 jobs wait without a consumer"
     assert await eye.count(f"ojs.queue.{queue_name}") == 1, "the examination leaves nothing behind"
     assert await eye.count(f"ojs.queue.dlx.{queue_name}") == 0
 

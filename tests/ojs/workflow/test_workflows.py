@@ -235,7 +235,7 @@ async def test_workflows_are_listed_and_found_by_id(shop: Shop) -> None:
 
 
 async def test_what_cannot_be_is_refused_before_anything_is_sent(shop: Shop) -> None:
-    with pytest.raises(InvalidJob, match="let the step before spawn it"):
+    with pytest.raises(InvalidJob, match="let the step before it spawn it"):
         await chain(shop.order.job(1), group(_stream(shop, 3))).push(shop.jobs)
     with pytest.raises(InvalidJob, match="unique_key"):
         await chain(shop.number.options(unique_key="x").job(1)).push(shop.jobs)

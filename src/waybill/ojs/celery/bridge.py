@@ -81,7 +81,7 @@ class CeleryBridge:
                 task.add_done_callback(self._moving.discard)
 
         self._reading = asyncio.get_running_loop().create_task(read())
-        _log.info("the bridge takes Celery's messages from %s", self.queue)
+        _log.info("the bridge consumes Celery's messages from %s", self.queue)
         return self
 
     async def __aexit__(
@@ -115,11 +115,11 @@ class CeleryBridge:
                 self.counts["refused"] += 1
             delivery.ack()
         except PushFailed as error:
-            _log.warning("a message of %s cannot be pushed, it goes back: %s", self.queue, error)
+            _log.warning("a message of %s cannot be pushed and is requeued: %s", self.queue, error)
             await asyncio.sleep(PAUSE_SECONDS)
             delivery.nack(requeue=True)
         except Exception:  # noqa: BLE001 - no message may end the bridge
-            _log.exception("a message of %s cannot be moved, it goes back", self.queue)
+            _log.exception("a message of %s cannot be moved and is requeued", self.queue)
             await asyncio.sleep(PAUSE_SECONDS)
             delivery.nack(requeue=True)
 
@@ -131,7 +131,7 @@ class CeleryBridge:
         kind = self._names.get(task.name) or job_type_of(task.name)
         handler = self._jobs.handlers.get(kind)
         if handler is None:
-            raise Refused(f"no handler has the type {kind}, for the task {shown(task.name)}")
+            raise Refused(f"no handler has the job type {kind} of the task {shown(task.name)}")
         return handler
 
     async def _refuse(self, delivery: Delivery, task: CeleryTask | None, reason: str) -> None:

@@ -62,7 +62,7 @@ def read_task(delivery: Delivery) -> CeleryTask:
     headers = dict(properties.headers or {})
     name, task_id = headers.get("task"), headers.get("id")
     if not isinstance(name, str) or not isinstance(task_id, str) or not name or not task_id:
-        raise Refused("it has no headers `task` and `id`: only protocol 2 of Celery is read")
+        raise Refused("its headers `task` and `id` are missing: only Celery's message protocol 2 is supported")
     _check_coding(properties, headers)
     args, kwargs, embed = _read_body(delivery.body)
     canvas = [part for part in CANVAS if embed.get(part)]
@@ -93,7 +93,7 @@ def _check_coding(properties: BasicProperties, headers: dict[str, object]) -> No
         raise Refused(f"its content type is {kind or 'missing'}: set task_serializer to json")
     encoding = (properties.content_encoding or "utf-8").lower()
     if encoding not in {"utf-8", "utf8"} or headers.get("compression"):
-        raise Refused("it is compressed, or no UTF-8: set task_compression to None")
+        raise Refused("it is compressed, or not UTF-8: set task_compression to None")
 
 
 def _read_body(body: bytes) -> tuple[list[object], dict[str, object], dict[str, object]]:
@@ -115,7 +115,7 @@ def _moment(headers: dict[str, object], name: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(str(found))
     except ValueError as error:
-        raise Refused(f"its {name} is no time") from error
+        raise Refused(f"its {name} is not a time") from error
     # Without enable_utc, Celery writes its local time with the offset; a time without one is UTC.
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 

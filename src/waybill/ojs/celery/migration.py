@@ -34,7 +34,7 @@ def find_app(target: str) -> Any:  # noqa: ANN401 - celery.Celery, which has no 
         apps = {key: value for key, value in vars(module).items() if isinstance(value, Celery)}
         found = apps.get("app") or apps.get("celery") or (next(iter(apps.values())) if len(apps) == 1 else None)
     if not isinstance(found, Celery):
-        raise TypeError(f"{target} names no Celery app: use MODULE:NAME")
+        raise TypeError(f"{target} is not a Celery app: use MODULE:NAME")
     found.loader.import_default_modules()
     found.finalize()
     return found
@@ -166,7 +166,7 @@ def _cron(app: Any, name: str, entry: Mapping[str, Any]) -> Iterator[str]:  # no
     if entry.get("args"):
         more.append(f"args={list(entry['args'])!r}")
     if entry.get("kwargs"):
-        yield f"# TODO: {name!r} has kwargs {entry['kwargs']!r}: put them into args, as the handler's parameters are."
+        yield f"# TODO: {name!r} has kwargs {entry['kwargs']!r}: pass them as args, in the order of its parameters."
     if entry.get("options"):
         yield f"# TODO: {name!r} has options {entry['options']!r}."
     if hasattr(schedule, "_orig_minute"):
@@ -178,6 +178,6 @@ def _cron(app: Any, name: str, entry: Mapping[str, Any]) -> Iterator[str]:  # no
         schedule = timedelta(seconds=schedule)
     seconds = getattr(getattr(schedule, "run_every", schedule), "total_seconds", lambda: None)()
     if seconds is None:
-        yield f"# TODO: the schedule of {name!r} is {schedule!r}: there is no such schedule here."
+        yield f"# TODO: the schedule of {name!r} is {schedule!r}: Waybill has no such schedule."
     else:
         yield f"@jobs.cron(every=timedelta(seconds={seconds:g}), {', '.join(more)})"

@@ -97,7 +97,7 @@ class Arguments:
         names = {name: given.pop(name) for name in list(given) if name not in {one.name for one in self._positional}}
         names |= others
         if (names and not self._takes_names) or (names.keys() - self._named and self._other is None):
-            raise TypeError(f"{self._job_type}: {next(iter(names))} cannot be given to a job")
+            raise TypeError(f"{self._job_type}: {next(iter(names))} cannot be passed to a job")
         encoded = self._positions(given, all_of_them=bool(names or rest))
         encoded += [self._encoded(str(self._rest), value) for value in rest]
         if names:
@@ -189,12 +189,12 @@ class Arguments:
         count = len(args)
         most = self._most + int(self._takes_names)
         if count > most and self._rest is None:
-            raise InvalidArguments(f"args[{most}]", f"is one too many: {most} are taken")
+            raise InvalidArguments(f"args[{most}]", f"is one argument too many: the handler takes {most}")
         named: dict[str, object] = {}
         if self._takes_names and count == self._most + 1:
             names, args, count = args[-1], args[:-1], count - 1
             if not isinstance(names, dict):
-                raise InvalidArguments(f"args[{count}]", "must be an object of what is given by name")
+                raise InvalidArguments(f"args[{count}]", "must be an object with the keyword arguments")
             named = self._decoded_names(names)
         missing = [one.name for one in self._positional[count : self._fewest]] + sorted(self._required - named.keys())
         if missing:
@@ -218,7 +218,7 @@ class Arguments:
     def _decoded_names(self, names: dict[str, object]) -> dict[str, object]:
         unknown = [name for name in names if name not in self._forms] if self._other is None else []
         if unknown:
-            raise InvalidArguments(unknown[0], "is no parameter of the handler")
+            raise InvalidArguments(unknown[0], "is not a parameter of the handler")
         return {name: self._decoded(name, value) for name, value in names.items()}
 
     def _decoded(self, name: str, value: object) -> object:

@@ -36,7 +36,7 @@ class CustomTypes:
     def add(self, kind: type, encode: Encode, decode: Decode) -> None:
         """Register a type. Raises TypeError for one that has a JSON of its own already."""
         if _is_known(kind):
-            raise TypeError(f"{kind.__qualname__} is written as JSON without a codec; nothing would ask for this one")
+            raise TypeError(f"{kind.__qualname__} has a built-in JSON form, so a codec for it would never be used")
         self._codecs[kind] = (encode, decode)
 
     def find(self, kind: type) -> tuple[Encode, Decode] | None:

@@ -29,6 +29,10 @@ class Identity:
         """Say whether a publish was refused for its user-id; there is none from then on."""
         if self.user is None or not isinstance(error, PreconditionFailed) or "user_id" not in str(error):
             return False
-        _log.warning("this connection's user has another name than %s, messages go without one: %s", self.user, error)
+        _log.warning(
+            "the broker knows this connection's user by another name than %s; messages are sent without user-id: %s",
+            self.user,
+            error,
+        )
         self.user = None
         return True

@@ -56,7 +56,7 @@ def chosen(uri: str | None = None, context_name: str | None = None) -> Broker:
     if name is None:
         return Broker(DEFAULT_URI)
     if name not in known.contexts:
-        there = ", ".join(sorted(known.contexts)) or "none yet: `waybill context add NAME URI`"
+        there = ", ".join(sorted(known.contexts)) or "no contexts yet: `waybill context add NAME URI`"
         raise UnknownContext(f"there is no context {name!r}; there is {there}")
     return broker_of(name, known.contexts[name])
 

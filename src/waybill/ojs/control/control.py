@@ -126,7 +126,7 @@ class Control:
             return read_reply(body)
         except Exception as error:
             name = type(error).__name__
-            raise ControlFailed(f"the answer of the coordinator makes no sense: {name}") from error
+            raise ControlFailed(f"the coordinator sent an invalid reply: {name}") from error
 
     async def ask(
         self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float, *, again: bool = False
@@ -142,7 +142,7 @@ class Control:
             if body is not None:
                 return body
             if not again:
-                raise ControlFailed("the connection was lost before there was an answer")
+                raise ControlFailed("the connection was lost before the reply arrived")
 
     async def _ask_once(
         self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float
@@ -205,7 +205,7 @@ class Control:
             if self._broker.identity.is_refused(error):
                 await self._send(queue, kind, request, answer, expiration_ms)
                 return
-            raise ControlFailed(f"{name} did not take the request: {error}") from error
+            raise ControlFailed(f"{name} did not accept the request: {error}") from error
 
     async def _listen(self) -> str:
         """Return the name of the queue for answers, which is another one after each reconnect."""
@@ -221,7 +221,7 @@ class Control:
         try:
             await connection.wait_ready()
         except ClientError as error:
-            raise ControlFailed(f"nobody can be asked: {error}") from error
+            raise ControlFailed(f"the request cannot be sent: {error}") from error
         return connection.current_queue_name(self._reply_queue)
 
     def _lost(self, _error: Exception) -> None:

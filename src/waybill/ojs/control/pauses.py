@@ -106,7 +106,7 @@ class PausedQueues:
                 await self.look()
             except ClientError as error:
                 # When the connection is back, somebody asks again.
-                _log.debug("could not ask which queues are paused: %s", error)
+                _log.debug("could not find out which queues are paused: %s", error)
                 return
             if self.queues != before:
                 self._on_change()

@@ -72,7 +72,7 @@ async def _reserve(
         # One may have taken the question and been too late with the answer.
         with contextlib.suppress(ControlFailed):
             await control.release(envelope.id, envelope.queue, LEASE_MARGIN_SECONDS)
-        text = f"nobody can say whether it is unique: {error}"
+        text = f"it cannot be determined whether the job is unique: {error}"
         return PushFailed(envelope.id, "BACKEND_UNAVAILABLE", text)
     replaced = reply.replaced
     keeps_time = policy.on_conflict == "replace_except_schedule"

@@ -89,7 +89,7 @@ class ClaimPusher:
             try:
                 await self._look()
             except Exception:  # noqa: BLE001 - whatever a database can have against it
-                _log.exception("the claims that are pending cannot be looked at")
+                _log.exception("the pending claims cannot be read")
 
     async def _look(self) -> None:
         pending = dict(await self._view.marked(PENDING, Claim, BATCH))
@@ -115,7 +115,7 @@ class ClaimPusher:
             self._not_before[job_id] = asyncio.get_running_loop().time() + pause
             expected = isinstance(error, (ClientError, ControlFailed, TopologyConflict, InvalidJob, TimeoutError))
             _log.warning(
-                "job %s of %s is not pushed yet, trying again in %g s: %r",
+                "could not push job %s to %s, trying again in %g s: %r",
                 shown(job_id),
                 shown(one.owner),
                 pause,

@@ -207,7 +207,7 @@ class Coordinator:
         try:
             await catch_up(self._known, broker.events)
         except TimeoutError:
-            _log.warning("the event stream is not read to its end yet: what it tells is not in the answers")
+            _log.warning("the event stream has not been read to its end yet: replies may lack recent changes")
         self._caught_up.set()
 
     # Requests. --------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class Coordinator:
         except NotFound:
             if declarer.topology.declaration is not Declaration.NEVER:
                 raise
-            text = "there is no queue %s: requests that name no queue are not answered, declare it"
+            text = "there is no queue %s: requests that name no queue are not answered until it is declared"
             _log.warning(text, declarer.topology.request_queue)
 
     async def _handle_all(self, responder: Responder, consumer: Consumer, queue: str) -> None:

@@ -122,7 +122,7 @@ def _take_apart(store: JobStore, offset: int, events: Sequence[ReceivedEvent]) -
 
 
 def _step_over(event: ReceivedEvent, offset: int, error: BaseException, *, has_trace: bool) -> None:
-    text = "event %s of message %d cannot be folded and is stepped over: %s"
+    text = "event %s of message %d cannot be applied and is skipped: %s"
     found = ascii(f"{type(error).__name__}: {error}")[1:300] if not has_trace else type(error).__name__
     _log.error(text, shown(event.id), offset, found, exc_info=error if has_trace else None)
 
@@ -145,5 +145,5 @@ def _events_of(store: JobStore, message: Message) -> tuple[list[ReceivedEvent], 
         elif store.features.wants(event):
             foldable.append(event)
     if skipped:
-        _log.warning("%d events of message %d of the event stream cannot be understood", skipped, offset)
+        _log.warning("skipped %d invalid events in message %d of the event stream", skipped, offset)
     return foldable, skipped

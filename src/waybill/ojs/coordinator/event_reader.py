@@ -63,7 +63,7 @@ class EventReader:
         try:
             offset = (delivery.properties.headers or {}).get("x-stream-offset")
         except ValueError:
-            _log.warning("a message of the event stream has malformed properties and is stepped over")
+            _log.warning("a message of the event stream has malformed properties and is skipped")
             self.malformed_count += 1
             offset = None
         if self.is_replaced or not isinstance(offset, int):
@@ -72,8 +72,8 @@ class EventReader:
         mark = self._identity.note(offset, delivery.body)
         if mark is None:
             _log.warning(
-                "the event stream was made anew: the state of jobs is made again from its first event, and what it does"
-                " not tell is forgotten"
+                "the event stream was deleted and created again: rebuilding the job state from its first event;"
+                " jobs without an event in it are forgotten"
             )
             delivery.ack()
             self.replace()

@@ -79,7 +79,7 @@ class Rows:
     def put(self, key: str, row: msgspec.Struct, mark: str | None = None) -> None:
         """Keep a row under a key of at most 500 characters. Raises ValueError for another."""
         if not 0 < len(key) <= MAX_KEY_LENGTH or "\0" in key:
-            raise ValueError("a row cannot have this key")
+            raise ValueError("this key cannot be used for a row")
         self._gone.discard(key)
         self._decoded[key] = row
         self._marks[key] = mark

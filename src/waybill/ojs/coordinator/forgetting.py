@@ -27,10 +27,10 @@ async def forget_for_ever(view: JobView) -> None:
             count = await forget_now(view)
         except Exception as error:  # noqa: BLE001 - whatever a database can have against it
             pause = FIRST_SECONDS
-            _log.warning("jobs that have ended long ago could not be forgotten, trying again: %s", error)
+            _log.warning("ended jobs could not be deleted, trying again: %s", error)
         else:
             if count:
-                _log.info("forgot %d jobs that had ended long ago", count)
+                _log.info("deleted %d jobs whose retention period was over", count)
 
 
 async def forget_now(view: JobView) -> int:

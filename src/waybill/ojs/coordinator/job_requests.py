@@ -92,7 +92,7 @@ class JobRequests:
         broker = self._broker
         job = await self._view.settled(job_id, lambda found: found is not None)
         if job is not None and has_ended(job):
-            _log.info("job %s is %s already and cannot be cancelled", job_id, job.state)
+            _log.info("job %s cannot be cancelled: it is already %s", job_id, job.state)
             return
         await broker.publishing.publish(
             msgspec.json.encode(ControlRequest(job_id)),

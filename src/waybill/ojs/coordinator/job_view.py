@@ -325,7 +325,7 @@ class JobView(EventFollower):
     def _not_adopted(self, message_id: str) -> None:
         """Leave a message to the stream, if that has not brought it yet."""
         self._on_the_way.pop(message_id, None)
-        _log.exception("events of this process could not be taken over as they were written")
+        _log.exception("events of this process could not be applied directly; they follow from the event stream")
 
     def _adopted(self, events: Sequence[OwnEvent], jobs: dict[str, JobRecord]) -> None:
         waiting = self.expectations.waiting
@@ -419,7 +419,7 @@ class JobView(EventFollower):
                 await self._in_thread(store.begin_anew)
                 await self._reader.begin(*await self._in_thread(store.begin))
             except Exception:  # noqa: BLE001 - whatever a broker or a database can have against it
-                _log.exception("the state of jobs cannot be made anew, trying again in %g s", RETRY_SECONDS)
+                _log.exception("the job state cannot be rebuilt, trying again in %g s", RETRY_SECONDS)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return

@@ -109,7 +109,7 @@ class Lease:
         if not self._warned:
             self._warned = True
             _log.error(
-                "the clock of this coordinator is %.1f s %s that of the others, which counts: set it right",
+                "the clock of this coordinator is %.1f s %s the others, whose time is used: synchronise this clock",
                 abs(skew),
                 "behind" if skew > 0 else "ahead of",
             )
@@ -159,7 +159,11 @@ class Leader:
             await self._stand()
         except (ClientError, TopologyConflict) as error:
             queue = self._broker.declarer.topology.leader_queue
-            _log.warning("this coordinator cannot lead: cron jobs and workflows wait for another. %s: %s", queue, error)
+            _log.warning(
+                "this coordinator cannot become the leader; cron jobs and workflows wait for another one. %s: %s",
+                queue,
+                error,
+            )
             self._stands_again_at = time.monotonic() + STAND_AGAIN_SECONDS
         else:
             self._stands_again_at = None
@@ -213,7 +217,7 @@ class Leader:
             self._broker.declarer.forget_leader()
             self._stands_again_at = time.monotonic()
             return
-        _log.warning("this coordinator cannot lead, as its beats are refused: %s", error)
+        _log.warning("this coordinator cannot be the leader, as the broker refuses its heartbeats: %s", error)
         self._stands_again_at = time.monotonic() + STAND_AGAIN_SECONDS
 
     def _take(self, delivery: Delivery) -> None:
@@ -230,6 +234,6 @@ class Leader:
         self.lease.take(beat)
         if self.leads and not self._leads:
             self._leads = True
-            _log.info("coordinator %s leads", self.lease.coordinator)
+            _log.info("coordinator %s is the leader", self.lease.coordinator)
             for tell in self.on_change:
                 tell()

@@ -33,5 +33,5 @@ def open_job_store(database: str, keep_days: int | None = None) -> JobStore:
         if not isinstance(error, SQLAlchemyError):
             raise
         cause = first_line(error.__cause__ or error)
-        text = f"the database of jobs cannot be used: {cause}. It can be made anew from the stream of events"
+        text = f"the job database cannot be used: {cause}. It can be rebuilt from the event stream"
         raise DatabaseUnusable(f"{text}: name another one, or move a damaged file away") from error

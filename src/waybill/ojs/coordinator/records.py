@@ -166,10 +166,10 @@ class Records:
         Raises TimeoutError, and ValueError for a key that is too long and a value that is nested too deeply.
         """
         if not 0 < len(key) <= MAX_KEY_LENGTH or "\0" in key:
-            raise ValueError("a record cannot have this key")
+            raise ValueError("this key cannot be used for a record")
         encoded = msgspec.json.encode(value)
         if is_nested_deeper(encoded, MAX_VALUE_NESTING):
-            raise ValueError("a record cannot be nested so deeply: no coordinator would read its event")
+            raise ValueError("the record is nested too deeply: no coordinator would read its event")
         event_id = f"evt_{new_id()}"
         data = RecordPut(value=msgspec.Raw(encoded), expected=expected, expires_at=expires_at)
         await self._view.folded(event_id, lambda: self._events.record(key, data, event_id=event_id))

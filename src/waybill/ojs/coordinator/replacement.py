@@ -78,7 +78,7 @@ class Replacement:
             try:
                 silent = await self._silent()
             except Exception:  # noqa: BLE001 - whatever a database can have against it
-                _log.exception("the database cannot say which attempts are under way")
+                _log.exception("the running attempts cannot be read from the database")
                 continue
             for queue in {queue for _, _, queue in silent} & set(queues):
                 self._ask_for_look(queue)
@@ -112,7 +112,9 @@ class Replacement:
                 except ClientError as error:
                     # It did not begin, so it is tried again.
                     self._replaced.pop((job_id, attempt), None)
-                    _log.warning("attempt %d of job %s is not replaced yet: %r", attempt, shown(job_id), error)
+                    _log.warning(
+                        "attempt %d of job %s could not be replaced, trying again: %r", attempt, shown(job_id), error
+                    )
                 except Exception:  # noqa: BLE001 - the others in this queue are not to wait for this one
                     _log.exception("attempt %d of job %s cannot be replaced", attempt, shown(job_id))
 

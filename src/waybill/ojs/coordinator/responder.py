@@ -103,7 +103,7 @@ class Responder:
             else:
                 return
         self.stepped_over["failed"] += 1
-        _log.error("gave up a request: type %s, job %s", shown(request.kind), shown(request.body.job_id))
+        _log.error("gave up on a request: type %s, job %s", shown(request.kind), shown(request.body.job_id))
         request.delivery.ack()
 
     def is_trusted(self, request: Request) -> bool:
@@ -118,8 +118,8 @@ class Responder:
         """Count and log a request that is not done because of who asks."""
         self.stepped_over["refused"] += 1
         user = request.user
-        who = "a request without user-id" if user is None else f"user {shown(user)}"
-        text = "%s may not change job %s of user %s: add who may to the policy of the coordinator"
+        who = "skipped a request without user-id" if user is None else f"user {shown(user)}"
+        text = "user %s may not change job %s of user %s; the coordinator's policy lists who may"
         _log.warning(text, who, shown(job_id), shown(owner or ""))
 
     def senseless(self, request: Request) -> None:
@@ -139,7 +139,7 @@ class Responder:
         if not self.policy.may_reply(properties.reply_to, properties.user_id, prefix):
             self.stepped_over["refused"] += 1
             _log.warning(
-                "no reply is sent to %s: the requester may not write to that queue", shown(properties.reply_to)
+                "sent no reply to %s: the requester has no write permission for that queue", shown(properties.reply_to)
             )
             return
         encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
@@ -157,4 +157,4 @@ class Responder:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a part of the coordinator failed", exc_info=error)
+            _log.error("a component of the coordinator failed", exc_info=error)

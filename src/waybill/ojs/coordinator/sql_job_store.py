@@ -164,14 +164,14 @@ class SqlJobStore(JobStore):
         with self._engine.begin() as connection:
             position = read_position(connection, lock=True)
             if position.epoch != self._epoch:
-                raise StreamReplaced("another coordinator rebuilds the state of jobs, or has found it to be behind")
+                raise StreamReplaced("another coordinator is rebuilding the job state, or has found it to be behind")
             is_behind = position.next_offset < self._folded
             if is_behind:
                 begin_epoch(connection, position)
             else:
                 verdicts = self._apply(connection, position, messages, keeps_position=keeps_position)
         if is_behind:
-            text = "the database has lost what it had confirmed, as a replica that was behind does: its position is"
+            text = "the database has lost committed changes (was a stale replica promoted?): its position is"
             raise StreamReplaced(f"{text} {position.next_offset}, after {self._folded}. Events are folded again")
         if not keeps_position:
             self._folded = max(self._folded, messages[-1][0] + 1)

@@ -58,11 +58,11 @@ class StoreThread:
             began = self._began
             waited = 0.0 if began is None else time.monotonic() - began
             if waited >= CUT_SECONDS:
-                _log.error("the database of jobs has not answered for %.0f s: its connections are cut", waited)
+                _log.error("the job database has not answered for %.0f s: closing its connections", waited)
                 store.cut()
             elif waited >= WARN_SECONDS and began != warned:
                 warned = began
-                _log.warning("the database of jobs has not answered for %.0f s", waited)
+                _log.warning("the job database has not answered for %.0f s", waited)
 
     def _locked(self, call: Callable[[], T]) -> T:
         with self.lock:
@@ -73,7 +73,7 @@ class StoreThread:
                 cause = _cause_of_absence(error)
                 if cause is None:
                     raise
-                raise DatabaseUnusable(f"the database of jobs cannot be reached: {cause}") from error
+                raise DatabaseUnusable(f"the job database cannot be reached: {cause}") from error
             finally:
                 self._began = None
 
@@ -105,14 +105,14 @@ class Outage:
         now = time.monotonic()
         if self._began is None:
             self._began = self._logged = now
-            text = "the state of jobs cannot be written, trying again every %g s; events wait in their stream"
+            text = "the job state cannot be written, trying again every %g s; events wait in the stream"
             _log.error(text, again_seconds, exc_info=error)
         elif now - self._logged >= LOG_AGAIN_SECONDS:
             self._logged = now
-            _log.error("the state of jobs has not been written for %.0f s: %s", now - self._began, first_line(error))
+            _log.error("the job state has not been written for %.0f s: %s", now - self._began, first_line(error))
 
     def over(self) -> None:
         """Take note of a try that has not failed."""
         if self._began is not None:
-            _log.warning("the state of jobs is written again, after %.1f s", time.monotonic() - self._began)
+            _log.warning("the job state is written again, after %.1f s", time.monotonic() - self._began)
             self._began = None

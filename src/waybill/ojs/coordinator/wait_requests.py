@@ -65,7 +65,7 @@ class WaitRequests:
         if not request.delivery.properties.reply_to or len(body.job_ids) > MAX_WAITED:
             self._responder.senseless(request)
         elif len(self._questions) >= MAX_OPEN:
-            _log.warning("%d requests are waiting for jobs to end: further ones are refused", MAX_OPEN)
+            _log.warning("%d requests are waiting for jobs to end: refusing more", MAX_OPEN)
             request.delivery.ack()
         else:
             self._responder.spawn(self._responder.attempt(request, self._begin))

@@ -72,7 +72,7 @@ class CronRequests:
             reply = CronReply(error="invalid_request", message=str(error))
         except TimeoutError:
             reply = CronReply(error="unavailable", message="the event stream does not answer")
-        smaller = CronReply(error="invalid_request", message="the answer would be too large: ask for single ones")
+        smaller = CronReply(error="invalid_request", message="the reply would be too large: ask for single cron jobs")
         await self._responder.reply(request, reply, smaller=smaller)
 
     async def _register(self, request: Request, asked: CronRequest) -> CronReply:
@@ -83,9 +83,9 @@ class CronRequests:
             if before.job == job:
                 return CronReply([self._info(before)], "unchanged")
         elif request.user is None and not self._responder.is_trusted(request):
-            raise _Refused("forbidden", "the broker does not say who asks")
+            raise _Refused("forbidden", "the request has no user-id")
         elif len(await self._responder.view.listed(CRON, CronRow, MAX_CRON_JOBS)) >= MAX_CRON_JOBS:
-            raise _Refused("forbidden", f"there are {MAX_CRON_JOBS} cron jobs already")
+            raise _Refused("forbidden", f"the limit of {MAX_CRON_JOBS} cron jobs is reached")
         now_ms = self._now_ms()
         data = CronRegistered(job=msgspec.to_builtins(job), owner=request.user, now_ms=now_ms)
         row = await self._record(job.name, data)
@@ -128,7 +128,7 @@ class CronRequests:
         await self._write(name, data)
         row = await self._responder.view.row(CRON + name, CronRow)
         if row is None:
-            message = "the coordinator does not trust its own events: give its user to the policy, or trust everybody"
+            message = "the coordinator does not trust its own events: add its user to the policy, or trust all users"
             raise _Refused("forbidden", message)
         return row
 
@@ -152,7 +152,10 @@ class CronRequests:
     def _check(self, request: Request, name: str, owner: str | None) -> None:
         if not self._responder.may_change(request, owner):
             self._responder.stepped_over["refused"] += 1
-            raise _Refused("forbidden", f"cron job {name} is another user's: the coordinator's policy says who may")
+            raise _Refused(
+                "forbidden",
+                f"cron job {name} belongs to another user: the coordinator's policy lists who may change it",
+            )
 
     def _may_see(self, request: Request, row: CronRow) -> bool:
         return self._responder.may_change(request, row.owner)

@@ -133,7 +133,7 @@ class Crons:
             job = _cron_job(handler, expression or "", tz, settings, self._free_name(handler, settings))
             job.check()
             if job.name in self._jobs.cron_jobs:
-                raise ValueError(f"there is a cron job {job.name} already")
+                raise ValueError(f"a cron job {job.name} already exists")
             self._jobs.cron_jobs[job.name] = job
             return handler
 
@@ -222,7 +222,7 @@ async def register_all(control: Control, jobs: Sequence[CronJob]) -> None:
             _log.error("cron job %s is refused: %s", waiting.pop(0).name, error)
         except (ControlFailed, ClientError) as error:
             level = logging.WARNING if tries < len(PAUSES_SECONDS) else logging.DEBUG
-            _log.log(level, "cron job %s is not registered yet: %s", waiting[0].name, error)
+            _log.log(level, "cron job %s could not be registered, trying again: %s", waiting[0].name, error)
             await asyncio.sleep(PAUSES_SECONDS[min(tries, len(PAUSES_SECONDS) - 1)])
             tries += 1
     _log.info("%d cron jobs are registered", len(jobs))
@@ -233,7 +233,7 @@ async def _ask(control: Control, request: CronRequest) -> CronReply:
     try:
         reply = msgspec.json.decode(answer, type=CronReply)
     except msgspec.DecodeError as error:
-        raise ControlFailed(f"the answer of the coordinator makes no sense: {error}") from error
+        raise ControlFailed(f"the coordinator sent an invalid reply: {error}") from error
     if reply.error == "not_found":
         raise CronNotFound(reply.message)
     if reply.error == "invalid_request":

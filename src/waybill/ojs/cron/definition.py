@@ -68,10 +68,10 @@ class CronJob(msgspec.Struct, kw_only=True, omit_defaults=True):
             if policy not in known:
                 raise InvalidJob(field, f"{policy!r} is none of {', '.join(known)}")
         if not 0 <= self.jitter <= MAX_JITTER_SECONDS:
-            raise InvalidJob("jitter", f"should be from 0 to {MAX_JITTER_SECONDS:g} seconds")
+            raise InvalidJob("jitter", f"must be from 0 to {MAX_JITTER_SECONDS:g} seconds")
         unknown = sorted(self.options.keys() - OPTIONS)
         if unknown:
-            raise InvalidJob(f"options.{unknown[0]}", "is no option of a cron job")
+            raise InvalidJob(f"options.{unknown[0]}", "is not an option of a cron job")
         self.schedule(0)
         job = parse_envelope(self.job(Tick(0, ""), derived_id(0, self.name), 0), datetime.now(UTC))
         check_queue(job.queue)

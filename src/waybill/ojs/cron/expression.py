@@ -65,7 +65,7 @@ class Expression:
             raise _invalid(f"is longer than {MAX_LENGTH} characters")
         fields = ALIASES.get(text.strip().lower(), text).split()
         if len(fields) not in {5, 6}:
-            raise _invalid(f"{text!r} has {len(fields)} fields, and should have 5, or 6 with seconds, or be @daily")
+            raise _invalid(f"{text!r} has {len(fields)} fields; it needs 5 (6 with seconds), or a name such as @daily")
         seconds, minutes, hours, days, months, weekdays = fields if len(fields) == 6 else ["0", *fields]
         self.text = text
         self._seconds = sorted(_numbers(_SECOND, seconds))
@@ -79,10 +79,10 @@ class Expression:
     def warning(self) -> str | None:
         """What may surprise: days that not every month has."""
         if self.after(_SOME_DAY) is None:
-            return "it never fires: none of its months has such a day"
+            return "it never fires: none of its months has that day"
         day = self._days.rarest_day
         shortest = min(_SHORTEST[month - 1] for month in self._months)
-        return f"months without a day {day} are left out" if day > shortest else None
+        return f"months without a day {day} are skipped" if day > shortest else None
 
     def after(self, moment: datetime) -> datetime | None:
         """Return the first local time after another that matches, None if there is none within 50 years.
@@ -238,10 +238,10 @@ def _number(field: _Field, text: str) -> int:
     if text in field.names:
         return field.names.index(text) + field.first_name
     if _DECIMAL.fullmatch(text) is None:
-        raise _invalid(f"{text!r} is no {field.name}")
+        raise _invalid(f"{text!r} is not a {field.name}")
     number = int(text)
     if not field.least <= number <= field.most:
-        raise _invalid(f"the {field.name} is {number}, and should be from {field.least} to {field.most}")
+        raise _invalid(f"the {field.name} is {number}, but must be from {field.least} to {field.most}")
     return number
 
 

@@ -157,7 +157,7 @@ def read_every(cron: str) -> int:
         total = sum(float(number) * _UNITS_MS[unit] for number, unit in _PART.findall(duration))
         if total == int(total) and 1 <= total <= MAX_INTERVAL_MS:
             return int(total)
-    raise InvalidJob("cron", f"{cron!r} should be like `@every 1h30m`, from 1ms to 366 days, with the units h m s ms")
+    raise InvalidJob("cron", f"{cron!r} must be like `@every 1h30m`, from 1ms to 366 days, with the units h m s ms")
 
 
 def write_every(interval: timedelta) -> str:
@@ -178,7 +178,9 @@ def zone(name: str) -> zoneinfo.ZoneInfo:
     """Return a zone of the IANA database by its name. Raises InvalidJob for offsets and abbreviations, too."""
     if name not in _ABBREVIATIONS and name in _names():
         return zoneinfo.ZoneInfo(name)
-    raise InvalidJob("timezone", f"{name[:100]!r} is no name of the IANA time zone database, such as Europe/Berlin")
+    raise InvalidJob(
+        "timezone", f"{name[:100]!r} is not in the IANA time zone database; use a name such as Europe/Berlin"
+    )
 
 
 @functools.cache

@@ -68,7 +68,7 @@ class CronScheduler:
                 try:
                     seconds = await self._look_at_all()
                 except Exception:  # noqa: BLE001 - whatever a database can have against it
-                    _log.exception("the cron jobs cannot be looked at")
+                    _log.exception("the cron jobs cannot be read")
             await self._sleep(seconds)
 
     async def _sleep(self, seconds: float) -> None:

@@ -108,7 +108,7 @@ class Chain(Generic[T]):
 
     def _check_thawed(self) -> None:
         if self._users:
-            raise RuntimeError("a middleware chain cannot be changed while jobs go through it")
+            raise RuntimeError("a middleware chain cannot be changed while jobs pass through it")
 
     def _index(self, existing: object) -> int:
         for index, member in enumerate(self._members):

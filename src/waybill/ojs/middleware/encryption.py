@@ -61,7 +61,7 @@ class Encryption(JobMiddleware):
         for a key of another length, or if `present` is none of them.
         """
         if present not in keys:
-            raise ValueError(f"there is no key {present!r}")
+            raise ValueError(f"the present key {present!r} is missing")
         for name, key in keys.items():
             if len(key) != KEY_BYTES:
                 raise ValueError(f"key {name!r} has {len(key)} bytes, AES-256 needs {KEY_BYTES}")
@@ -93,12 +93,12 @@ class Encryption(JobMiddleware):
         key_id = job.meta.get(KEY_ID)
         cipher = self._ciphers.get(key_id) if isinstance(key_id, str) else None
         if cipher is None:
-            raise JobError(f"there is no key {key_id!r} here", type="UnknownKey")
+            raise JobError(f"unknown key {key_id!r}", type="UnknownKey")
         payload = _payload(job)
         version, nonce, sealed = payload[:1], payload[1 : 1 + NONCE_BYTES], payload[1 + NONCE_BYTES :]
         bound = version == bytes([BOUND_TO_ID])
         if not bound and not (self._allow_unbound and version == bytes([UNBOUND])):
-            raise DecryptionFailed(f"encrypted arguments of version {version.hex()} are not accepted")
+            raise DecryptionFailed(f"encrypted arguments of version {version.hex()} are not supported")
         try:
             text = cipher.decrypt(nonce, sealed, job.id.encode() if bound else None)
             return msgspec.json.decode(text, type=list[object])

@@ -211,7 +211,7 @@ class PermitPool:
         if found is not None:
             found.ack()
         self._generation = generation
-        _log.info("%d permits of %s were made", self._count, self._name)
+        _log.info("created %d permits of %s", self._count, self._name)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

@@ -41,7 +41,7 @@ class RetryInPlace(JobMiddleware):
             except self._errors as error:
                 if isinstance(error, JobError) or job.is_cancelled:
                     raise
-                _log.info("job %s (%s) is tried again in place after try %d: %r", job.id, job.type, count, error)
+                _log.info("job %s (%s) is retried in place after try %d: %r", job.id, job.type, count, error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, self._max_pause_seconds)
         return await call(job)

@@ -400,7 +400,7 @@ class EventWriter:
             self._identity.is_refused(error)
         if isinstance(error, MessageReturned):
             self.counters.returned += 1
-            _log.error("no queue takes the events of exchange %s: declaring the stream again", self._exchange)
+            _log.error("no queue is bound to the event exchange %s: declaring the stream again", self._exchange)
             self._declarer.forget_shared()
         else:
             _log.warning("events cannot be published and are buffered: %r", error)
@@ -421,7 +421,7 @@ class EventWriter:
             try:
                 action()
             except Exception:  # noqa: BLE001 - the others are acknowledgements of other jobs
-                _log.exception("what was to follow an event has failed")
+                _log.exception("a callback after an event failed")
 
 
 def _fitting(events: list[str]) -> int:

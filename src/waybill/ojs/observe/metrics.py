@@ -45,7 +45,7 @@ class CoordinatorMetrics(Collector):
         yield backlog
         yield consumers
         skipped = CounterMetricFamily(
-            "ojs_coordinator_stepped_over", "Events and requests that were stepped over.", labels=("kind",)
+            "ojs_coordinator_stepped_over", "Events and requests skipped as invalid.", labels=("kind",)
         )
         skipped.add_metric(("event",), self._coordinator.skipped_events)
         for reason, count in dict(self._coordinator.stepped_over).items():
@@ -65,14 +65,16 @@ class ProducerMetrics(Collector):
         broker = self._jobs.broker
         counters = Counters() if broker is None else broker.events.counters
         connection = None if broker is None else broker.connection
-        yield _counter("ojs_producer_jobs_pushed", "Jobs that the broker has confirmed.", counters.pushed)
+        yield _counter("ojs_producer_jobs_pushed", "Jobs confirmed by the broker.", counters.pushed)
         refused = CounterMetricFamily(
             "ojs_producer_jobs_refused", "Jobs that could not be pushed.", labels=("queue", "code")
         )
         for labels, count in dict(counters.refused).items():
             refused.add_metric(labels, count)
         yield refused
-        latency = HistogramMetricFamily("ojs_producer_push_latency_seconds", "From publish to confirm of a push.")
+        latency = HistogramMetricFamily(
+            "ojs_producer_push_latency_seconds", "Time from the publish of a push to its confirm."
+        )
         latency.add_metric((), *_buckets(counters.push_latency))
         yield latency
         is_open = connection is not None and connection.is_open
@@ -105,10 +107,10 @@ class WorkerMetrics(Collector):
         channels = 0 if connection is None else connection.open_channel_count
         yield GaugeMetricFamily("ojs_amqp_channels_active", "Open channels.", value=channels)
         reconnections = 0 if connection is None else connection.reconnections
-        yield CounterMetricFamily("ojs_amqp_reconnections", "Times the connection came back.", value=reconnections)
+        yield CounterMetricFamily("ojs_amqp_reconnections", "Number of reconnects.", value=reconnections)
         cancellations = 0 if connection is None else connection.consumer_cancellations
         yield CounterMetricFamily(
-            "ojs_amqp_consumer_cancellations", "Consumers that the broker cancelled.", value=cancellations
+            "ojs_amqp_consumer_cancellations", "Consumers cancelled by the broker.", value=cancellations
         )
 
     def _of_the_messages(self) -> Iterator[Metric]:
@@ -118,12 +120,14 @@ class WorkerMetrics(Collector):
         yield _counter("ojs_amqp_messages_acked", "Messages acknowledged.", counters.acked)
         yield _counter("ojs_amqp_messages_nacked", "Messages rejected.", counters.nacked)
         stepped_over = CounterMetricFamily(
-            "ojs_messages_stepped_over", "Messages that could not be understood or settled.", labels=("kind",)
+            "ojs_messages_stepped_over", "Messages that were invalid or could not be settled.", labels=("kind",)
         )
         for kind, count in dict(counters.stepped_over).items():
             stepped_over.add_metric((kind,), count)
         yield stepped_over
-        yield CounterMetricFamily("ojs_amqp_messages_returned", "Messages that no queue took.", value=counters.returned)
+        yield CounterMetricFamily(
+            "ojs_amqp_messages_returned", "Messages returned as unroutable.", value=counters.returned
+        )
         unacked = GaugeMetricFamily("ojs_amqp_messages_unacked", "Messages held.", labels=("consumer",))
         utilization = GaugeMetricFamily("ojs_amqp_consumer_utilization", "Share of the concurrency.", labels=_BY_QUEUE)
         running = self._worker.running_by_queue()
@@ -132,20 +136,24 @@ class WorkerMetrics(Collector):
             utilization.add_metric((queue,), running[queue] / self._worker.concurrency)
         yield unacked
         yield utilization
-        latency = HistogramMetricFamily("ojs_amqp_publish_confirm_latency_seconds", "From publish to confirm.")
+        latency = HistogramMetricFamily("ojs_amqp_publish_confirm_latency_seconds", "Time from publish to confirm.")
         latency.add_metric((), *_buckets(counters.confirm_latency))
         yield latency
 
     def _of_the_jobs(self) -> Iterator[Metric]:
-        ends = CounterMetricFamily("ojs_jobs_attempts_ended", "How attempts and jobs ended here.", labels=("outcome",))
+        ends = CounterMetricFamily(
+            "ojs_jobs_attempts_ended", "Attempts and jobs that ended in this worker, by outcome.", labels=("outcome",)
+        )
         for outcome, count in self._worker.counts.items():
             ends.add_metric((outcome,), count)
         yield ends
         running, concurrency = self._worker.running_count, self._worker.concurrency
-        yield GaugeMetricFamily("ojs_jobs_running", "Jobs that run now.", value=running)
-        yield GaugeMetricFamily("ojs_worker_concurrency", "Jobs that may run at a time.", value=concurrency)
+        yield GaugeMetricFamily("ojs_jobs_running", "Running jobs.", value=running)
+        yield GaugeMetricFamily(
+            "ojs_worker_concurrency", "Maximum number of jobs that run at the same time.", value=concurrency
+        )
         busy = running / concurrency
-        yield GaugeMetricFamily("ojs_worker_busy_share", "Share of the concurrency that runs jobs.", value=busy)
+        yield GaugeMetricFamily("ojs_worker_busy_share", "Share of the concurrency in use.", value=busy)
         durations = HistogramMetricFamily("ojs_job_duration_seconds", "Duration of attempts.", labels=("type",))
         for job_type, distribution in dict(self._worker.counters.durations).items():
             durations.add_metric((job_type,), *_buckets(distribution))

@@ -30,7 +30,7 @@ class BlockedTimeout:
         """Why there is nothing to do but wait."""
         if not self._connection.is_open:
             return "the broker cannot be reached"
-        return f"the broker takes no publishes ({self._connection.blocked}); it may come through later"
+        return f"the broker accepts no publishes ({self._connection.blocked}); the job may still be enqueued later"
 
     def limit(self) -> Limit:
         """One wait."""

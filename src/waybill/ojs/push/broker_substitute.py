@@ -19,7 +19,7 @@ class BrokerSubstitute:
 
     is_remote = False
     """Whether it follows from the URI: another loop has one of its own."""
-    no_broker = "there is no broker in this test: use a waybill.testing.TestBroker for what needs one"
+    no_broker = "this test has no broker: use waybill.testing.TestBroker for operations that need one"
     """What is said to whoever needs a broker."""
 
     async def enqueue(self, jobs: list[Outgoing]) -> list[Envelope | PushFailed]:

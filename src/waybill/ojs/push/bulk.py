@@ -47,7 +47,7 @@ class TableFailed(PushFailed):
     def __init__(self, failures: Sequence[tuple[int, PushFailed]]) -> None:
         """The code is that of the first failure."""
         first = failures[0][1]
-        super().__init__(first.job_id, first.code, f"{len(failures)} of a table failed")
+        super().__init__(first.job_id, first.code, f"{len(failures)} jobs of a table failed")
         self.failures = failures
 
 
@@ -81,7 +81,7 @@ class JobKind:
 def make_kind(job_type: str, options: Options, encoder: PushEncoder) -> JobKind:
     """See `Jobs.kind`."""
     if not options.keys() <= SHARED_OPTIONS:
-        raise ValueError(f"jobs of one kind cannot share {', '.join(options.keys() - SHARED_OPTIONS)}")
+        raise ValueError(f"jobs of a bulk push cannot share {', '.join(options.keys() - SHARED_OPTIONS)}")
     now = datetime.now(UTC)
     prototype = envelope_of(NewJob(job_type, [], options), now)
     validate(prototype, now)
@@ -239,7 +239,7 @@ class BulkPush:
                 again.append(index)
             except MessageNacked as error:
                 refused.add(index)
-                text = f"the queue does not take it: {error}"
+                text = f"the queue refused it: {error}"
                 self._failures[segment.first + index] = PushFailed(segment.table.ids[index], "QUEUE_FULL", text)
         if again:
             await self._settle_again(segment, again)

@@ -35,9 +35,11 @@ def expiration_ms(envelope: Envelope, options: Options, topology: Topology) -> i
     if lifetime is None:
         return None
     if envelope.state == SCHEDULED:
-        raise InvalidJob("enqueue_ttl", "would count while the job waits for its time: use expires_at")
+        raise InvalidJob("enqueue_ttl", "would also run while the job is scheduled: use expires_at")
     if topology.settle_by == "nack":
-        raise InvalidJob("enqueue_ttl", "has no dead letter queue to go to with settle_by nack: use expires_at")
+        raise InvalidJob(
+            "enqueue_ttl", "is not available with settle_by nack, which has no dead letter queue: use expires_at"
+        )
     if lifetime < timedelta(milliseconds=1):
         raise InvalidJob("enqueue_ttl", "must be at least a millisecond")
     return round(lifetime / timedelta(milliseconds=1))

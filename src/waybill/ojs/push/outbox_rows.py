@@ -63,7 +63,7 @@ class OutboxPublisher:
             failed = {failure.job_id for failure in error.failures}
             if len(failed) == len(good):
                 raise error.failures[0] from error
-            _log.warning("%d jobs stay in the outbox and will be retried: %s", len(failed), error.failures[0])
+            _log.warning("%d jobs could not be pushed and stay in the outbox: %s", len(failed), error.failures[0])
         except (InvalidJob, EncodeError, RecursionError) as error:
             if len(good) == 1:
                 _log.exception("job %s of the outbox is invalid and cannot be enqueued", good[0][1].envelope.id)
@@ -102,10 +102,10 @@ class OutboxPublisher:
             raise next(iter(failed.values()))
         for number, failure in failed.items():
             self._failures[number] += 1
-            _log.error("row %d of the outbox stays there for now", number, exc_info=failure)
+            _log.error("row %d of the outbox could not be pushed, trying again later", number, exc_info=failure)
             if self._failures[number] >= MAX_FAILURES:
                 del self._failures[number]
-                errors[number] = f"{type(failure).__name__} again and again"
+                errors[number] = f"{type(failure).__name__} repeatedly"
         return done, errors
 
 

@@ -122,7 +122,7 @@ class Publication:
 
 def not_taken(job_id: str, error: MessageNacked) -> PushFailed:
     """Return what is raised for a job that its queue refuses."""
-    return PushFailed(job_id, "QUEUE_FULL", f"the queue does not take it: {error}")
+    return PushFailed(job_id, "QUEUE_FULL", f"the queue refused it: {error}")
 
 
 def record(broker: BrokerConnection, one: Outgoing) -> None:

@@ -32,7 +32,7 @@ class BatchFailed(PushFailed):
 
     def __init__(self, failures: Sequence[PushFailed], pushed: Sequence[Envelope]) -> None:
         """The code is that of the first failure."""
-        super().__init__(failures[0].job_id, failures[0].code, f"{len(failures)} of a batch failed")
+        super().__init__(failures[0].job_id, failures[0].code, f"{len(failures)} jobs of a batch failed")
         self.failures = failures
         self.pushed = pushed
 
@@ -173,7 +173,7 @@ class Publisher:
     def _warn_of_events(self) -> None:
         # The jobs are safe. Their events follow as soon as the broker takes them.
         blocked = self.broker.connection.blocked or "it cannot be reached"
-        _log.warning("the broker takes no events for now: %s", blocked)
+        _log.warning("the broker accepts no events at the moment: %s", blocked)
 
     async def _declare(self, jobs: list[Envelope], deadline: float) -> None:
         """Declare what the jobs need, going on through lost connections until the deadline."""

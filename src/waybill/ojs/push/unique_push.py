@@ -134,14 +134,14 @@ class UniquePush:
         queue, product = one.envelope.queue, self._broker.connection.server_properties.get("product")
         way_out = f"run `waybill coordinator {queue}`, or one of its workers with coordinator=True"
         if product != "Waybill":
-            return f"no coordinator runs for queue {queue}, and on {product} unique jobs need one: {way_out}"
+            return f"no coordinator runs for queue {queue}, which unique jobs need on {product}: {way_out}"
         if policy.on_conflict not in {"reject", "ignore"}:
             reason = f"unique.on_conflict {policy.on_conflict!r} needs one"
         elif set(policy.states) != set(DEFAULT_STATES):
             reason = "unique.states other than the default need one"
         elif not self._has_places(one, policy):
             reason = (
-                "a unique job that the broker may drop or expire, or whose queues somebody else declares, needs one"
+                "unique jobs need one if the broker can drop or expire them, or if their queues are declared elsewhere"
             )
         else:
             return None
@@ -173,7 +173,9 @@ class UniquePush:
                 is_declared_again = True
                 broker.declarer.forget_queue(one.envelope.queue)
             except AccessRefused as error:
-                return PushFailed(job_id, "BACKEND_UNAVAILABLE", f"its place is refused: {error}")
+                return PushFailed(
+                    job_id, "BACKEND_UNAVAILABLE", f"its place in the queue of unique jobs is refused: {error}"
+                )
             except TimeoutError:
                 return _out_of_reach(one)
             except ClientError:

@@ -115,7 +115,7 @@ class Inbox:
                     await channel.delete_queue(self.reply_to)
             except (ClientError, TimeoutError) as error:
                 # It goes away by itself.
-                _log.debug("the queue of replies is left to the broker: %r", error)
+                _log.debug("the reply queue was not deleted; it expires by itself: %r", error)
 
     def expect(self, handle: Handle) -> None:
         """Keep the outcome of a job that is about to be pushed, for as long as somebody has its handle."""
@@ -162,7 +162,7 @@ class Inbox:
                 await channel.declare_queue(name, durable=True, arguments=arguments)
             self._consumer = await channel.consume(name, self._take)
         except ClientError as error:
-            _log.warning("there is no queue for the results of jobs, coordinators are asked for them: %s", error)
+            _log.warning("could not create a reply queue; asking coordinators for results instead: %s", error)
             # What a lost connection was in the way of is tried again.
             self._is_refused = isinstance(error, ChannelClosed)
             return
@@ -232,4 +232,4 @@ class Inbox:
                 await self._control.send(WAIT, request, reply_to, int(HOLD_SECONDS * 1000))
         except (ClientError, ControlFailed) as error:
             # It is asked again after a reconnect.
-            _log.warning("no coordinator can be asked for the results of %d jobs: %s", len(job_ids), error)
+            _log.warning("could not ask a coordinator for the results of %d jobs: %s", len(job_ids), error)

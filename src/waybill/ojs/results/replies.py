@@ -110,7 +110,9 @@ class Replies:
         delivery, job_id, text = reply
         if not reply_to.startswith((DIRECT_REPLY, SERVER_NAMED)):
             self._counters.stepped_over["reply"] += 1
-            _log.warning("the outcome of job %s does not go to %s: no queue of replies", shown(job_id), shown(reply_to))
+            _log.warning(
+                "the outcome of job %s is not sent to %s, which is not a reply queue", shown(job_id), shown(reply_to)
+            )
             return
         properties = BasicProperties(
             content_type=CONTENT_TYPE,
@@ -125,14 +127,14 @@ class Replies:
     def _send(self, channel: Channel, reply_to: str, body: bytes, properties: bytes) -> None:
         future = channel.publish_nowait(body, routing_key=reply_to, properties=properties)
         if future.done() and not future.cancelled() and (error := future.exception()) is not None:
-            _log.warning("the outcome of a job is not told: %r", error)
+            _log.warning("the outcome of a job could not be sent: %r", error)
 
     async def _open(self) -> None:
         """Open a channel of its own: what is refused there closes no other."""
         try:
             self._channel = await self._connection.channel(confirms=False)
         except ClientError as error:
-            _log.warning("the outcomes of jobs are not told yet: %r", error)
+            _log.warning("the outcomes of jobs could not be sent, trying again: %r", error)
         finally:
             self._opening = None
         if self._channel is not None:

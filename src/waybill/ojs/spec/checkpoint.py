@@ -26,7 +26,7 @@ def make_checkpoint(state: object, previous: Checkpoint | None) -> Checkpoint:
     """Return the checkpoint after `previous`. Raises TypeError for what is not JSON, ValueError for too much."""
     encoded = msgspec.json.encode(state)
     if len(encoded) > MAX_CHECKPOINT_BYTES:
-        raise ValueError(f"a checkpoint of {len(encoded)} bytes: {MAX_CHECKPOINT_BYTES} are allowed")
+        raise ValueError(f"a checkpoint of {len(encoded)} bytes is too large: {MAX_CHECKPOINT_BYTES} are allowed")
     if is_nested_deeper(encoded, MAX_CARRIED_NESTING):
         raise ValueError(f"a checkpoint is nested deeper than {MAX_CARRIED_NESTING} levels")
     sequence = 1 if previous is None else previous.sequence + 1

@@ -55,7 +55,7 @@ def read_unique(value: dict[str, object]) -> Unique:
     if "meta" in policy.keys and not policy.meta_keys:
         raise InvalidJob("unique.meta_keys", 'must be given when "meta" is one of the keys')
     if policy.period is not None and policy.period <= timedelta(0):
-        raise InvalidJob("unique.period", "must be longer than nothing")
+        raise InvalidJob("unique.period", "must be longer than zero")
     return policy
 
 

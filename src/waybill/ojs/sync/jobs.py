@@ -199,6 +199,6 @@ class SyncJobs:
     def _check(instead: str) -> None:
         if in_a_loop():
             raise WrongEventLoop(
-                f"this would block the event loop that runs here, and all that it does: write `await {instead}`, "
-                "or call it in a thread of its own with asyncio.to_thread"
+                f"this would block the running event loop: use `await {instead}`, "
+                "or call it in a thread with asyncio.to_thread"
             )

@@ -136,13 +136,13 @@ class TopologyDeclarer:
                     await self._channel.bind_queue(entity.destination, entity.exchange, entity.routing_key)
         except PreconditionFailed as error:
             if as_found and isinstance(entity, QueueDeclaration):
-                _log.debug("%s exists with other properties, and is used as it is: %s", entity, error)
+                _log.debug("%s exists with other properties; using it unchanged: %s", entity, error)
                 return
-            _log.error("%s exists with other properties and is not changed: %s", entity, error)
+            _log.error("%s exists with other properties; leaving it unchanged: %s", entity, error)
             raise TopologyConflict(f"{entity} exists with other properties: {error}") from error
         except CommandInvalid as error:
             raise TopologyConflict(
-                f"this broker has no exchanges of the type of {entity}: use Topology(schedule_by='ladder')"
+                f"this broker does not support the exchange type of {entity}: use Topology(schedule_by='ladder')"
             ) from error
 
     async def _declare_queue(self, entity: QueueDeclaration) -> None:
@@ -161,7 +161,7 @@ class TopologyDeclarer:
             except PreconditionFailed:
                 # That it differs in more is nothing that the caller has to know.
                 await self._channel.declare_queue(entity.name, durable=True, arguments=entity.arguments or None)
-            _log.info("%s was declared with the other naming profile, and is used unchanged", entity.name)
+            _log.info("%s was declared with another naming profile; using it unchanged", entity.name)
 
     async def _settle_queue_type(self) -> None:
         """Find out once whether the broker has quorum queues, with a queue that nobody else declares."""
@@ -172,6 +172,6 @@ class TopologyDeclarer:
             await self._channel.declare_queue(name, durable=True, arguments={"x-queue-type": "quorum"})
             await self._channel.delete_queue(name)
         except ChannelClosed as error:
-            _log.warning("this broker has no quorum queues, job queues are classic: %s", error)
+            _log.warning("this broker has no quorum queues; declaring classic job queues: %s", error)
             self.topology = dataclasses.replace(self.topology, queue_type="classic", replicas=None, leader_locator=None)
         self._knows_queue_type = True

@@ -110,7 +110,7 @@ class Migration:
     @property
     def _open(self) -> Connection:
         if self._connection is None:
-            raise RuntimeError("a migration is used in `async with`")
+            raise RuntimeError("use a migration in `async with`")
         return self._connection
 
     async def plan(self, queues: Sequence[str]) -> list[Move]:

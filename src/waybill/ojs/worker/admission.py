@@ -87,9 +87,9 @@ class Admissions:
             self._asking.pop(delivery, None)
             return
         if not is_admitted and copy is not None:
-            _log.info("copy %s of job %s is dropped: another copy was first", shown(copy), shown(job_id))
+            _log.info("dropped copy %s of job %s: another copy came first", shown(copy), shown(job_id))
         elif not is_admitted:
-            _log.info("unique job %s has no place any more: it has ended before", shown(job_id))
+            _log.info("unique job %s has lost its place: it ended before", shown(job_id))
         # Not from within this task: a handler may begin at once, in a task of its own.
         asyncio.get_running_loop().call_soon(self._go_on, queue, delivery, is_admitted)
 
@@ -110,7 +110,7 @@ class Admissions:
                     return await self._unique.may_run(delivery, job_id)
                 return await self._is_job(job_id, copy)
             except (ControlFailed, ClientError, msgspec.DecodeError) as error:
-                _log.warning("job %s waits: no coordinator answered whether it may run: %s", shown(job_id), error)
+                _log.warning("job %s waits: no coordinator confirmed that it may run: %s", shown(job_id), error)
             await asyncio.sleep(PAUSE_SECONDS)
         return None
 

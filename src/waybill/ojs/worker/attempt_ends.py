@@ -154,7 +154,7 @@ def log_failure(
     for shown_trace in (trace, None):
         try:
             if delay is None:
-                log.error("job %s (%s) failed in attempt %d, its last: %s", *job, exc_info=shown_trace, extra=fields)
+                log.error("job %s (%s) failed in its last attempt, %d: %s", *job, exc_info=shown_trace, extra=fields)
             else:
                 text = "job %s (%s) failed in attempt %d: %s; the next one begins in %.1f s"
                 log.warning(text, *job, delay, exc_info=shown_trace, extra=fields)

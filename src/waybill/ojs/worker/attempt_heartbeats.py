@@ -86,7 +86,7 @@ class AttemptHeartbeats:
                 execution.envelope.id, self._worker_id, execution.attempt, execution.queue, ANSWER_SECONDS
             )
         except (ClientError, ControlFailed) as error:
-            _log.warning("nobody says whether job %s was replaced: %r", execution.envelope.id, error)
+            _log.warning("could not find out whether job %s was replaced: %r", execution.envelope.id, error)
             return True
 
     def _look(self) -> None:

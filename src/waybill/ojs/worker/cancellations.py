@@ -89,7 +89,7 @@ class Cancellations:
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await self._caught_up.wait()
         except (ClientError, TopologyConflict, TimeoutError) as error:
-            _log.warning("this worker does not hear of cancelled jobs: %r", error)
+            _log.warning("this worker receives no cancellations, trying again: %r", error)
 
     def covers(self, job_id: str) -> bool:
         """Say whether a job is not to start, because it or its workflow was cancelled."""

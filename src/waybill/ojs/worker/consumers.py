@@ -128,7 +128,9 @@ class Consumers:
         if not self._settled_since or not self._wanted:
             return None
         seconds = asyncio.get_running_loop().time() - self._settled_since
-        return f"nothing was settled for {seconds:.0f} s and nothing runs" if seconds >= STARVED_SECONDS else None
+        return (
+            f"no job has been settled for {seconds:.0f} s and none is running" if seconds >= STARVED_SECONDS else None
+        )
 
     def _watch(self) -> None:
         """Note since when no delivery was settled though all places for deliveries are taken, by nothing that runs."""
@@ -149,7 +151,9 @@ class Consumers:
         else:
             self._feeds = dict.fromkeys(self._weights, self._feed(await connection.channel(coalesce_acks=True)))
             if len(set(self._weights.values())) > 1:
-                _log.warning("weights have no effect: %d queues share %d places", len(self._weights), self._prefetch)
+                _log.warning(
+                    "weights have no effect: %d queues share a prefetch of %d", len(self._weights), self._prefetch
+                )
         await self._set_limits(self._allocate(dict.fromkeys(self._weights, self._prefetch)))
         self._looking = asyncio.get_running_loop().create_task(self._look_now_and_then())
 
@@ -200,9 +204,9 @@ class Consumers:
             try:
                 await self._look()
             except ClientError as error:
-                _log.debug("the limits of the consumers could not be changed: %s", error)
+                _log.debug("the prefetch limits could not be changed: %s", error)
             except Exception:  # noqa: BLE001 - without this look, places that come back are never used again
-                _log.exception("the limits of the consumers could not be changed")
+                _log.exception("the prefetch limits could not be changed")
 
     async def _look(self) -> None:
         await self._fit()

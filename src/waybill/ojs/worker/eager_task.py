@@ -69,7 +69,7 @@ def tellable(error: BaseException) -> BaseException:
         isinstance(error, HandlerExit)
         _ = error.__cause__, error.__traceback__, type(error).__name__
     except BaseException:  # noqa: BLE001 - that code is a handler's
-        return RuntimeError("the handler raised an exception that cannot be looked at")
+        return RuntimeError("the handler raised an exception that cannot be inspected")
     return error
 
 

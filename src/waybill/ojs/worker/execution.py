@@ -125,7 +125,7 @@ def early_failure(execution: Execution, occurred_at: str) -> Failure:
 
 def lost_failure(attempt: int, occurred_at: str) -> Failure:
     """Describe an attempt of which nothing is known but that it was delivered."""
-    text = "the worker that had the job vanished without an answer"
+    text = "the worker of the job stopped sending heartbeats"
     return _plain(LOST, text, "HANDLER_PANIC", attempt, occurred_at)
 
 
@@ -150,7 +150,7 @@ def _message_of(error: BaseException) -> str:
     try:
         return clean_text(str(error), MAX_ERROR_MESSAGE)
     except BaseException as second:  # noqa: BLE001 - see above
-        return f"an exception whose text cannot be had: __str__ raises {type(second).__name__}"
+        return f"an exception without a text: its __str__ raises {type(second).__name__}"
 
 
 def _details_of(error: BaseException) -> dict[str, object] | None:

@@ -192,7 +192,7 @@ def _find(path: FunctionPath, broker: tuple[str, Topology]) -> tuple[Callable[..
         found.connect_to(*broker)
         return found.function, found.arguments
     if not callable(found):
-        raise TypeError(f"{path.module}.{path.name} is no handler")
+        raise TypeError(f"{path.module}.{path.name} is not a handler")
     # It was made a handler under another name.
     handlers = [one for one in vars(module).values() if isinstance(one, Handler) and one.function is found]
     if handlers:

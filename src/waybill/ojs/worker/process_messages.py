@@ -118,7 +118,7 @@ def _text_of(error: BaseException) -> str:
     try:
         return str(error)[:MAX_TEXT]
     except BaseException as second:  # noqa: BLE001 - `__str__` is the handler's code
-        return f"an exception whose text cannot be had: __str__ raises {type(second).__name__}"
+        return f"an exception without a text: its __str__ raises {type(second).__name__}"
 
 
 def _details_of(error: BaseException) -> dict[str, object] | None:

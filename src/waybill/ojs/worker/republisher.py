@@ -116,10 +116,10 @@ class Republisher:
     def _note_refusal(self, queue: str, pause_seconds: float, error: ClientError | TopologyConflict) -> None:
         if isinstance(error, MessageReturned):
             self._counters.returned += 1
-            _log.warning("no queue takes a job of %s: declaring it again", queue)
+            _log.warning("no queue is bound for a job of %s: declaring the queue again", queue)
             self._broker.declarer.forget_queue(queue)
         elif isinstance(error, MessageNacked):
-            _log.warning("the broker refuses a job of %s, trying again in %g s", queue, pause_seconds)
+            _log.warning("the broker refused a job of %s, trying again in %g s", queue, pause_seconds)
         else:
             text = "a job of %s cannot be published, trying again in %g s: %s"
             _log.warning(text, queue, pause_seconds, error)

@@ -394,7 +394,7 @@ class Runner:
             if not await self.leases.is_own(execution):
                 execution.ending = Ending.REPLACED
         except Exception:  # noqa: BLE001 - without an answer, the attempt counts
-            _log.exception("nobody says whether job %s was replaced", shown(execution.envelope.id))
+            _log.exception("could not find out whether job %s was replaced", shown(execution.envelope.id))
         self._end(execution, future)
 
     def _end(self, execution: Execution, future: asyncio.Future[object]) -> None:
@@ -448,7 +448,7 @@ class Runner:
             try:
                 self._reporter.finish(execution.context)
             except Exception:  # noqa: BLE001 - the end of the attempt is what counts
-                _log.exception("the last progress of job %s cannot be told", shown(execution.envelope.id))
+                _log.exception("the last progress of job %s cannot be sent", shown(execution.envelope.id))
 
     # Ends from outside. ------------------------------------------------------------------------------------------
 
@@ -495,6 +495,6 @@ class Runner:
                 self._settlement.failed(execution, early_failure(execution, self._events.timestamp()), duration)
         except Exception as error:  # noqa: BLE001 - see `_begin`
             self._settlement.abandon(execution.delivery, execution.queue, error)
-        _log.warning("job %s ignores its cancellation: its slot is lost until it ends", shown(execution.envelope.id))
+        _log.warning("job %s ignores its cancellation: it keeps its slot until it ends", shown(execution.envelope.id))
         if not self.active:
             self._idle.set()

@@ -252,7 +252,7 @@ class Settlement:
         placeholder, encoding = placeholder_of(delivery, queue)
         reason = clean_text(f"{error}{encoding}", MAX_REASON)
         self._counters.stepped_over["job"] += 1
-        _log.error("a message in %s is not a valid job and goes to the dead letter queue: %s", queue, reason)
+        _log.error("a message in %s is not a valid job; moving it to the dead letter queue: %s", queue, reason)
         record = ErrorRecord(type="InvalidJob", message=reason, code=error.code)
         self._discard(delivery, queue, placeholder, 0, record)
 
@@ -263,7 +263,7 @@ class Settlement:
         """
         self._counters.stepped_over["job"] += 1
         try:
-            _log.error("a job of %s cannot be settled and goes to the dead letter queue", queue, exc_info=error)
+            _log.error("a job of %s cannot be settled; moving it to the dead letter queue", queue, exc_info=error)
             placeholder, _ = placeholder_of(delivery, queue)
             reason = clean_text(f"it could not be settled: {type(error).__name__}", MAX_REASON)
             data = JobDiscarded(
@@ -276,7 +276,7 @@ class Settlement:
             self.discarded_count += 1
             self._hook_notifier.discard(queue, placeholder, 0, ErrorRecord(message=reason, code="INTERNAL_ERROR"))
         except Exception:  # noqa: BLE001 - what matters is that the delivery is settled
-            _log.exception("no event tells of it")
+            _log.exception("the event of a discarded job could not be recorded")
         self._broker.events.after(lambda: self._bury(delivery, queue))
 
     def unknown_type(self, execution: Execution) -> None:
@@ -487,7 +487,7 @@ class Settlement:
                 # The broker has it again.
                 _log.warning("a job of %s could not be settled, the broker will redeliver it: %r", queue, error)
             elif is_last:
-                _log.exception("a job of %s is requeued: it cannot be dead-lettered", queue)
+                _log.exception("a job of %s cannot be dead-lettered; requeueing it", queue)
                 await asyncio.sleep(MAX_REPUBLISH_WAIT_SECONDS)
                 if delivery.nack(requeue=True):
                     self._counters.unacked[queue] -= 1

@@ -29,7 +29,7 @@ class UniqueEnds:
         try:
             await self._places.release(place, job_id)
         except AccessRefused as error:
-            text = "unique job %s keeps its place, which this user may not free: %s"
+            text = "unique job %s keeps its place: this user may not free it: %s"
             _log.error(text, job_id, error)
 
     async def freed(self, execution: Execution, ack: Callable[[Delivery, str], None]) -> None:
@@ -45,7 +45,9 @@ class UniqueEnds:
         try:
             return await self._places.holder(place) == job_id
         except AccessRefused as error:
-            _log.warning("unique job %s runs, whatever its place says, which this user may not read: %s", job_id, error)
+            _log.warning(
+                "unique job %s runs without a check of its place: this user may not read it: %s", job_id, error
+            )
             return True
 
 

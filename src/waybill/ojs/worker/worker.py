@@ -160,7 +160,7 @@ class Worker:
         if not broker.connection.is_open:
             return "the connection is gone"
         if runner.room <= 0:
-            return "all places are held by code that does not end"
+            return "all slots are taken by handlers that do not end"
         return consumers.starvation
 
     @property
@@ -370,7 +370,7 @@ class Worker:
             await consumers.consume(wanted)
             for queue in left if not self._quiet else ():
                 runner.hand_back(queue)
-                _log.info("worker %s leaves queue %s, which is paused", self.id, queue)
+                _log.info("worker %s stops consuming queue %s, which is paused", self.id, queue)
 
     async def _go_quiet(self) -> None:
         if self._quiet or self._broker is None or self._runner is None:
@@ -442,7 +442,7 @@ class Worker:
                     await self._hooks.worker(self._jobs.hooks.on_worker_stop, self)
             await self._hooks.drain()
             if not await settlement.drain(self._settle_seconds):
-                _log.warning("worker %s leaves unconfirmed work behind, which is given to others", self.id)
+                _log.warning("worker %s stops with unconfirmed work, which is redelivered", self.id)
         finally:
             for task in (*self._beating, *self._changes):
                 task.cancel()

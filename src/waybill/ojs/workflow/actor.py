@@ -95,7 +95,7 @@ class WorkflowActor:
             try:
                 await self._look()
             except Exception:  # noqa: BLE001 - whatever a database can have against it
-                _log.exception("workflows cannot be looked at")
+                _log.exception("workflows cannot be read")
 
     async def make_job(self, job_id: str, claim: Claim) -> dict[str, object]:
         """Return the envelope of a step whose turn has come. Raises LookupError if nothing is known of it."""
@@ -168,7 +168,7 @@ class WorkflowActor:
                 mandatory=True,
             )
         except ClientError as error:
-            _log.warning("workers do not know yet that workflow %s is over: %r", progress.id, error)
+            _log.warning("workers could not be told that workflow %s is over, trying again: %r", progress.id, error)
             return
         jobs = await self._read(progress.id, lambda flow, _: _dropped(flow))
         for job_id, job_type, queue in jobs or []:
@@ -185,12 +185,12 @@ class WorkflowActor:
                 async with DeadLetters(self._jobs, queue) as dead:
                     found += await dead.retry(ids)
             if found < len(ids):
-                text = "%d of %d failed jobs of workflow %s are in no dead letter queue: they cannot be retried"
+                text = "%d of %d failed jobs of workflow %s are not in a dead letter queue and cannot be retried"
                 _log.error(text, len(ids) - found, len(ids), progress.id)
             what = f"revived {progress.run}"
             self._write(progress.id, WorkflowRevived(workflow_id=progress.id, workflow_name=progress.name), what)
         except (ClientError, JobsError, TimeoutError) as error:
-            _log.warning("the dead letters of workflow %s are not back in their queues yet: %r", progress.id, error)
+            _log.warning("the dead letters of workflow %s could not be retried, trying again: %r", progress.id, error)
             await asyncio.sleep(LOOK_SECONDS)
         finally:
             self._reviving.discard(progress.id)

@@ -111,7 +111,7 @@ def _end(flow: Flow) -> EventData:
 def _error(flow: Flow, number: int) -> ErrorSummary:
     found = next((one for one in flow.progress.errors if one.number == number), None)
     if found is None:
-        return ErrorSummary(code="HANDLER_ERROR", message="a job has failed")
+        return ErrorSummary(code="HANDLER_ERROR", message="a job failed")
     return ErrorSummary(code=found.code, message=found.message, type=found.type)
 
 

@@ -152,12 +152,12 @@ class WorkflowAnswers:
         reply = WorkflowReply(_listed(found))
         if found is not None and await self._may_change(request):
             if found.is_over:
-                reply.refused = f"it is {found.state} already"
+                reply.refused = f"it is already {found.state}"
             else:
                 data = WorkflowCancelled(workflow_id=found.id, workflow_name=found.name)
                 reply = await self._done(request, found.id, data)
                 if reply.workflows and reply.workflows[0].state != "cancelled":
-                    reply.refused = f"it is {reply.workflows[0].state} already"
+                    reply.refused = f"it is already {reply.workflows[0].state}"
         await self._responder.reply(request, reply)
 
     async def _retry(self, request: Request) -> None:

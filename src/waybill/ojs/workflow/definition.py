@@ -103,9 +103,11 @@ def _check_parts(node: Definition, path: str, *, may_stream: bool) -> None:
         raise _invalid(path, f"is a {node.type} with an envelope")
     if node.streamed:
         if not may_stream:
-            raise _invalid(path, "can only be streamed where the workflow begins: let the step before spawn it")
+            raise _invalid(
+                path, "can only be streamed as the first step of a workflow: let the step before it spawn it"
+            )
         if node.type not in {"group", "batch"} or node.steps:
-            raise _invalid(path, "is streamed, and no group or batch without jobs of its own")
+            raise _invalid(path, "is streamed, but is not a group or batch without jobs of its own")
     elif not node.steps:
         raise _invalid(path, "has no jobs")
     if node.expected is not None and not (node.streamed and 0 < node.expected <= MAX_MEMBERS):
@@ -113,11 +115,11 @@ def _check_parts(node: Definition, path: str, *, may_stream: bool) -> None:
     if node.type == "batch" and not node.callbacks:
         raise _invalid(path, "is a batch without callbacks: use a group")
     if node.type != "batch" and node.callbacks:
-        raise _invalid(path, f"is a {node.type} with callbacks: only a batch has them")
+        raise _invalid(path, f"is a {node.type} with callbacks, which only a batch may have")
     if not node.callbacks.keys() <= set(CALLBACKS):
         raise _invalid(path, f"has callbacks other than {', '.join(CALLBACKS)}")
     if node.type != "dag" and any(step.depends_on for step in node.steps):
-        raise _invalid(path, f"is a {node.type} whose steps depend on each other: only those of a graph may")
+        raise _invalid(path, f"is a {node.type} whose steps depend on each other, which only those of a graph may")
 
 
 def order_of(graph: Definition, path: str = "workflow") -> list[str]:
@@ -133,7 +135,7 @@ def order_of(graph: Definition, path: str = "workflow") -> list[str]:
     for name, step in steps.items():
         needed = set(step.depends_on)
         for one in needed - steps.keys():
-            raise _invalid(path, f"has a step {name!r} that depends on {one!r}, which is none")
+            raise _invalid(path, f"has a step {name!r} that depends on {one!r}, which is not a step")
         open_count[name] = len(needed)
         for one in needed:
             followers[one].append(name)

@@ -365,7 +365,7 @@ class Flow:
         if not self.members.is_incomplete:
             return False
         if not any(error.code == PUSHER_LOST for error in self.progress.errors):
-            text = f"only {self.members.counts.known} jobs were pushed: whoever pushed them was heard of no more"
+            text = f"only {self.members.counts.known} jobs were pushed before the program that pushed them disappeared"
             self._note_error(StepError("", PUSHER_LOST, text), node)
         return True
 

@@ -160,7 +160,7 @@ class WorkflowFold(FeatureFold):
         try:
             definition = read_definition(data.get("definition"))
         except InvalidJob as error:
-            _log.warning("workflow %s is none and is stepped over: %s", workflow_id, shown(str(error)))
+            _log.warning("workflow %s is invalid and is skipped: %s", workflow_id, shown(str(error)))
             return
         name, parent = data.get("workflow_name"), data.get("parent_job")
         progress = Progress(
@@ -386,7 +386,7 @@ def _outcome(event: ReceivedEvent) -> bytes | StepError | None:
     return StepError(
         event.subject,
         _text(found.get("code"), "JOB_CANCELLED" if cancelled else "HANDLER_ERROR", MAX_CODE),
-        _text(found.get("message"), "the job was cancelled" if cancelled else "the job has failed", MAX_MESSAGE),
+        _text(found.get("message"), "the job was cancelled" if cancelled else "the job failed", MAX_MESSAGE),
         attempt if isinstance(attempt, int) else 0,
         type=_text(found.get("type"), "", MAX_CODE) or None,
     )

@@ -139,7 +139,7 @@ class WorkflowHandle(Generic[R_co]):
 
     def _found(self, reply: WorkflowReply) -> WorkflowInfo:
         if not reply.workflows:
-            raise LookupError(f"no coordinator knows of workflow {self.id}")
+            raise LookupError(f"no coordinator knows workflow {self.id}")
         return reply.workflows[0]
 
     async def _ask(self, kind: str, request: WorkflowRequest, seconds: float) -> WorkflowReply:
@@ -191,7 +191,7 @@ async def ask(jobs: JobsPort, kind: str, request: WorkflowRequest, seconds: floa
     try:
         return _reply(body)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ControlFailed(f"the answer of the coordinator makes no sense: {type(error).__name__}") from error
+        raise ControlFailed(f"the coordinator sent an invalid reply: {type(error).__name__}") from error
 
 
 async def list_workflows(jobs: JobsPort, *, state: str | None = None, limit: int = 100) -> list[WorkflowInfo]:

@@ -63,7 +63,7 @@ def _find(step: str | None) -> Any:  # noqa: ANN401 - a JSON value
         # A chain: the one before is the last.
         return found[max(found, key=int)]
     if len(found) > 1:
-        raise LookupError(f"this job depends on several steps, name one of them: {', '.join(found)}")
+        raise LookupError(f"this job depends on several steps; name one of them: {', '.join(found)}")
     return next(iter(found.values()))
 
 
@@ -71,7 +71,7 @@ def _many(step: str | None) -> list[Any]:
     job = current_job()
     found = job.parent_results if step is None and job.is_callback else _find(step)
     if not isinstance(found, dict):
-        raise LookupError("the step before this job is no group")  # noqa: TRY004 - it is of another kind than asked for
+        raise LookupError("the step before this job is not a group")  # noqa: TRY004 - it is of another kind than asked for
     if "result_ref" in found:
         text = "the results of the group are too large to come with the job: read them with WorkflowHandle.results"
         raise StepFailed(f"{text}, {found['result_ref']}")
@@ -81,11 +81,11 @@ def _many(step: str | None) -> list[Any]:
 def _typed(handler: Handler[..., R], value: Any) -> R:  # noqa: ANN401 - a JSON value
     if isinstance(value, dict) and "error" in value and value.keys() == {"error"}:
         error = value["error"]
-        raise StepFailed(f"a job before this one has failed: {error.get('message')} ({error.get('code')})")
+        raise StepFailed(f"an earlier job failed: {error.get('message')} ({error.get('code')})")
     if isinstance(value, dict) and "result_ref" in value:
-        raise StepFailed(f"the result is kept with its job only: {value['result_ref']}")
+        raise StepFailed(f"the result is only stored with its job: {value['result_ref']}")
     try:
         typed: R = handler.result.decode(msgspec.json.encode(value))  # type: ignore[assignment] # by its annotation
     except ValueError as error:
-        raise StepFailed(f"the result before this job is none of {handler.type}: {error}") from error
+        raise StepFailed(f"the result of the previous job does not fit {handler.type}: {error}") from error
     return typed

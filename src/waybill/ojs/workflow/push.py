@@ -124,7 +124,7 @@ async def _record(jobs: JobsPort, workflow_id: str, data: EventData, what: str) 
         async with asyncio.timeout(CONFIRM_SECONDS):
             await confirmed.wait()
     except TimeoutError:
-        raise PushFailed(workflow_id, "BACKEND_UNAVAILABLE", "the broker takes no events") from None
+        raise PushFailed(workflow_id, "BACKEND_UNAVAILABLE", "the broker accepts no events") from None
 
 
 class _Told:

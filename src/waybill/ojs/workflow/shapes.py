@@ -221,7 +221,9 @@ class Workflow(Shape[dict[str, Any]]):
     def step(self, name: str, part: Part[R], *, depends_on: Iterable[Step[Any] | str] = ()) -> Step[R]:
         """Add a step: a job, or a workflow. Raises InvalidJob for a name that is there already."""
         if name in self._steps or not name:
-            raise InvalidJob("workflow", f"has a step {name!r} already, or it has no name", code="INVALID_WORKFLOW")
+            raise InvalidJob(
+                "workflow", f"already has a step {name!r}, or the step has no name", code="INVALID_WORKFLOW"
+            )
         self._steps[name] = part, [one if isinstance(one, str) else one.name for one in depends_on]
         return Step(name)
 
@@ -294,6 +296,6 @@ def _one_iterable(parts: tuple[Any, ...]) -> Any:  # noqa: ANN401 - whatever it 
 def _only_jobs(parts: Iterable[Part[Any]]) -> Iterator[NewJob]:
     for part in parts:
         if not isinstance(part, NewJob):
-            text = f"a group of more than {MAX_EMBEDDED} parts has jobs only, not {type(part).__name__}"
+            text = f"a group of more than {MAX_EMBEDDED} parts may contain only jobs, not {type(part).__name__}"
             raise InvalidJob("workflow", text, code="INVALID_WORKFLOW")
         yield part

@@ -166,7 +166,7 @@ class Values:
             return self.job(node.number, streamed=False) or b"null"
         known = (one for one in self._flow.progress.errors if one.number == node.number)
         error = next(known, None)
-        text = "the job has failed" if error is None else error.message
+        text = "the job failed" if error is None else error.message
         code = "HANDLER_ERROR" if error is None else error.code
         return msgspec.json.encode({"error": {"code": code, "message": text}})
 
@@ -200,4 +200,4 @@ class Values:
         return f'{{"result_ref":"ojs:workflow/{self._flow.progress.id}/{node.number}"}}'.encode()
 
 
-_FAILED: Final = b'{"error":{"code":"HANDLER_ERROR","message":"the job has failed"}}'
+_FAILED: Final = b'{"error":{"code":"HANDLER_ERROR","message":"the job failed"}}'

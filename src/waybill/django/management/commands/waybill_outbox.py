@@ -14,12 +14,12 @@ from waybill.django.outbox import OutboxRelay
 class Command(BaseCommand):
     """Runs a relay."""
 
-    help = "Push the jobs of the outbox until SIGTERM or Ctrl-C. Any number may run; one at a time has its turn."
+    help = "Push the jobs of the outbox until SIGTERM or Ctrl-C. Several may run; one pushes at a time."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Take the options."""
-        parser.add_argument("--database", default=None, help="The alias of the database.")
-        parser.add_argument("--once", action="store_true", help="Push what is there, and end.")
+        parser.add_argument("--database", default=None, help="Alias of the database.")
+        parser.add_argument("--once", action="store_true", help="Push the stored jobs, then exit.")
 
     def handle(self, *_args: Any, **options: Any) -> None:  # noqa: ANN401 - as the base class has it
         """Run it."""

@@ -109,7 +109,7 @@ class Partitions:
             if error.connection_invalidated:
                 raise
             self._not_before = time.monotonic() + AGAIN_SECONDS
-            _log.warning("no partition could be made for new jobs, which go to %s for now: %s", OTHER, error.orig)
+            _log.warning("could not create a partition for new jobs; they go to %s for now: %s", OTHER, error.orig)
         if len(self._known) >= MOST:
             self._not_before = time.monotonic() + AGAIN_SECONDS
 
@@ -159,4 +159,4 @@ def _make(connection: Connection, one: Partition) -> None:
     bounds = f"FROM ('{one.lower}') TO ('{one.upper}')"
     connection.execute(sql.text(f"ALTER TABLE {JOBS.name} ATTACH PARTITION {one.name} FOR VALUES {bounds}"))
     connection.execute(sql.text("SET LOCAL lock_timeout = 0"))
-    _log.info("made partition %s of the jobs", one.name)
+    _log.info("created partition %s of the jobs", one.name)

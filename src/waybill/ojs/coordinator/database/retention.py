@@ -87,7 +87,7 @@ def _drop(connection: Connection, one: Partition, staying: list[str]) -> Forgott
         connection.execute(sql.text(moved), {"ids": staying})
     connection.execute(sql.text(f"DROP TABLE {one.name}"))
     FAILURES.forget(connection, counts)
-    text = "dropped partition %s of the jobs, about %d of them; %d that have not ended, or are kept, have moved to %s"
+    text = "dropped partition %s with about %d jobs; moved %d jobs that have not ended, or are kept, to %s"
     _log.info(text, one.name, rows, len(staying), OTHER)
     return Forgotten(max(0, rows - len(staying)), is_more=True)
 

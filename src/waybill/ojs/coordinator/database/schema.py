@@ -92,10 +92,12 @@ def _upgrade(connection: Connection, found: str | None) -> list[str]:
             command.stamp(config, FIRST)
             is_new = False
         else:
-            _log.warning("the state of jobs has form %s, which is too old: it is made again from the events", version)
+            _log.warning(
+                "the job state has schema version %s, which is too old: rebuilding it from the events", version
+            )
             METADATA.drop_all(connection)
     if not is_new:
-        _log.info("migrating the state of jobs: this may take minutes where millions of jobs are known")
+        _log.info("migrating the job state: with millions of jobs, this can take minutes")
     done.clear()
     try:
         command.upgrade(config, "head")
@@ -105,7 +107,7 @@ def _upgrade(connection: Connection, found: str | None) -> list[str]:
             " it. Use that version, or another database, which is made anew from the stream of events"
         ) from error
     if not is_new:
-        _log.info("migrated the state of jobs: %s", ", ".join(done))
+        _log.info("migrated the job state: %s", ", ".join(done))
     return done
 
 

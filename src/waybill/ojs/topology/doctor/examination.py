@@ -34,9 +34,9 @@ CLOCK_SKEW_SECONDS: Final = 5.0
 RABBITMQ_CONSUMER_TIMEOUT_SECONDS: Final = 1800.0
 """The default since 3.8.17 (before: 15 minutes, or none). AMQP cannot ask for it."""
 NEEDED_CAPABILITIES: Final = {
-    "publisher_confirms": "a push cannot know whether its job is safe",
-    "consumer_cancel_notify": "a worker does not learn that its queue was deleted",
-    "connection.blocked": "publishers do not learn why they wait when memory or disk run short",
+    "publisher_confirms": "a push cannot tell whether its job is stored",
+    "consumer_cancel_notify": "a worker is not told that its queue was deleted",
+    "connection.blocked": "publishers are not told why they wait when memory or disk space is low",
 }
 
 
@@ -104,7 +104,7 @@ class Examination:
                 Severity.WARNING,
                 str(address),
                 "there are no heartbeats",
-                "client or broker has them switched off: a dead peer is noticed after many minutes",
+                "the client or the broker has turned them off: a dead peer goes unnoticed for many minutes",
                 "leave `heartbeat` out of the URI, and set it to 60 on the broker",
             )
 
@@ -209,7 +209,7 @@ class Examination:
                 Severity.WARNING,
                 str(self._connection.address),
                 f"the broker's clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this machine's",
-                "one of the machines does not keep its time: expiry, schedules and event times mean different things",
+                "one of the clocks is wrong: expiry, schedules and event times do not agree",
                 "run NTP on both",
             )
         ]
@@ -217,8 +217,8 @@ class Examination:
     async def _of_queue_types(self) -> list[Diagnosis]:
         """See whether the broker has the queue types that the topology asks for."""
         lost = {
-            "stream": "no events are kept: no cancellation, no state of jobs, no pipeline",
-            "quorum": "job queues will be classic: they live on one node",
+            "stream": "no events are stored: cancellation, job state and the pipeline do not work",
+            "quorum": "job queues will be classic queues, which live on one node",
         }
         found: list[Diagnosis] = []
         for kind in ("stream", "quorum") if self._topology.queue_type == "quorum" else ("stream",):
@@ -241,8 +241,8 @@ class Examination:
                 "classic-queues",
                 Severity.NOTE,
                 queue,
-                "its jobs are on one node, and who publishes without confirms does not hear of a loss",
-                "it is a classic queue (it has priorities); AMQP cannot tell who uses confirms, --management can",
+                "its jobs are on one node, and publishers without confirms are not told of a loss",
+                "it is a classic queue (it has priorities); AMQP does not show who uses confirms, --management does",
                 "publish with Jobs.push, which waits for the confirm; on a cluster `waybill topology migrate"
                 " --to-queue-type quorum`",
             )
@@ -268,7 +268,9 @@ class Examination:
             elif entity.standing is Standing.REFUSED:
                 way_out = "give this user the permission, or end the program that holds it exclusively"
                 found.append(
-                    Diagnosis("refused", Severity.WARNING, subject, "this user may not see it", entity.detail, way_out)
+                    Diagnosis(
+                        "refused", Severity.WARNING, subject, "this user has no access to it", entity.detail, way_out
+                    )
                 )
         return [*map(_mismatch, different.values()), *found]
 
@@ -283,9 +285,9 @@ class Examination:
                 finding, cause, way_out = "it is paused", "`waybill queue pause`", f"`waybill queue resume {queue}`"
                 found.append(Diagnosis("paused", Severity.NOTE, queue, finding, cause, way_out))
             else:
-                finding = f"{jobs.message_count} jobs wait and nobody consumes them"
+                finding = f"{jobs.message_count} jobs wait without a consumer"
                 severity = Severity.WARNING if jobs.message_count else Severity.NOTE
-                way_out = "start a worker; if one runs, see that it names this queue and virtual host"
+                way_out = "start a worker; if one runs, check that it consumes this queue in this virtual host"
                 found.append(Diagnosis("no-consumers", severity, queue, finding, "no worker runs", way_out))
         if dead is not None and not await self._is_fed(queue, dead.consumer_count):
             found.append(
@@ -293,18 +295,18 @@ class Examination:
                     "dead-letters-lost",
                     Severity.PROBLEM,
                     queue,
-                    "its dead letter queue is never fed: failed jobs are dropped",
+                    "its dead letter queue is not bound: discarded jobs are lost",
                     f"{topology.dead_letter_queue(queue)} is not bound to {topology.dead_letter_exchange}"
                     f" with the key {queue}",
                     f"`waybill topology declare {queue}`",
                 )
             )
         if dead is not None and dead.message_count:
-            finding, cause = f"{dead.message_count} dead letters", "jobs have failed for good"
+            finding, cause = f"{dead.message_count} dead letters", "there are dead letters"
             way_out = f"`waybill dlq list --queue {queue} --groups`"
             found.append(Diagnosis("dead-letters", Severity.NOTE, queue, finding, cause, way_out))
         if control is None or control.consumer_count == 0:
-            finding = "nobody cancels its jobs or answers questions about them"
+            finding = "its jobs cannot be cancelled or looked up"
             way_out = f"`waybill coordinator {queue}`, or `waybill worker ... --coordinator`"
             found.append(Diagnosis("no-coordinator", Severity.NOTE, queue, finding, "no coordinator runs", way_out))
         return found
@@ -332,7 +334,7 @@ def _mismatch(alike: list[Finding]) -> Diagnosis:
         "no-dead-letter-exchange" if lost else "mismatch",
         Severity.PROBLEM,
         f"{first.kind} {first.name}{more}",
-        "rejected and expired jobs are dropped" if lost else "it is not as jobs need it",
+        "rejected and expired jobs are dropped" if lost else "its properties do not fit jobs",
         first.detail,
         "`waybill topology migrate`, or delete it when it is empty and declare it again",
     )

@@ -68,7 +68,7 @@ def _of_nodes(nodes: list[Row]) -> Iterator[Diagnosis]:
             yield Diagnosis("node", Severity.PROBLEM, name, "it does not run", "see its log", "start it again")
         for alarm, what in (("mem_alarm", "memory"), ("disk_free_alarm", "disk space")):
             if node.get(alarm):
-                finding = f"it has an alarm of {what}: publishers are blocked"
+                finding = f"it has a {what} alarm: publishers are blocked"
                 cause = f"{what} is beyond its limit"
                 way_out = "drain queues, free some, or raise the limit"
                 yield Diagnosis("alarm", Severity.PROBLEM, name, finding, cause, way_out)
@@ -77,7 +77,7 @@ def _of_nodes(nodes: list[Row]) -> Iterator[Diagnosis]:
                 "partition",
                 Severity.PROBLEM,
                 name,
-                "it has lost sight of others of its cluster",
+                "it is partitioned from other nodes of its cluster",
                 f"a network partition: {node['partitions']}",
                 "heal the network, then restart the nodes of the smaller side",
             )
@@ -125,12 +125,12 @@ def _of_channels(rows: list[Row]) -> Iterator[Diagnosis]:
                 Severity.WARNING,
                 name,
                 f"user {user} has published {published} messages without confirms",
-                "the program does not wait until the broker has a message: a crash loses what is under way",
-                "use Jobs.push, or switch confirms on in that program",
+                "the program does not wait for confirms: a crash loses messages in transit",
+                "use Jobs.push, or enable confirms in that program",
             )
         if row.get("consumer_count") and not row.get("prefetch_count") and not row.get("global_prefetch_count"):
             finding = f"user {user} consumes without a prefetch limit"
-            cause = "one consumer takes all jobs into its memory, and others starve"
+            cause = "one consumer takes all jobs into memory, and other consumers get none"
             yield Diagnosis("no-prefetch", Severity.WARNING, name, finding, cause, "set basic.qos in that program")
 
 
@@ -145,7 +145,7 @@ def _of_bindings(rows: list[Row], topology: Topology, queues: tuple[str, ...]) -
                 "not-bound",
                 Severity.PROBLEM,
                 entity.destination,
-                f"nothing comes to it from {entity.exchange}",
+                f"it receives nothing from {entity.exchange}",
                 f"it is not bound there with the key {entity.routing_key!r}",
                 "`waybill topology declare`",
             )
