@@ -99,7 +99,10 @@ def test_each_opening_and_closing_is_told_once(tmp_path: Path) -> None:
             (NOW, NOW + timedelta(minutes=3)),
             (NOW + timedelta(minutes=5), None),
         ]
-        with pytest.raises(AlertsError, match="another `waybill pipeline alerts` works"), AlertTable(tmp_path).held():
+        with (
+            pytest.raises(AlertsError, match="another `waybill pipeline alerts` is using"),
+            AlertTable(tmp_path).held(),
+        ):
             pass
     table.path.write_bytes(b"no table")
     with pytest.raises(AlertsError, match="cannot be read"), table.held():
@@ -287,13 +290,13 @@ def test_rules_are_read_from_toml(tmp_path: Path) -> None:
     [
         ("", "rule"),
         ("rule = []", "1 to 200 rules"),
-        ('[[rule]]\nname = "a"\nkind = "burn"\nobjective = 1', "rule 'a': objective is a share"),
+        ('[[rule]]\nname = "a"\nkind = "burn"\nobjective = 1', "rule 'a': objective must be a share"),
         ('[[rule]]\nname = "a"\nkind = "burn"\nobjectiv = 0.9', "objectiv"),
         ('[[rule]]\nname = "a"\nkind = "anomaly"\nmeasure = "love"', "love"),
         ('[[rule]]\nname = "a"\nkind = "anomaly"\nmeasure = "failed"\ndays = 2', "least_days <= days"),
         (
             '[[rule]]\nname = "a"\nkind = "burn"\nobjective = 0.9\nwindows = [{long = "1m", short = "1h", burn = 1}]',
-            "short is shorter",
+            "short must be shorter",
         ),
     ],
 )
@@ -306,5 +309,5 @@ def test_bad_rules_are_named(tmp_path: Path, text: str, message: str) -> None:
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "http://", "http://host:99999/"])
 def test_a_webhook_is_a_url(url: str) -> None:
-    with pytest.raises(AlertsError, match="a webhook is a URL"):
+    with pytest.raises(AlertsError, match="a webhook must be a URL"):
         to_webhook(url)

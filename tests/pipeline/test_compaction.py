@@ -144,7 +144,7 @@ def test_the_places_of_a_worker_are_carried_with_its_job_across_the_edge(spark: 
 
 
 def test_it_does_not_run_beside_a_writer(spark: SparkSession, store: Tables) -> None:
-    with store.locked(), pytest.raises(TablesError, match="written by another process"):
+    with store.locked(), pytest.raises(TablesError, match="in use by another process"):
         compact(spark, store)
 
 

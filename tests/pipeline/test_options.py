@@ -62,7 +62,7 @@ def test_each_stream_has_a_place_of_its_own() -> None:
         ({"uri": URI, "stream": "s,t", "startingOffsetsByTimestamp": '{"s": 4}'}, "a time for each of s, t"),
         ({"uri": URI, "stream": "s", "startingOffsetsByTimestamp": '{"s": "soon"}'}, "milliseconds of Unix time"),
         ({"uri": URI, "stream": "s", "startingOffsetsByTimestamp": "{"}, "a time for each of s"),
-        ({"uri": URI, "stream": "s", "subscribe": "s"}, "both say what is read"),
+        ({"uri": URI, "stream": "s", "subscribe": "s"}, "exclude each other"),
         ({"uri": URI, "stream": " , "}, "option stream is required"),
     ],
 )
@@ -72,7 +72,7 @@ def test_what_is_wrong_is_named(given: dict[str, str], message: str) -> None:
 
 
 def test_a_streaming_query_has_no_end() -> None:
-    with pytest.raises(OptionError, match="endingOffsets is for batch reads"):
+    with pytest.raises(OptionError, match="endingOffsets needs a batch read"):
         parse_options({"uri": URI, "stream": "s", "endingOffsets": "9"}, default_stream=None, streaming=True)
 
 

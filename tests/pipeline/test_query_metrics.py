@@ -45,7 +45,7 @@ def test_a_run_is_measured_and_its_checkpoint_tells_its_lag(
             stream.publish_events(EVENTS)
             stream.publish(b"no event")
             settings = Settings(stream.uri, tmp_path, stream=stream.name)
-            assert "is no checkpoint of a streaming query" in lag()[1]
+            assert "is not a checkpoint of a streaming query" in lag()[1]
             ingest(spark, settings, metrics.note)
             assert json.loads(lag("--json")[1])["lag"] == 0
             stream.publish(b"more", b"and more")

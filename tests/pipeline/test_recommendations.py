@@ -33,7 +33,7 @@ def test_as_few_attempts_as_keep_nearly_all_recoveries() -> None:
 def test_retries_that_never_helped_are_not_recommended() -> None:
     found = advice(advise(Evidence("t", {1: (100, 40), 2: (60, 0), 3: (60, 0)})).max_attempts)
     assert found.value == 1
-    assert "none of 120 further attempts helped" in found.evidence
+    assert "none of 120 further attempts succeeded" in found.evidence
 
 
 def test_a_timeout_is_what_all_but_one_in_a_thousand_stay_below() -> None:

@@ -93,7 +93,7 @@ def test_new_partitions_join_a_running_query_and_lost_ones_fail_it(invoices: Sup
     assert isinstance(part, RangePartition)
     assert (part.span.stream, part.span.start, part.span.end, part.is_new) == ("invoices-3", 0, 1, True)
     invoices.channel.delete_queue("invoices-3")
-    with pytest.raises(DataLossError, match=r"'invoices-3' on .* was read before and is gone"):
+    with pytest.raises(DataLossError, match=r"'invoices-3' on .* was read before and no longer exists"):
         reader.latestOffset(second, ReadAllAvailable())
 
 
@@ -128,12 +128,12 @@ def test_streams_are_found_by_a_pattern(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"stream": "a", "superStream": "b"}, "stream and superStream both say what is read"),
-        ({"subscribePattern": "("}, "subscribePattern is no regular expression"),
+        ({"stream": "a", "superStream": "b"}, "stream and superStream exclude each other"),
+        ({"subscribePattern": "("}, "subscribePattern is not a regular expression"),
         ({"subscribePattern": "a" * 501}, "longer than 500 characters"),
-        ({"assign": "[1]"}, "assign is JSON with the partitions"),
-        ({"assign": '{"a": []}'}, "assign is JSON with the partitions"),
-        ({"assign": '{"a": [true]}'}, "assign is JSON with the partitions"),
+        ({"assign": "[1]"}, "assign must be JSON with the partitions"),
+        ({"assign": '{"a": []}'}, "assign must be JSON with the partitions"),
+        ({"assign": '{"a": [true]}'}, "assign must be JSON with the partitions"),
         ({"superStream": "a", "startingOffsets": "5"}, "for each of the streams that are found"),
         ({"subscribePattern": "a", "managementUri": "file:///etc"}, "managementUri is the address"),
     ],

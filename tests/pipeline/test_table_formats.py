@@ -19,7 +19,7 @@ def test_tables_are_parquet_unless_told_otherwise(spark: SparkSession, tmp_path:
 
 
 def test_what_cannot_be_had_says_why(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TablesError, match="take delta or iceberg"):
+    with pytest.raises(TablesError, match="use delta or iceberg"):
         open_store(spark, "s3a://bucket/events")
     with pytest.raises(TablesError, match="parquet, delta"):
         open_store(spark, tmp_path, "orc")

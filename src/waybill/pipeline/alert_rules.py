@@ -98,8 +98,8 @@ class _Burn(msgspec.Struct, tag="burn", tag_field="kind", forbid_unknown_fields=
     windows: list[_Window] | None = None
 
     def rule(self) -> Rule:
-        _check(0 < self.objective < 1, "objective is a share between 0 and 1, such as 0.99")
-        _check(self.least >= 1, "least is 1 or more")
+        _check(0 < self.objective < 1, "objective must be a share between 0 and 1, such as 0.99")
+        _check(self.least >= 1, "least must be at least 1")
         windows = WINDOWS if self.windows is None else tuple(map(_window, self.windows))
         _check(bool(windows), "windows is empty")
         return BurnRule(self.name, self.measure, self.objective, self.queue, self.job_type, windows, self.least)
@@ -116,7 +116,7 @@ class _Anomaly(msgspec.Struct, tag="anomaly", tag_field="kind", forbid_unknown_f
     least_days: int = 5
 
     def rule(self) -> Rule:
-        _check(self.threshold > 0, "threshold is more than 0")
+        _check(self.threshold > 0, "threshold must be greater than 0")
         _check(3 <= self.least_days <= self.days <= 90, "3 <= least_days <= days <= 90 must hold")
         return AnomalyRule(
             self.name,
@@ -160,8 +160,10 @@ def _window(given: _Window) -> Window:
         long_s, short_s = (duration_ms("windows", text) // 1000 for text in (given.long, given.short))
     except OptionError as problem:
         raise ValueError(str(problem)) from None
-    _check(60 <= short_s < long_s <= 30 * _DAY_S, "a window is 1m to 30d, and short is shorter than long")
-    _check(given.burn > 0, "burn is more than 0")
+    _check(
+        60 <= short_s < long_s <= 30 * _DAY_S, "a window must be from 1m to 30d, and short must be shorter than long"
+    )
+    _check(given.burn > 0, "burn must be greater than 0")
     return Window(long_s, short_s, given.burn)
 
 

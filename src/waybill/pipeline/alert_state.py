@@ -179,5 +179,7 @@ def read_alerts(path: Path) -> list[Alert]:
     try:
         rows = pq.read_table(path, schema=SCHEMA)
     except (OSError, pa.ArrowException) as problem:
-        raise AlertsError(f"{path} cannot be read: {problem}. Without it, open alerts are told again") from None
+        raise AlertsError(
+            f"{path} cannot be read: {problem}. Without it, notices of open alerts are sent again"
+        ) from None
     return [Alert(**row) for row in rows.to_pylist()]

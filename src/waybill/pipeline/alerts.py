@@ -89,7 +89,7 @@ def to_webhook(url: str) -> Send:
     except ValueError:
         port = -1
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == -1:
-        raise AlertsError("a webhook is a URL such as https://example.com/alerts")
+        raise AlertsError("a webhook must be a URL such as https://example.com/alerts")
     host, where = parts.hostname, f"{parts.scheme}://{parts.hostname}"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 

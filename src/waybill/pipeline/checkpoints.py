@@ -25,7 +25,9 @@ class CheckpointError(RuntimeError):
 def read_to(checkpoint: Path) -> dict[str, int]:
     """The offset after the last message of each stream in batches that are done; empty if none is."""
     if not (checkpoint / "offsets").is_dir():
-        raise CheckpointError(f"{checkpoint} is no checkpoint of a streaming query: `waybill pipeline run` makes one")
+        raise CheckpointError(
+            f"{checkpoint} is not a checkpoint of a streaming query; `waybill pipeline run` creates one"
+        )
     done = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
     if not done:
         return {}

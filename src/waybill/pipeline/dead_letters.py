@@ -70,7 +70,7 @@ def parse_dead_letter_options(given: Mapping[str, str]) -> DeadLetterOptions:
     options = NamedOptions(given, _OPTIONS)
     queues = tuple(name.strip() for name in (options.text("deadLetters") or "").split(",") if name.strip())
     if not queues:
-        raise OptionError("option deadLetters is the name of a queue, or several separated by commas")
+        raise OptionError("option deadLetters must be a comma-separated list of queues")
     return DeadLetterOptions(options.uri(), queues, parse_topology(options))
 
 

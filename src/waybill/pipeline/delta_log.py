@@ -27,7 +27,7 @@ from waybill.pipeline.table_log import DAY, KEPT_DAYS, DataFile, TableLog
 from waybill.pipeline.tables import TablesError
 
 _APPLICATION: Final = "waybill"
-_CONFLICT: Final = "another process has written it meanwhile; end one of them"
+_CONFLICT: Final = "another process has written to it; stop one of them"
 
 
 class DeltaLog(TableLog):
@@ -46,8 +46,8 @@ class DeltaLog(TableLog):
         table = self._open()
         if table.protocol().reader_features:
             raise TablesError(
-                f"{self.uri} needs features of Delta that the pipeline does not know: "
-                f"{', '.join(table.protocol().reader_features or ())}. Somebody has switched them on."
+                f"{self.uri} uses features of Delta that the pipeline does not support: "
+                f"{', '.join(table.protocol().reader_features or ())}. Another program has enabled them."
             )
         actions = pa.table(table.get_add_actions(flatten=True))
         columns = [actions[name].to_pylist() for name in ("path", "size_bytes", "num_records")]

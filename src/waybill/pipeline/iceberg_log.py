@@ -105,7 +105,7 @@ class IcebergLog(TableLog):
                 if batch is not None:
                     change.set_properties({_BATCH: str(batch)})
         except CommitFailedException as problem:
-            raise TablesError(f"{self.uri}: another process has written it meanwhile; end one ({problem})") from None
+            raise TablesError(f"{self.uri}: another process has written to it; stop one of them ({problem})") from None
 
     def clean(self) -> None:
         table = self._open()
@@ -141,7 +141,7 @@ class IcebergLog(TableLog):
                     with change.update_spec() as spec:
                         spec.add_identity(DAY)
         except TableAlreadyExistsError as problem:
-            raise TablesError(f"{self.uri}: another process has just made it ({problem})") from None
+            raise TablesError(f"{self.uri}: another process has just created it ({problem})") from None
         return self._catalog.load_table(self._identifier)
 
     def _add_columns(self, table: Table, change: Transaction) -> None:
@@ -168,5 +168,5 @@ def _current(table: Table) -> dict[str, IcebergFile]:
     tasks = table.scan().plan_files()
     deleted = [task.file.file_path for task in tasks if task.delete_files]
     if deleted:
-        raise TablesError(f"{table.location()} has deleted rows beside its files, which the pipeline does not read")
+        raise TablesError(f"{table.location()} has delete files, which the pipeline does not support")
     return {task.file.file_path: task.file for task in tasks}

@@ -225,7 +225,7 @@ def _is_whole(base: Snapshot) -> bool:
     try:
         JobIndex(base)
     except (OSError, ValueError) as problem:
-        _LOG.warning("snapshot %d cannot be continued, computing all tables again: %s", base.number, problem)
+        _LOG.warning("snapshot %d cannot be updated, recomputing all tables: %s", base.number, problem)
         return False
     return True
 

@@ -79,7 +79,7 @@ def job_columns(schema: StructType, *, has_type: bool) -> JobColumns:
     others = tuple(name for name in names if name not in JOB_FIELDS)
     if "args" in fields and others:
         raise OptionError(
-            f"column {others[0]!r} has no place in a job beside the column 'args': a job has {', '.join(JOB_FIELDS)}"
+            f"column {others[0]!r} is not a field of a job: beside 'args', a job has {', '.join(JOB_FIELDS)}"
         )
     if "type" not in fields and not has_type:
         raise OptionError("a job needs a type: a column 'type', or the option type for all rows")

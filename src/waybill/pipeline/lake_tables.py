@@ -57,8 +57,8 @@ class LakeTables(TableStore):
         """Raise TablesError for events without their checkpoint: batches would be numbered from 0 again."""
         if self.has(tables.EVENTS) and not self._storage.has(_CHECKPOINT):
             raise TablesError(
-                f"{self.root} has events but no checkpoint, so it is not known up to where they were read: "
-                "restore 'checkpoint', or start with an empty place."
+                f"{self.root} has events but no checkpoint, so their position in the stream is unknown: "
+                "restore 'checkpoint', or start with an empty location."
             )
 
     def has(self, table: Table) -> bool:

@@ -45,7 +45,9 @@ def check_message_columns(schema: StructType) -> None:
         raise OptionError(f"column 'body' is text or bytes, not {schema['body'].dataType.simpleString()}")
     for name in names:
         if name not in MESSAGE_COLUMNS and name not in _READ_FROM:
-            raise OptionError(f"column {name!r} has no place in a message: it has {', '.join(MESSAGE_COLUMNS)}")
+            raise OptionError(
+                f"column {name!r} is not a field of a message: a message has {', '.join(MESSAGE_COLUMNS)}"
+            )
 
 
 class MessageRows:
@@ -63,7 +65,7 @@ class MessageRows:
         keys = columns.pop("routing_key", None)
         for index, body in enumerate(bodies):
             if body is None:
-                raise InvalidRow("body: is null")
+                raise InvalidRow("body: must not be null")
             exchange = None if exchanges is None else exchanges[index]
             key = None if keys is None else keys[index]
             yield RowMessage(
@@ -125,4 +127,4 @@ def _headers(value: object) -> dict[str, object]:
         return {name: one for name, one in value.items() if one is not None}
     if isinstance(value, list) and all(isinstance(pair, dict) and len(pair) == 2 for pair in value):
         return {str(name): one for name, one in (pair.values() for pair in value)}
-    raise InvalidRow("headers: are a map, a struct, or an array of name and value")
+    raise InvalidRow("headers: must be a map, a struct, or an array of name and value")

@@ -98,7 +98,7 @@ def moment(name: str, text: str) -> datetime:
         found = None
     if found is None or found.tzinfo is None:
         raise OptionError(
-            f"option {name} is milliseconds of Unix time, or a time with its zone "
+            f"option {name} must be milliseconds of Unix time, or a time with a time zone "
             f"such as 2026-01-31T12:00:00Z, not {text!r}"
         )
     return found

@@ -76,7 +76,7 @@ def check_not_recreated(start: Mapping[str, int], end: Mapping[str, int], addres
         if last < first:
             raise DataLossError(
                 f"stream {stream!r} on {address} ends at offset {last}, but it was read up to {first} before: it was "
-                "deleted and made anew. Set failOnDataLoss to false to read the new one from its start."
+                "deleted and created again. Set failOnDataLoss to false to read the new one from its start."
             )
 
 

@@ -129,7 +129,7 @@ def _streams(options: NamedOptions, default_stream: str | None) -> tuple[str, ..
     """The named streams; none if they are to be found."""
     chosen = [name for name in _CHOICES if name in options]
     if len(chosen) > 1:
-        raise OptionError(f"options {chosen[0]} and {chosen[1]} both say what is read: give one of them")
+        raise OptionError(f"options {chosen[0]} and {chosen[1]} exclude each other: use one of them")
     if "assign" in options:
         return _assigned(options.text("assign") or "")
     if options.text("superStream") or options.text("subscribePattern"):
@@ -137,7 +137,7 @@ def _streams(options: NamedOptions, default_stream: str | None) -> tuple[str, ..
     text = options.text("stream") or options.text("subscribe") or default_stream
     streams = tuple(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
     if not streams:
-        raise OptionError("option stream is required: the name of a stream queue, or several separated by commas")
+        raise OptionError("option stream is required: a comma-separated list of stream queues")
     return streams
 
 
@@ -156,7 +156,7 @@ def _assigned(text: str) -> tuple[str, ...]:
     )
     if not streams or len(streams) != sum(len(keys) if isinstance(keys, list) else 1 for _, keys in entries):
         raise OptionError(
-            'option assign is JSON with the partitions of each super stream, such as {"orders": [0, 1]}, '
+            'option assign must be JSON with the partitions of each super stream, such as {"orders": [0, 1]}, '
             f"not {text!r}"
         )
     return tuple(dict.fromkeys(streams))
@@ -171,7 +171,7 @@ def _pattern(options: NamedOptions) -> str | None:
             raise OptionError(f"option subscribePattern is longer than {_PATTERN_MAX} characters")
         re.compile(pattern)
     except re.error as problem:
-        raise OptionError(f"option subscribePattern is no regular expression: {problem}") from None
+        raise OptionError(f"option subscribePattern is not a regular expression: {problem}") from None
     return pattern
 
 
@@ -185,7 +185,7 @@ def _management_uri(options: NamedOptions) -> str | None:
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise OptionError("option managementUri is the address of the management API, such as http://localhost:15672")
+        raise OptionError("option managementUri must be the URL of the management API, such as http://localhost:15672")
     return uri
 
 
@@ -212,7 +212,7 @@ def _position(options: NamedOptions, end: str, default: Position, streams: tuple
     try:
         value = json.loads(text)
     except ValueError:
-        raise OptionError(f"option {name} is earliest, latest or JSON, not {text!r}") from None
+        raise OptionError(f"option {name} must be earliest, latest or JSON, not {text!r}") from None
     if _is_offset(value) and len(streams) == 1:
         value = {streams[0]: value}
     is_complete = isinstance(value, dict) and (set(value) == set(streams) or not streams)
@@ -242,7 +242,7 @@ def _names(streams: tuple[str, ...]) -> str:
 def _check_positions(options: NamedOptions, starting: Position, ending: Position, *, streaming: bool) -> None:
     for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
         if streaming and name in options:
-            raise OptionError(f"option {name} is for batch reads: a streaming query has no end")
+            raise OptionError(f"option {name} needs a batch read: a streaming query has no end")
     if not streaming and LATEST in _places(starting):
         raise OptionError("option startingOffsets must not be latest in a batch read: there would be nothing to read")
     if EARLIEST in _places(ending):

@@ -124,19 +124,19 @@ class QueryMetrics(Collector):
         return self._queries.setdefault(self._names[query_id], _Query())
 
     def _of_queries(self) -> Iterator[Metric]:
-        rows = CounterMetricFamily("ojs_pipeline_rows", "Rows that a query has read.", labels=_QUERY)
-        batches = CounterMetricFamily("ojs_pipeline_batches", "Batches that a query has done.", labels=_QUERY)
-        failures = CounterMetricFamily("ojs_pipeline_failures", "Ends of a query by an error.", labels=_QUERY)
-        active = GaugeMetricFamily("ojs_pipeline_active", "Whether a query runs.", labels=_QUERY)
+        rows = CounterMetricFamily("ojs_pipeline_rows", "Rows read by a query.", labels=_QUERY)
+        batches = CounterMetricFamily("ojs_pipeline_batches", "Batches completed by a query.", labels=_QUERY)
+        failures = CounterMetricFamily("ojs_pipeline_failures", "Failures of a query.", labels=_QUERY)
+        active = GaugeMetricFamily("ojs_pipeline_active", "Whether a query is running.", labels=_QUERY)
         last = GaugeMetricFamily(
             "ojs_pipeline_last_progress_timestamp_seconds",
-            "When a query last did a batch, or found nothing new.",
+            "Time of a query's last batch or check for new data.",
             labels=_QUERY,
         )
-        duration = HistogramMetricFamily("ojs_pipeline_batch_duration_seconds", "Time of a batch.", labels=_QUERY)
+        duration = HistogramMetricFamily("ojs_pipeline_batch_duration_seconds", "Duration of a batch.", labels=_QUERY)
         behind = GaugeMetricFamily(
             "ojs_pipeline_lag_messages",
-            "Messages beyond the end of the last batch, when it was planned.",
+            "Messages after the end of the last batch, when it was planned.",
             labels=("query", "stream"),
         )
         for name, query in self._queries.items():
@@ -159,7 +159,7 @@ class QueryMetrics(Collector):
             events.add_metric((kind,), count)
         yield events
         writes = CounterMetricFamily("ojs_pipeline_table_refreshes", "Refreshes of a table.", labels=("table",))
-        seconds = CounterMetricFamily("ojs_pipeline_table_seconds", "Time of these refreshes.", labels=("table",))
+        seconds = CounterMetricFamily("ojs_pipeline_table_seconds", "Duration of these refreshes.", labels=("table",))
         for table, count in self._table_writes.items():
             writes.add_metric((table,), count)
             seconds.add_metric((table,), self._table_seconds[table])

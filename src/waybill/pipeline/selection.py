@@ -47,7 +47,7 @@ def check_none_gone(options: SourceOptions, known: Mapping[str, int], streams: t
     gone = sorted(set(known) - set(streams))
     if gone:
         raise DataLossError(
-            f"stream {gone[0]!r} on {options.address} was read before and is gone. "
+            f"stream {gone[0]!r} on {options.address} was read before and no longer exists. "
             "Set failOnDataLoss to false to continue without it."
         )
 
@@ -129,4 +129,4 @@ def _read(status: int, body: bytes, where: str) -> tuple[list[str], int]:
         names = [str(item["name"]) for item in found["items"] if item.get("type") == "stream"]
         return names, int(found["page_count"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        raise StreamError(f"{where} (option managementUri) is no management API: {problem}") from None
+        raise StreamError(f"{where} (option managementUri) is not a management API: {problem}") from None

@@ -124,7 +124,7 @@ def _timeout_s(options: NamedOptions) -> float:
 def check_mode(*, overwrite: bool) -> None:
     """Raise OptionError for write modes that would have to empty a queue."""
     if overwrite:
-        raise OptionError('a queue can only be appended to: write with mode("append")')
+        raise OptionError('a queue only supports appending: write with mode("append")')
 
 
 class _Sender:

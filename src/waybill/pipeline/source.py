@@ -222,7 +222,7 @@ def _resolved(log: StreamLog, streams: Sequence[str], position: Position, end: C
     def offset(stream: str) -> int:
         place = position.get(stream) if isinstance(position, Mapping) else position
         if place is None:
-            raise OptionError(f"no offset or time was given for stream {stream!r}, which was found")
+            raise OptionError(f"no offset or time was given for the stream {stream!r}")
         if isinstance(place, datetime):
             return log.since(stream, place)
         if isinstance(place, int):

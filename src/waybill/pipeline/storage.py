@@ -58,7 +58,7 @@ class Storage:
         if parts.scheme == "file":
             return cls(str(Path(unquote(parts.path)).resolve()))
         if parts.scheme not in _SCHEMES or not parts.netloc:
-            raise TablesError(f"{text}: tables are kept in a directory, or in a bucket: s3a://BUCKET/PREFIX")
+            raise TablesError(f"{text}: tables need a directory, or a bucket: s3a://BUCKET/PREFIX")
         return cls(f"s3a://{parts.netloc}/{parts.path.strip('/')}".rstrip("/"))
 
     @property

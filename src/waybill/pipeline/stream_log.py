@@ -221,7 +221,7 @@ class StreamLog:
         """Raise StreamError for an empty queue that is not a stream: it has no messages whose offsets would show it."""
         with self._connected(stream) as consumer:
             if consumer.can_get(stream):
-                raise StreamError(f"queue {stream!r} on {self._address} is no stream: it is read by basic.get")
+                raise StreamError(f"queue {stream!r} on {self._address} is not a stream: it is read with basic.get")
 
     @contextmanager
     def _consuming(self, stream: str, place: object, silence: float) -> Iterator[Iterator[list[Delivery]]]:
@@ -237,7 +237,7 @@ class StreamLog:
     def _all_known(self, stream: str, offsets: Sequence[int | None]) -> Sequence[int]:
         """`offsets`. Raises StreamError if one is missing: the queue is not a stream."""
         if None in offsets:
-            raise StreamError(f"queue {stream!r} on {self._address} is no stream: its messages have no offset")
+            raise StreamError(f"queue {stream!r} on {self._address} is not a stream: its messages have no offset")
         return cast("Sequence[int]", offsets)
 
     @contextmanager

@@ -54,8 +54,8 @@ def check(directory: Path | str, table_format: str, catalog: str | None = None) 
         raise TablesError(f"table format {table_format!r}: {', '.join(FORMATS)}")
     if table_format == PARQUET and "://" in str(directory):
         raise TablesError(
-            f"{directory}: Parquet tables are published by links, which only a directory has; in a bucket, take delta "
-            "or iceberg"
+            f"{directory}: Parquet tables are published by links, which need a directory; in a bucket, use delta or "
+            "iceberg"
         )
     if catalog is not None and table_format != ICEBERG:
         raise TablesError(f"--catalog {catalog}: only Iceberg tables have a catalog")

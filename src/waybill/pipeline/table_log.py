@@ -71,8 +71,8 @@ class TableLog:
         """Raise TablesError for a batch that is not after the last one."""
         if batch is not None and batch <= last:
             raise TablesError(
-                f"{self.uri} has batch {last}, and now came batch {batch}: the checkpoint is older than they are, or "
-                "two runs write them. Restore the checkpoint that belongs to them, or end one run."
+                f"{self.uri} has batch {last}, but the query is at batch {batch}: the checkpoint is older than the "
+                "tables, or two runs write them. Restore the matching checkpoint, or stop one run."
             )
 
     def clean(self) -> None:

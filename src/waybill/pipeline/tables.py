@@ -128,9 +128,7 @@ class Tables(TableStore):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise TablesError(
-                    f"{self.directory} is being written by another process: wait for it, or end it"
-                ) from None
+                raise TablesError(f"{self.directory} is in use by another process: wait for it, or stop it") from None
             yield
 
     def prepare(self) -> None:
@@ -143,7 +141,7 @@ class Tables(TableStore):
             self.publish(self.new_version(EVENTS, exists=True), EVENTS)
         elif any(self.path(EVENTS).iterdir()) and not self.checkpoint.is_dir():
             raise TablesError(
-                f"{self.directory} has events but no checkpoint, so it is not known up to where they were read: "
+                f"{self.directory} has events but no checkpoint, so their position in the stream is unknown: "
                 "restore the directory 'checkpoint', or start with an empty directory."
             )
         for table in (EVENTS, QUARANTINE):

@@ -55,5 +55,5 @@ def is_passive(options: NamedOptions) -> bool:
 def _one_of(options: NamedOptions, name: str, values: dict[str, T], default: str) -> T:
     text = options.text(name) or default
     if text not in values:
-        raise OptionError(f"option {name} is {' or '.join(values)}, not {text!r}")
+        raise OptionError(f"option {name} must be {' or '.join(values)}, not {text!r}")
     return values[text]

@@ -14,8 +14,8 @@ def create_views(spark: SparkSession, store: TableStore, database: str) -> list[
     """
     if not isinstance(store, Tables):
         raise TablesError(
-            "views are of Parquet tables: Iceberg tables are in their catalog, and for Delta tables say in a Spark "
-            "that has Delta: CREATE TABLE name USING delta LOCATION 'place/silver/jobs'"
+            "views only cover Parquet tables: Iceberg tables are in their catalog; for Delta tables, run in a Spark "
+            "with Delta: CREATE TABLE name USING delta LOCATION 'place/silver/jobs'"
         )
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}")
     made = []

@@ -81,7 +81,9 @@ def _tiles(report: Report) -> str:
         f"{number(totals.repeated)} jobs completed more than once."
     )
     if totals.ahead:
-        twice += f" {number(totals.ahead)} events are more than an hour ahead of this machine's clock, and not drawn."
+        twice += (
+            f" {number(totals.ahead)} events are more than an hour ahead of this machine's clock and are not shown."
+        )
     return f'<dl class="tiles">{cells}</dl><p class="note">{escape(twice)}</p>'
 
 
@@ -181,7 +183,7 @@ def _job_types(rows: list[JobType]) -> str:
         )
         for row in rows
     ]
-    return _card("Job types", "with their percentiles", _table(head, body, texts=2), "wide")
+    return _card("Job types", "with percentiles", _table(head, body, texts=2), "wide")
 
 
 def _recommendations(rows: list[Recommendation]) -> str:
@@ -191,7 +193,7 @@ def _recommendations(rows: list[Recommendation]) -> str:
     if not body:
         return ""
     head = ("Job type", "Setting", "Because", "Recommended")
-    return _card("Recommendations", "and what they rest on", _table(head, body, texts=3), "wide")
+    return _card("Recommendations", "with their evidence", _table(head, body, texts=3), "wide")
 
 
 def _workers(rows: list[WorkerShare]) -> str:
@@ -209,7 +211,7 @@ def _workers(rows: list[WorkerShare]) -> str:
         for row in rows
     ]
     head = ("Worker", "Attempts", "Completed", "Failed", "Share", "Busy", "Utilisation")
-    return _card("Workers", "and what each has done", _table(head, body, texts=1), "wide")
+    return _card("Workers", "with the work of each", _table(head, body, texts=1), "wide")
 
 
 def _quarantine(reasons: dict[str, int]) -> str:
@@ -259,4 +261,4 @@ def _median(values: Percentiles | None) -> str:
 
 
 def _tail(values: Percentiles | None) -> str:
-    return f"median; p95 {duration(values.p95)}, p99 {duration(values.p99)}" if values else "nothing was started"
+    return f"median; p95 {duration(values.p95)}, p99 {duration(values.p99)}" if values else "no job was started"

@@ -146,7 +146,9 @@ def _attempts(evidence: Evidence) -> Advice | None:
     if failed < _FAILURES_MIN or tried < _FAILURES_MIN:
         return None
     if recovered == 0:
-        return Advice(1, f"{number(failed)} jobs failed at first, and none of {number(tried)} further attempts helped")
+        return Advice(
+            1, f"{number(failed)} jobs failed at first, and none of {number(tried)} further attempts succeeded"
+        )
     kept = 0
     enough = 1
     for attempt, pair in later.items():

@@ -39,7 +39,7 @@ def _summary(report: Report) -> RenderableType:
         style="dim",
     )
     if totals.ahead:
-        twice.append(f", {number(totals.ahead)} events ahead of this machine's clock and not drawn")
+        twice.append(f", {number(totals.ahead)} events ahead of this machine's clock, not shown")
     return Group(grid, Text(), _waits(totals), counts, twice)
 
 
