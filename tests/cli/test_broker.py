@@ -60,7 +60,7 @@ async def test_what_fails_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
             (("close", "nobody"), "not found"),
             (("policy", "set", "p", "(", "{}"), "400: Validation failed"),
             (("policy", "set", "p", "", "{"), "no JSON"),
-            (("list", "users", "--vhost", "/"), "not of one virtual host"),
+            (("list", "users", "--vhost", "/"), "do not belong to a virtual host"),
             (
                 ("list", "users", "--management-url", server.url.replace("//", "//guest:wrong@")),
                 "refused: Login failed",

@@ -66,7 +66,7 @@ def test_check_takes_what_is_right() -> None:
         ("[amqp]\nprot = 1", "waybill.toml:2: there is no setting amqp.prot; did you mean amqp.port?"),
         ("definitions = 'wrong.json'", "wrong.json holds no definitions"),
         ("[amqps]\ncertificate = 'wrong.json'\nkey = 'wrong.json'", "cannot use the TLS files wrong.json"),
-        ("[http]\nhost = '0.0.0.0'", "serve it with --keys"),
+        ("[http]\nhost = '0.0.0.0'", "use --keys"),
         ("keys = 'wrong.json'", "wrong.json"),
         ("[users.ada]\npassword = 'secret'\npermissions = {'/' = {read = '('}}", "users.ada"),
     ],
@@ -113,7 +113,7 @@ def test_commands_refuse_a_file_that_is_wrong(verb: str, monkeypatch: pytest.Mon
     monkeypatch.setenv("WAYBILL_CONFIG", "waybill.toml")
     result = run(verb, "--memory")
     assert result.exit_code == 2
-    assert "waybill.toml:2: limits.channel_max is a whole number from 1 to 65535, not 0" in result.output
+    assert "waybill.toml:2: limits.channel_max must be a whole number from 1 to 65535, not 0" in result.output
 
 
 async def test_a_broker_takes_its_settings_and_reloads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,12 +127,12 @@ async def test_a_broker_takes_its_settings_and_reloads_them(tmp_path: Path, monk
         file.write_text(text.format(5, 60))
         broker.process.send_signal(signal.SIGHUP)
         log = told(broker, "is reloaded")
-        assert f"limits.streams_max ({file}:5) cannot change while the broker runs: restart it" in log
-        assert "the configuration is reloaded: limits.channel_max changed" in log
+        assert f"limits.streams_max ({file}:5) cannot change while the broker runs: restart the broker" in log
+        assert "reloaded the configuration: limits.channel_max changed" in log
         assert await channels_of(uri) == 5
         file.write_text(text.format(0, 60))
         broker.process.send_signal(signal.SIGHUP)
-        assert f"{file}:4: limits.channel_max is a whole number" in told(broker, "is not reloaded")
+        assert f"{file}:4: limits.channel_max must be a whole number" in told(broker, "was not reloaded")
         assert "secret" not in broker.log()
         assert broker.stop() == 0
 

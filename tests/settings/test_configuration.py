@@ -77,15 +77,16 @@ heartbeat_s = true
 at_all = 1
 """,
     )
+    sizes = 'a size from 4096 to 16777216 bytes, such as 1048576 or "1MiB"'
     assert problems(path, WAYBILL_LOG_LEVEL="loud", WAYBILL_AMQP_PROT="1", WAYBILL_URL="amqp://here") == [
         f"{path}:1: there is no setting colour",
         f"{path}:3: there is no setting amqp.prot; did you mean amqp.port?",
-        f"{path}:4: amqp.port is a whole number from 0 to 65535, not 70000",
-        f"{path}:7: limits.frame_max is a size from 4096 to 16777216 bytes, such as 1048576 or \"1MiB\", not 'huge'",
-        f"{path}:8: limits.heartbeat_s is a whole number from 0 to 65535, not True",
+        f"{path}:4: amqp.port must be a whole number from 0 to 65535, not 70000",
+        f"{path}:7: limits.frame_max must be {sizes}, not 'huge'",
+        f"{path}:8: limits.heartbeat_s must be a whole number from 0 to 65535, not True",
         f"{path}:10: there is no setting nothing.at_all",
         "WAYBILL_AMQP_PROT: there is no such setting; did you mean WAYBILL_AMQP_PORT?",
-        "WAYBILL_LOG_LEVEL: log.level is one of debug, info, warning, error, not 'loud'",
+        "WAYBILL_LOG_LEVEL: log.level must be one of debug, info, warning, error, not 'loud'",
     ]
 
 
@@ -103,7 +104,7 @@ def test_variables_that_other_parts_read_are_no_mistakes() -> None:
         ("port = 1\nport = 2", "is not TOML"),
         ("x = " + "[" * 100_000, "is not TOML"),
         ("amqp = 3", "there is no setting amqp"),
-        ("[amqp.port]\nx = 1", "amqp.port is a whole number"),
+        ("[amqp.port]\nx = 1", "amqp.port must be a whole number"),
         ("[[amqp]]\nport = 1", "there is no setting amqp"),
         ("[users.ada]\nword = 'x'", "users has ada.word"),
         ("[amqps]\nkey = 'nowhere.pem'", "path of a file that exists"),
@@ -128,7 +129,7 @@ def test_octets_that_are_no_text(tmp_path: Path) -> None:
 def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").touch()
     path = written(tmp_path, "[http]\ncertificate = 'cert.pem'")
-    assert problems(path) == [f"{path}:2: http.certificate and http.key go together"]
+    assert problems(path) == [f"{path}:2: http.certificate and http.key must be set together"]
 
 
 def test_the_stronger_of_memory_and_data_dir_counts(tmp_path: Path) -> None:

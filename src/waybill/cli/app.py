@@ -54,9 +54,9 @@ def _of_package(package: ModuleType) -> object:
     found = {id(one): one for one in [own, *_all_jobs(modules)] if isinstance(one, Jobs)}
     if not found:
         searched = ", ".join(module.__name__ for module in modules)
-        raise click.BadParameter(f"{package.__name__} has no waybill.Jobs in {searched}: name it, MODULE:NAME")
+        raise click.BadParameter(f"no waybill.Jobs object in {searched}: name one as MODULE:NAME")
     if len(found) > 1:
-        raise click.BadParameter(f"{package.__name__} has {len(found)} objects of waybill.Jobs: name one, MODULE:NAME")
+        raise click.BadParameter(f"{package.__name__} has {len(found)} waybill.Jobs objects: name one as MODULE:NAME")
     _log.info("found handlers in %s", ", ".join(module.__name__ for module in modules[1:]) or package.__name__)
     return next(iter(found.values()))
 

@@ -34,9 +34,9 @@ ANSWER_SECONDS: Final = 60.0
 )
 @json_option
 def command(target: Path, data_dir: Path | None, config: Path | None, *, as_json: bool) -> None:
-    """Copy everything that a broker keeps to TARGET, a directory that is empty or not there.
+    """Copy everything that a broker stores to TARGET, an empty or new directory.
 
-    The broker may run: whatever it had confirmed before this began is in the copy, as of one moment. Run this as the
+    The broker may be running: the copy is consistent and contains everything confirmed before it began. Run this as the
     user that runs the broker. The state of jobs that `waybill up` keeps in jobs.db is copied too.
     """
     options = {} if data_dir is None else {"data_dir": (data_dir, "--data-dir")}
@@ -44,7 +44,7 @@ def command(target: Path, data_dir: Path | None, config: Path | None, *, as_json
     if directory is None or not directory.is_dir():
         raise click.UsageError(f"there is no data directory {directory}: see --data-dir")
     if target.absolute().is_relative_to(directory.absolute()):
-        raise click.UsageError("TARGET is in the data directory")
+        raise click.UsageError("TARGET must not be inside the data directory")
     try:
         make_empty(target)
         # First the view of jobs, then the events that it is made of: it catches up with what came in between.
@@ -63,7 +63,7 @@ def _show(target: Path, copied: Copied, *, has_state: bool, as_json: bool) -> No
         click.echo(json.dumps({"directory": str(target), "files": copied.files, "bytes": copied.octets}))
         return
     more = f", and {STATE_FILE}" if has_state else ""
-    click.echo(f"{copied.files} files, {copied.octets:,} bytes{more} are in {target}")
+    click.echo(f"{copied.files} files, {copied.octets:,} bytes{more} copied to {target}")
 
 
 @contextlib.contextmanager
@@ -92,9 +92,9 @@ def _asked(directory: Path) -> Iterator[Path]:
             control.sendall(b'{"do": "hold"}\n')
             answer = json.loads(control.makefile("rb").readline() or b"{}")
         except (OSError, ValueError) as error:
-            raise click.ClickException(f"the process that uses {directory} makes no backup: {error}") from None
+            raise click.ClickException(f"the process that uses {directory} cannot make a backup: {error}") from None
         if "directory" not in answer:
-            raise click.ClickException(f"the broker makes no backup: {answer.get('error', 'it has ended')}")
+            raise click.ClickException(f"the broker cannot make a backup: {answer.get('error', 'it has ended')}")
         yield Path(answer["directory"])
 
 

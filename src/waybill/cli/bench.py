@@ -33,10 +33,26 @@ Figures = dict[str, object]
 @click.option(
     "--jobs", "job_count", default=10_000, show_default=True, type=click.IntRange(1, 10**9), help="Number of jobs."
 )
-@click.option("--concurrency", default=100, show_default=True, type=click.IntRange(1, 16_383), help="Jobs at a time.")
-@click.option("--payload", default=100, show_default=True, type=click.IntRange(0, 1 << 20), help="Characters in a job.")
 @click.option(
-    "--work", default=0.0, show_default=True, type=Number(min=0, max=3_600_000), help="Milliseconds that a job takes."
+    "--concurrency",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1, 16_383),
+    help="Number of jobs that run at the same time.",
+)
+@click.option(
+    "--payload",
+    default=100,
+    show_default=True,
+    type=click.IntRange(0, 1 << 20),
+    help="Size of each job, in characters.",
+)
+@click.option(
+    "--work",
+    default=0.0,
+    show_default=True,
+    type=Number(min=0, max=3_600_000),
+    help="Duration of each job, in milliseconds.",
 )
 @broker_options
 @json_option

@@ -20,18 +20,24 @@ from waybill.transport.loop import run
 
 @click.group()
 def command() -> None:
-    """Run messages of another job system as jobs."""
+    """Run the messages of another job system as jobs."""
 
 
 @command.command()
 @click.argument("target", metavar="MODULE:JOBS")
 @click.option("--queue", default="celery", show_default=True, help="Celery's queue.")
 @click.option("--celery-uri", help="The broker of Celery.  [default: that of the jobs]")
-@click.option("--dead-letters", default="celery", show_default=True, help="The OJS queue that refused messages go to.")
-@click.option("--map", "mappings", multiple=True, metavar="TASK=TYPE", help="The job type of a task, by name.")
-@click.option("--concurrency", default=10, type=click.IntRange(1, 65_535), show_default=True, help="Jobs at a time.")
+@click.option("--dead-letters", default="celery", show_default=True, help="OJS queue for refused messages.")
+@click.option("--map", "mappings", multiple=True, metavar="TASK=TYPE", help="Job type of a task.")
+@click.option(
+    "--concurrency",
+    default=10,
+    type=click.IntRange(1, 65_535),
+    show_default=True,
+    help="Number of jobs that run at the same time.",
+)
 @json_option
-@click.option("--no-worker", is_flag=True, help="Push the jobs only; other workers run them.")
+@click.option("--no-worker", is_flag=True, help="Only push the jobs; other workers run them.")
 def celery(
     target: str,
     queue: str,

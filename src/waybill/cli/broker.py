@@ -38,7 +38,7 @@ SHORT = {
 @settings_options(BROKER_TABLES, SHORT)
 @click.pass_context
 def command(ctx: click.Context, source: Source) -> None:
-    """Run an AMQP 0-9-1 and 1.0 broker until SIGTERM or Ctrl-C, which drain it; or operate one that runs.
+    """Run an AMQP broker until SIGTERM or Ctrl-C, which drain it; or operate a running one.
 
     Prints `ready amqp://...` when it accepts connections. On a new data directory guest/guest may log in, from this
     machine only. SIGHUP reads the file with settings again. `waybill config show` lists all settings: each is an option

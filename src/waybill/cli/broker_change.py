@@ -36,19 +36,19 @@ def user_command() -> None:
 @user_command.command("add")
 @click.argument("name")
 @_PASSWORD
-@click.option("--tags", default="", help="management, policymaker, monitoring, administrator: with commas.")
-@click.option("--vhost", "vhosts", multiple=True, help="Let the user do everything in this virtual host.")
+@click.option("--tags", default="", help="Comma-separated tags: management, policymaker, monitoring, administrator.")
+@click.option("--vhost", "vhosts", multiple=True, help="Grant all permissions in this virtual host.")
 @management_option
 @json_option
 def add_user(
     name: str, password: str | None, tags: str, vhosts: tuple[str, ...], managed: Managed, *, as_json: bool
 ) -> None:
-    """Add the user NAME. Without --vhost it may enter none: see `permissions`."""
+    """Add the user NAME. Without --vhost, the user has no access to any virtual host: see `permissions`."""
     managed.ask("PUT", f"/users/{part(name)}", {"password": _read_password(password), "tags": tags})
     for vhost in vhosts:
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         managed.ask("PUT", f"/permissions/{part(vhost)}/{part(name)}", everything)
-    _say({"user": name, "tags": tags, "vhosts": list(vhosts)}, f"user {name} is there", as_json=as_json)
+    _say({"user": name, "tags": tags, "vhosts": list(vhosts)}, f"added user {name}", as_json=as_json)
 
 
 @user_command.command("delete")
@@ -58,7 +58,7 @@ def add_user(
 def delete_user(name: str, managed: Managed, *, as_json: bool) -> None:
     """Delete the user NAME, and close their connections."""
     managed.ask("DELETE", f"/users/{part(name)}")
-    _say({"deleted": name}, f"user {name} is deleted", as_json=as_json)
+    _say({"deleted": name}, f"deleted user {name}", as_json=as_json)
 
 
 @user_command.command("password")
@@ -70,7 +70,7 @@ def set_password(name: str, password: str | None, managed: Managed, *, as_json: 
     """Change the password of NAME. Open connections stay."""
     tags = managed.ask("GET", f"/users/{part(name)}")["tags"]
     managed.ask("PUT", f"/users/{part(name)}", {"password": _read_password(password), "tags": tags})
-    _say({"user": name}, f"user {name} has another password", as_json=as_json)
+    _say({"user": name}, f"changed the password of user {name}", as_json=as_json)
 
 
 @user_command.command("tags")
@@ -79,7 +79,7 @@ def set_password(name: str, password: str | None, managed: Managed, *, as_json: 
 @management_option
 @json_option
 def set_tags(name: str, tags: tuple[str, ...], managed: Managed, *, as_json: bool) -> None:
-    """Give NAME these TAGS, and no others: management, policymaker, monitoring, administrator."""
+    """Replace the tags of NAME by TAGS: management, policymaker, monitoring, administrator."""
     user = managed.ask("GET", f"/users/{part(name)}")
     body = {
         "password_hash": user["password_hash"],
@@ -93,10 +93,10 @@ def set_tags(name: str, tags: tuple[str, ...], managed: Managed, *, as_json: boo
 @user_command.command("permissions")
 @click.argument("name")
 @_VHOST
-@click.option("--configure", help="Pattern of what may be declared and deleted.")
-@click.option("--write", help="Pattern of what may be published to.")
-@click.option("--read", help="Pattern of what may be consumed.")
-@click.option("--clear", is_flag=True, help="Let the user no longer enter the virtual host.")
+@click.option("--configure", help="Pattern of names that may be declared and deleted.")
+@click.option("--write", help="Pattern of names that may be published to.")
+@click.option("--read", help="Pattern of names that may be consumed from.")
+@click.option("--clear", is_flag=True, help="Revoke access to the virtual host.")
 @management_option
 @json_option
 def set_permissions(
@@ -115,7 +115,7 @@ def set_permissions(
     patterns = {"configure": configure, "write": write, "read": read}
     if clear:
         managed.ask("DELETE", path)
-        _say({"user": name, "vhost": vhost}, f"user {name} may not enter {vhost}", as_json=as_json)
+        _say({"user": name, "vhost": vhost}, f"user {name} has no access to {vhost}", as_json=as_json)
         return
     if any(pattern is not None for pattern in patterns.values()):
         managed.ask("PUT", path, {action: pattern or "" for action, pattern in patterns.items()})
@@ -138,10 +138,10 @@ def policy_command() -> None:
     "--priority",
     type=click.IntRange(-0x80000000, 0x7FFFFFFF),
     default=0,
-    help="The highest that matches counts.  [default: 0]",
+    help="The matching policy with the highest priority applies.  [default: 0]",
 )
 @click.option("--apply-to", default="all", show_default=True, help="all, queues, exchanges, classic_queues, streams...")
-@click.option("--operator", is_flag=True, help="An operator's policy: its limits bind the owners of queues.")
+@click.option("--operator", is_flag=True, help="Set an operator policy, which owners of queues cannot override.")
 @management_option
 @json_option
 def set_policy(
@@ -156,26 +156,26 @@ def set_policy(
     operator: bool,
     as_json: bool,
 ) -> None:
-    """Give what matches PATTERN the settings of DEFINITION, which is JSON: '{"max-length": 10}'."""
+    """Apply DEFINITION, a JSON object such as '{"max-length": 10}', to names that match PATTERN."""
     try:
         settings = json.loads(definition)
     except ValueError as error:
-        raise click.BadParameter(f"no JSON: {error}", param_hint="DEFINITION") from None
+        raise click.BadParameter(f"not JSON: {error}", param_hint="DEFINITION") from None
     body = {"pattern": pattern, "definition": settings, "priority": priority, "apply-to": apply_to}
     managed.ask("PUT", f"{_root(is_operator=operator)}/{part(vhost)}/{part(name)}", body)
-    _say({"name": name, "vhost": vhost, **body}, f"policy {name} is in force in {vhost}", as_json=as_json)
+    _say({"name": name, "vhost": vhost, **body}, f"set policy {name} in {vhost}", as_json=as_json)
 
 
 @policy_command.command("clear")
 @click.argument("name")
 @_VHOST
-@click.option("--operator", is_flag=True, help="An operator's policy.")
+@click.option("--operator", is_flag=True, help="Clear an operator policy.")
 @management_option
 @json_option
 def clear_policy(name: str, vhost: str, managed: Managed, *, operator: bool, as_json: bool) -> None:
     """Remove the policy NAME."""
     managed.ask("DELETE", f"{_root(is_operator=operator)}/{part(vhost)}/{part(name)}")
-    _say({"cleared": name, "vhost": vhost}, f"policy {name} is gone from {vhost}", as_json=as_json)
+    _say({"cleared": name, "vhost": vhost}, f"cleared policy {name} in {vhost}", as_json=as_json)
 
 
 def _root(*, is_operator: bool) -> str:
@@ -189,13 +189,13 @@ def vhost_command() -> None:
 
 @vhost_command.command("add")
 @click.argument("name")
-@click.option("--description", default="", help="What it is for.")
+@click.option("--description", default="", help="Description of the virtual host.")
 @management_option
 @json_option
 def add_vhost(name: str, description: str, managed: Managed, *, as_json: bool) -> None:
-    """Add the virtual host NAME. Who adds it may do everything in it."""
+    """Add the virtual host NAME. The user who adds it gets all permissions in it."""
     managed.ask("PUT", f"/vhosts/{part(name)}", {"description": description} if description else {})
-    _say({"vhost": name}, f"virtual host {name} is there", as_json=as_json)
+    _say({"vhost": name}, f"added virtual host {name}", as_json=as_json)
 
 
 @vhost_command.command("delete")
@@ -206,4 +206,4 @@ def add_vhost(name: str, description: str, managed: Managed, *, as_json: bool) -
 def delete_vhost(name: str, managed: Managed, *, as_json: bool) -> None:
     """Delete the virtual host NAME, with everything in it."""
     managed.ask("DELETE", f"/vhosts/{part(name)}")
-    _say({"deleted": name}, f"virtual host {name} is deleted", as_json=as_json)
+    _say({"deleted": name}, f"deleted virtual host {name}", as_json=as_json)

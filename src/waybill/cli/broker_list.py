@@ -118,10 +118,14 @@ OF_A_VIRTUAL_HOST: Final = frozenset({"queues", "exchanges", "bindings", "consum
 @click.argument("kind", type=click.Choice(list(KINDS)))
 @click.option("--vhost", help="Only items in this virtual host.")
 @click.option("--name", help="Only names that contain this text.")
-@click.option("--sort", help="A field to sort by, as --json shows it.")
-@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C. With --json, each time one line.")
+@click.option("--sort", help="Field to sort by, named as in --json.")
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C. With --json, print one line per refresh.")
 @click.option(
-    "--interval", default=2.0, show_default=True, type=Number(min=0.1, max=3600), help="Seconds, for --watch."
+    "--interval",
+    default=2.0,
+    show_default=True,
+    type=Number(min=0.1, max=3600),
+    help="Seconds between refreshes, with --watch.",
 )
 @management_option
 @json_option
@@ -136,11 +140,11 @@ def list_command(
     watch: bool,
     as_json: bool,
 ) -> None:
-    """List queues, connections, users and so on of a running broker. Needs its management API (`--management`)."""
+    """List queues, connections, users and more of a running broker. Needs its management API (`--management`)."""
     path = f"/{kind}"
     if vhost is not None:
         if kind not in OF_A_VIRTUAL_HOST:
-            raise click.UsageError(f"{kind} are not of one virtual host.")
+            raise click.UsageError(f"{kind} do not belong to a virtual host.")
         path += f"/{part(vhost)}"
     if sort:
         path += f"?sort={part(sort)}"
@@ -206,7 +210,7 @@ def _text(value: object) -> str:
 @management_option
 @json_option
 def show_command(managed: Managed, *, as_json: bool) -> None:
-    """Show a running broker as a whole: totals, rates, listeners, alarms."""
+    """Show an overview of a running broker: totals, rates, listeners, alarms."""
     overview = managed.ask("GET", "/overview")
     if as_json:
         click.echo(json.dumps(overview))
@@ -226,7 +230,7 @@ def show_command(managed: Managed, *, as_json: bool) -> None:
 
 @click.command("close")
 @click.argument("connection")
-@click.option("--reason", default="closed by an operator", show_default=True, help="What the client is told.")
+@click.option("--reason", default="closed by an operator", show_default=True, help="Reason to send to the client.")
 @management_option
 @json_option
 def close_command(connection: str, reason: str, managed: Managed, *, as_json: bool) -> None:

@@ -18,7 +18,7 @@ from waybill.settings.sources import DEFAULT
 def command() -> None:
     """Show and check the settings of `waybill broker`, `up` and `serve`.
 
-    An option counts before a variable WAYBILL_..., a variable before the file, the file before the default.
+    Options override variables (WAYBILL_...), variables override the file, and the file overrides the defaults.
     """
 
 
@@ -74,7 +74,7 @@ def shown_value(configuration: Configuration, name: str) -> object:
 @json_option
 @settings_options(ALL_TABLES, {})
 def check(source: Source, *, as_json: bool) -> None:
-    """Check file, environment and options as a start would, with the files that they name. Exits with 2 if wrong."""
+    """Check the file, environment and options as at start, including the files they name. Exits with 2 on an error."""
     configuration = loaded(source)
     make_broker(configuration)
     http_settings(configuration)

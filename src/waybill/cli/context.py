@@ -30,9 +30,11 @@ def command() -> None:
 @click.option("--management", help="URL of RabbitMQ's management plugin, with login: lets `doctor` check more.")
 @click.option("--names", type=click.Choice(["spec", "web"]), default="spec", help="The naming profile.")
 @click.option("--prefix", default="", help="Prefix of all names on the broker.")
-@click.option("--queue-type", type=click.Choice(["classic", "quorum"]), default="classic", help="Of job queues.")
-@click.option("--replicas", type=click.IntRange(1, 127), help="Nodes of a cluster that keep each queue and stream.")
-@click.option("--leader-locator", type=click.Choice(["client-local", "balanced"]), help="Where leaders of queues go.")
+@click.option("--queue-type", type=click.Choice(["classic", "quorum"]), default="classic", help="Type of job queues.")
+@click.option(
+    "--replicas", type=click.IntRange(1, 127), help="Number of cluster nodes with a replica of each queue and stream."
+)
+@click.option("--leader-locator", type=click.Choice(["client-local", "balanced"]), help="Placement of queue leaders.")
 @click.option("--use", is_flag=True, help="Make it the current context. The first one always becomes current.")
 @json_option
 def add(

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 @click.option(
     "--database",
     default=":memory:",
-    help="Where to keep the state of all jobs: a SQLite file, or a URL like postgresql://user@host/name.  [default: in"
+    help="Database for the state of all jobs: a SQLite file, or a URL like postgresql://user@host/name.  [default: in"
     " memory, read from the events at each start]",
 )
-@click.option("--keep-days", type=DAYS, help="Forget jobs in the database so many days after their end.")
+@click.option("--keep-days", type=DAYS, help="Delete jobs from the database this many days after their end.")
 @click.option("--rebuild", is_flag=True, help="Rebuild the state from the first event.")
-@click.option("--trust", multiple=True, metavar="USER", help="A user who may cancel and list all jobs.")
+@click.option("--trust", multiple=True, metavar="USER", help="User who may cancel and list all jobs.")
 @click.option("--metrics-port", type=PORT, help="Serve metrics for Prometheus on this port of localhost.")
 @broker_options
 def command(
@@ -47,9 +47,9 @@ def command(
     rebuild: bool,
     trust: tuple[str, ...],
 ) -> None:
-    """Serve requests about the jobs of QUEUES, fire cron jobs and move workflows on, until SIGTERM or Ctrl-C.
+    """Answer requests about the jobs of QUEUES, fire cron jobs and advance workflows, until SIGTERM or Ctrl-C.
 
-    Prints `ready` when it does. Several may run: one leads, and another takes over when it ends.
+    Prints `ready` once it is running. Several may run: one is the leader, and another takes over when it stops.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:

@@ -29,7 +29,7 @@ def make_empty(directory: Path) -> None:
     """Make a directory that others cannot read. Raises click.ClickException if it is there and not empty."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(directory.iterdir()):
-        raise click.ClickException(f"{directory} is not empty: name a directory that is, or is not there")
+        raise click.ClickException(f"{directory} is not empty: use an empty or a new directory")
 
 
 def copy_files(source: Path, target: Path) -> Copied:
@@ -58,11 +58,11 @@ def _sizes(source: Path) -> dict[str, int | None]:
     if manifest.is_present:
         lost = [name for name in manifest.extents if not (source / name).is_file()]
         if lost:
-            raise click.ClickException(f"{source} has lost {', '.join(lost)}: see `waybill store check`")
+            raise click.ClickException(f"{source} lacks {', '.join(lost)}: see `waybill store check`")
         return {name: int(extent.size) for name, extent in manifest.extents.items()}
     found = [path for path in source.rglob("*.log") if path.is_file() and path.name != LOCK_NAME]
     if not found:
-        raise click.ClickException(f"{source} is no data directory of a broker")
+        raise click.ClickException(f"{source} is not the data directory of a broker")
     return {str(path.relative_to(source)): None for path in found}
 
 
@@ -79,7 +79,7 @@ def _copy(source: Path, target: Path, size: int | None) -> int:
         writing.flush()
         os.fsync(writing.fileno())
     if size is not None and copied < size:
-        raise click.ClickException(f"{source} has {copied} bytes, and should have {size}: see `waybill store check`")
+        raise click.ClickException(f"{source} has {copied} bytes instead of {size}: see `waybill store check`")
     return copied
 
 

@@ -25,11 +25,11 @@ def command() -> None:
 
 
 @command.command(name="list")
-@click.option("--enabled/--paused", "enabled", default=None, help="Only those that fire, or only those that do not.")
+@click.option("--enabled/--paused", "enabled", default=None, help="Only active, or only paused cron jobs.")
 @broker_options
 @json_option
 def list_jobs(enabled: bool | None, target: Target, *, as_json: bool) -> None:
-    """List the cron jobs, and when they are due next."""
+    """List the cron jobs and when they fire next."""
     found = [one for one in _ask(target, lambda crons: crons.list()) if enabled in {None, one.enabled}]
     if as_json:
         click.echo(msgspec.json.encode(found))
@@ -72,7 +72,7 @@ def show(name: str, target: Target, *, as_json: bool) -> None:
 @broker_options
 @json_option
 def next_runs(name: str, count: int, target: Target, *, as_json: bool) -> None:
-    """Show when a cron job is due next."""
+    """Show the next times when a cron job fires."""
     found = _ask(target, lambda crons: crons.get(name, next_runs=count))
     if as_json:
         click.echo(json.dumps(found.next_runs))
@@ -82,17 +82,17 @@ def next_runs(name: str, count: int, target: Target, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("cron_jobs", metavar="NAME...", nargs=-1, required=True)
-@click.option("--by", help="Who pauses it.")
+@click.option("--by", help="User to name in the event.")
 @broker_options
 @json_option
 def pause(cron_jobs: tuple[str, ...], by: str | None, target: Target, *, as_json: bool) -> None:
-    """Stop cron jobs from firing until they are resumed. Running jobs go on."""
+    """Stop cron jobs from firing until they are resumed. Running jobs continue."""
     _change(target, cron_jobs, "paused", lambda crons, name: crons.pause(name, by=by), as_json=as_json)
 
 
 @command.command()
 @click.argument("cron_jobs", metavar="NAME...", nargs=-1, required=True)
-@click.option("--by", help="Who resumes it.")
+@click.option("--by", help="User to name in the event.")
 @broker_options
 @json_option
 def resume(cron_jobs: tuple[str, ...], by: str | None, target: Target, *, as_json: bool) -> None:
@@ -102,7 +102,7 @@ def resume(cron_jobs: tuple[str, ...], by: str | None, target: Target, *, as_jso
 
 @command.command()
 @click.argument("cron_jobs", metavar="NAME...", nargs=-1, required=True)
-@click.option("--by", help="Who removes it.")
+@click.option("--by", help="User to name in the event.")
 @broker_options
 @json_option
 def remove(cron_jobs: tuple[str, ...], by: str | None, target: Target, *, as_json: bool) -> None:
@@ -122,8 +122,8 @@ def run(name: str, target: Target, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("app", metavar="MODULE:JOBS")
-@click.option("--prune", is_flag=True, help="Remove other cron jobs for the job types of this program.")
-@click.option("--uri", "--url", "uri", help="The broker.  [default: that of the program]")
+@click.option("--prune", is_flag=True, help="Remove other cron jobs of this program's job types.")
+@click.option("--uri", "--url", "uri", help="Broker URL.  [default: the program's]")
 @json_option
 def sync(app: str, uri: str | None, *, prune: bool, as_json: bool) -> None:
     """Register the cron jobs that a program declares, as its workers do when they start."""
@@ -143,7 +143,7 @@ def sync(app: str, uri: str | None, *, prune: bool, as_json: bool) -> None:
         if one.warning is not None:
             click.echo(f"warning: {one.name}: {one.warning}", err=True)
     if not outcomes:
-        click.echo("nothing is declared", err=True)
+        click.echo("no cron jobs declared", err=True)
 
 
 def _change(

@@ -58,9 +58,9 @@ def export_command(data_dir: Path, file: Path) -> None:
 @command.command("import")
 @data_dir_option
 @click.argument("file", type=click.Path(dir_okay=False, exists=True, allow_dash=True, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print what was imported and refused as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print imported and refused items as JSON.")
 def import_command(data_dir: Path, file: Path, *, as_json: bool) -> None:
-    """Import FILE (`-`: standard input). Existing definitions that FILE does not name stay."""
+    """Import FILE (`-`: standard input). Existing definitions that FILE does not name are kept."""
     document = read_document(file)
     with opened_node(data_dir, makes_guest=not document.get("users")) as node:
         report = import_definitions(node, document)
@@ -81,7 +81,7 @@ def read_document(file: Path) -> Document:
     try:
         return msgspec.json.decode(octets, type=dict[str, object])
     except msgspec.DecodeError as error:
-        raise click.ClickException(f"{file} holds no definitions: {error}") from None
+        raise click.ClickException(f"{file} does not contain definitions: {error}") from None
 
 
 def show_report(report: ImportReport) -> None:

@@ -16,11 +16,11 @@ from waybill.client import Inspector, connect
 from waybill.ojs import DeadJob, DeadLetters
 from waybill.ojs.spec.envelope import check_queue
 
-queue_option = click.option("--queue", default="default", show_default=True, help="The queue of the dead letters.")
+queue_option = click.option("--queue", default="default", show_default=True, help="Queue of the dead letters.")
 ids_argument = click.argument("ids", nargs=-1, metavar="[ID]...")
-group_option = click.option("--group", help="All jobs of this error's fingerprint.")
+group_option = click.option("--group", help="All dead letters with this error fingerprint.")
 all_option = click.option("--all", "everything", is_flag=True, help="All dead letters of the queue.")
-rate_option = click.option("--rate", type=RATE, help="At most this many per second.")
+rate_option = click.option("--rate", type=RATE, help="Maximum number per second.")
 dry_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 
 
@@ -31,8 +31,8 @@ def command() -> None:
 
 @command.command(name="list")
 @queue_option
-@click.option("--groups", is_flag=True, help="One line for each error.")
-@click.option("--limit", type=click.IntRange(1, 10**9), help="At most this many, the oldest first.")
+@click.option("--groups", is_flag=True, help="Show one line per error.")
+@click.option("--limit", type=click.IntRange(1, 10**9), help="Maximum number, oldest first.")
 @broker_options
 @json_option
 def list_jobs(queue: str, limit: int | None, target: Target, *, groups: bool, as_json: bool) -> None:
@@ -76,7 +76,9 @@ def show(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
 @all_option
 @rate_option
 @dry_option
-@click.option("--set", "changes", multiple=True, metavar="FIELD=JSON", help="Edit the envelope first: args='[1]'.")
+@click.option(
+    "--set", "changes", multiple=True, metavar="FIELD=JSON", help="Edit the envelope before the retry: args='[1]'."
+)
 @broker_options
 @json_option
 def retry(
@@ -91,7 +93,7 @@ def retry(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Put dead letters back into their queue. Their attempts count from zero again.
+    """Put dead letters back into their queue and reset their attempts.
 
     Each is confirmed there before it leaves the dead letter queue, so nothing is lost if the command is stopped.
     """

@@ -22,11 +22,13 @@ STYLES = {Severity.PROBLEM: "red", Severity.WARNING: "yellow", Severity.NOTE: "d
 
 @click.command()
 @click.argument("queues", nargs=-1)
-@click.option("--app", metavar="MODULE:JOBS", help="Take queues and time limits from the handlers of a program.")
+@click.option("--app", metavar="MODULE:JOBS", help="Check the queues and time limits of a program's handlers.")
 @click.option(
-    "--consumer-timeout", type=SECONDS, help="The broker's consumer_timeout in seconds; AMQP cannot ask for it."
+    "--consumer-timeout", type=SECONDS, help="The broker's consumer_timeout in seconds, which AMQP does not show."
 )
-@click.option("--management", help="URL of RabbitMQ's management plugin, with login: checks more.  [of the context]")
+@click.option(
+    "--management", help="URL of RabbitMQ's management plugin, with login, for more checks.  [default: the context's]"
+)
 @broker_options
 @json_option
 def command(
@@ -38,7 +40,7 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Look for unsafe settings of a broker and of the OJS QUEUES on it, and name cause and remedy.
+    """Find unsafe settings of a broker and of the OJS QUEUES on it, with causes and remedies.
 
     Changes nothing, and needs only AMQP. With --management it also checks alarms, bindings and the channels of other
     programs.

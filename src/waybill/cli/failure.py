@@ -68,7 +68,7 @@ def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
 
 def explained(error: Exception, target: Target) -> Failed:
     """The error's own text, and what users can do about it."""
-    return Failed(str(error) or "no answer in time", _way_out(error, target))
+    return Failed(str(error) or "no reply in time", _way_out(error, target))
 
 
 def _way_out(error: Exception, target: Target) -> str:  # noqa: PLR0911 - one line an error
@@ -81,8 +81,8 @@ def _way_out(error: Exception, target: Target) -> str:  # noqa: PLR0911 - one li
             )
         case ConnectFailed():
             return (
-                "check that the broker runs and listens there (`waybill broker` starts one); --uri, --context or"
-                " WAYBILL_URL name another"
+                "check that a broker listens there (`waybill broker` starts one), or name another with --uri, --context"
+                " or WAYBILL_URL"
             )
         case NotAllowed():
             return f"create the virtual host {virtual_host!r} and give user {user!r} access (see `waybill doctor`)"
@@ -96,11 +96,11 @@ def _way_out(error: Exception, target: Target) -> str:  # noqa: PLR0911 - one li
         case PreconditionFailed() | TopologyConflict():
             return "`waybill topology check` shows the difference, `waybill topology migrate` moves the jobs"
         case ResourceLocked():
-            return "another connection holds it exclusively: end that program first"
+            return "another connection uses it exclusively: stop that program first"
         case ControlFailed():
             return "start a coordinator: `waybill coordinator QUEUE`, or `waybill worker ... --coordinator`"
         case QueueFull() | PushFailed(code="QUEUE_FULL"):
-            return "start more workers, or push again later: the queue refuses more than its limit"
+            return "start more workers, or push again later: the queue is full"
         case MessageReturned() | PushFailed(code="NOT_FOUND"):
             return "declare the queue: `waybill queue declare QUEUE`"
         case ConnectionLost() | ConnectionClosed() | PushFailed() | TimeoutError():

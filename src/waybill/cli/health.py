@@ -48,7 +48,7 @@ class _Probe(BaseHTTPRequestHandler):
         is_well = state is not None and (
             self.path == "/live" or (state["consuming"] is True and state["starvation"] is None)
         )
-        body = json.dumps(state or {"error": "the event loop does not answer"}).encode() + b"\n"
+        body = json.dumps(state or {"error": "the event loop does not respond"}).encode() + b"\n"
         self.send_response(HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

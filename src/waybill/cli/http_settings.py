@@ -38,7 +38,7 @@ def http_settings(configuration: Configuration) -> HttpSettings:
     host = configuration.text("http.host")
     keys = configuration.path("keys")
     if keys is None and not is_loopback(host):
-        raise click.UsageError(f"{host} can be reached by others: serve it with --keys. See `waybill key add --help`.")
+        raise click.UsageError(f"{host} is reachable from other machines: use --keys. See `waybill key add --help`.")
     certificate, key = configuration.path("http.certificate"), configuration.path("http.key")
     codec_keys = configuration.path("http.codec_keys")
     return HttpSettings(

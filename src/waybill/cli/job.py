@@ -23,7 +23,7 @@ from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS
 WATCH_SECONDS: Final = 0.5
 BATCH: Final = 2000
 DELAY: Final = Number(min=0, max=MAX_DELAY_SECONDS)
-queue_option = click.option("--queue", help="Ask a coordinator of this queue, the job's.  [default: any coordinator]")
+queue_option = click.option("--queue", help="Queue of the job, to ask its coordinator.  [default: any coordinator]")
 
 
 @click.group()
@@ -34,10 +34,12 @@ def command() -> None:
 @command.command()
 @click.argument("job_type", metavar="TYPE")
 @click.argument("args", metavar="ARGS_JSON", default="[]")
-@click.option("--app", metavar="MODULE[:NAME]", help="The program of the handler: use its options, check its types.")
+@click.option(
+    "--app", metavar="MODULE[:NAME]", help="Program with the handler: use its options and check argument types."
+)
 @click.option("--queue", help="Queue to push to.  [default: the handler's with --app, or `default`]")
 @click.option("--priority", type=click.IntRange(-100, 100), help="Higher goes first.  [default: the handler's, or 0]")
-@click.option("--delay", type=DELAY, help="Seconds to wait before the job becomes available.")
+@click.option("--delay", type=DELAY, help="Delay in seconds before the job becomes available.")
 @click.option("--scheduled-at", help="When the job becomes available: RFC 3339, or a duration like +PT1H.")
 @click.option("--expires-at", help="Do not start the job after this time: RFC 3339, or a duration like +PT1H.")
 @click.option("--max-attempts", type=click.IntRange(0, 2**31 - 1), help="Attempts in total.  [default: 3]")
@@ -89,12 +91,14 @@ def push(
 
 @command.command(name="push-many")
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--type", "job_type", help="The type of jobs whose line does not name one.")
-@click.option("--queue", default="default", show_default=True, help="The queue of jobs whose line does not name one.")
+@click.option("--type", "job_type", help="Job type for lines that do not name one.")
+@click.option("--queue", default="default", show_default=True, help="Queue for lines that do not name one.")
 @click.option(
-    "--count", type=click.IntRange(1, 100_000_000), help="Read no FILE; push this many jobs of --type with --args."
+    "--count",
+    type=click.IntRange(1, 100_000_000),
+    help="Instead of reading FILE, push this many jobs of --type with --args.",
 )
-@click.option("--args", "args", metavar="ARGS_JSON", default="[]", help="With --count: the arguments of each.")
+@click.option("--args", "args", metavar="ARGS_JSON", default="[]", help="With --count: arguments of each job.")
 @create_option
 @broker_options
 @json_option
@@ -146,7 +150,7 @@ def info(job_id: str, queue: str | None, target: Target, *, as_json: bool) -> No
     """Show a job. Asks a coordinator, and fails if it does not know the job."""
     found = ask(target, _info(target, job_id, queue))
     if found is None:
-        raise click.ClickException(f"nothing is known of job {job_id}")
+        raise click.ClickException(f"job {job_id} is unknown")
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:
@@ -157,7 +161,7 @@ def info(job_id: str, queue: str | None, target: Target, *, as_json: bool) -> No
 @command.command(name="list")
 @click.option("--queue", default="default", show_default=True, help="Jobs of this queue.")
 @click.option("--state", type=click.Choice([state.value for state in State]), help="Jobs in this state only.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="At most this many.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number.")
 @broker_options
 @json_option
 def list_jobs(queue: str, state: str | None, limit: int, target: Target, *, as_json: bool) -> None:
@@ -207,7 +211,7 @@ async def _watch(target: Target, job_id: str, queue: str | None, *, as_json: boo
         while before is None or not has_ended(before):
             job = await jobs.info(job_id, queue)
             if job is None:
-                raise click.ClickException(f"nothing is known of job {job_id}")
+                raise click.ClickException(f"job {job_id} is unknown")
             # Whether a waiting job is still in its queue may change with each look.
             seen = msgspec.structs.replace(job, certain=True)
             if seen != before:
@@ -252,7 +256,7 @@ def _read_line(number: int, line: bytes, job_type: str | None, queue: str) -> Ne
         raise click.UsageError(f"line {number}: {error}") from None
     kind = job.type or job_type
     if kind is None:
-        raise click.UsageError(f"line {number} names no type, and there is no --type")
+        raise click.UsageError(f"line {number} has no type: add one, or use --type")
     options: Options = {"queue": job.queue or queue, "priority": job.priority, "meta": job.meta, "tags": job.tags}
     if job.id is not None:
         options["id"] = job.id
@@ -274,7 +278,7 @@ async def _push_many(target: Target, made: list[NewJob], *, create: bool) -> tup
                     pushed += len(error.pushed)
                     failures += [str(failure) for failure in error.failures]
                 except InvalidJob as error:
-                    raise click.UsageError(f"{error}; {pushed} jobs before it were pushed") from None
+                    raise click.UsageError(f"{error}; the {pushed} jobs before it were pushed") from None
                 bar.advance(task, len(batch))
     return pushed, failures
 

@@ -14,7 +14,7 @@ from waybill.cli.target import json_option
 
 @click.group()
 def command() -> None:
-    """Make API keys for `waybill serve --keys FILE`."""
+    """Create API keys for `waybill serve --keys FILE`."""
 
 
 @command.command()
@@ -25,12 +25,12 @@ def command() -> None:
     type=click.Choice(list(RANKS)),
     default="operate",
     show_default=True,
-    help="What it allows: to look, to push and work as well, or everything.",
+    help="Role: read jobs; also push and work; or everything.",
 )
-@click.option("--tenant", default="", help="Whose it is: it sees and touches the queues of this tenant only.")
+@click.option("--tenant", default="", help="Tenant of the key, which only has access to the queues of this tenant.")
 @json_option
 def add(file: Path, name: str, role: str, tenant: str, *, as_json: bool) -> None:
-    """Make a key called NAME, print it, and keep its hash in FILE. An older key of this name ends."""
+    """Create a key called NAME, print it, and store its hash in FILE. It replaces an older key of this name."""
     try:
         key = add_key(file, name, cast("Role", role), tenant)
         click.echo(json.dumps(_told(name, role, tenant, key)) if as_json else key)

@@ -79,7 +79,9 @@ def _decoded(answer: bytes, where: str) -> object:
     try:
         return msgspec.json.decode(answer)
     except msgspec.DecodeError as error:
-        raise Failed(f"{where} does not answer with JSON: {error}", "see that it is a management API") from None
+        raise Failed(
+            f"{where} does not answer with JSON: {error}", "check that the URL is that of a management API"
+        ) from None
 
 
 def _failure(status: int, answer: bytes, where: str) -> Failed:
@@ -88,7 +90,7 @@ def _failure(status: int, answer: bytes, where: str) -> Failed:
         found = msgspec.json.decode(answer)
         reason = str(found.get("reason", "")) if isinstance(found, dict) else ""
     if status == 401:
-        way_out = "see user and password of the URL, and the user's tags and permissions"
+        way_out = "check the user and password in the URL, and the user's tags and permissions"
         return Failed(f"refused: {reason or 'not authorised'}", way_out)
     if status == 404:
         return Failed(f"not found: {reason if reason not in {'', 'Not Found'} else where}")
@@ -100,7 +102,7 @@ def management_option(command: F) -> F:
 
     @click.option(
         "--management-url",
-        help=f"The management API: http://user:password@host:port.  [{VARIABLE}; that of the context; {DEFAULT_URL}]",
+        help=f"Management API: http://user:password@host:port.  [{VARIABLE}; the context's; {DEFAULT_URL}]",
     )
     @functools.wraps(command)
     def with_managed(*arguments: object, management_url: str | None, **options: object) -> object:

@@ -12,15 +12,15 @@ from waybill.ojs.celery.migration import find_app, write_handlers
 
 @click.group()
 def command() -> None:
-    """Write handlers from the tasks of another job system."""
+    """Generate handlers from the tasks of another job system."""
 
 
 @command.command()
 @click.argument("target", metavar="MODULE[:APP]")
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="A new file.  [default: standard output]"
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to create.  [default: standard output]"
 )
-@click.option("--uri", help="The broker to write into the program.  [default: found when it runs]")
+@click.option("--uri", help="Broker URL to write into the program.  [default: resolved when it runs]")
 def celery(target: str, output: Path | None, uri: str | None) -> None:
     """Read the tasks and the beat schedule of a Celery app, and write a module with handlers and cron jobs.
 
@@ -39,5 +39,5 @@ def celery(target: str, output: Path | None, uri: str | None) -> None:
         with output.open("x", encoding="utf-8") as file:
             file.write(source)
     except FileExistsError:
-        raise click.ClickException(f"{output} exists already") from None
+        raise click.ClickException(f"{output} already exists") from None
     click.echo(f"wrote {output}: {source.count('@jobs.handler(')} handlers, {source.count('@jobs.cron(')} cron jobs")

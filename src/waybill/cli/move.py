@@ -23,8 +23,8 @@ from waybill.move import JobsMove, Moved, PlannedQueue, System
 @click.option("--from-names", type=click.Choice(["spec", "web"]), help="The naming profile at --from.")
 @click.option("--to-prefix", help="Prefix of all names at --to.")
 @click.option("--to-names", type=click.Choice(["spec", "web"]), help="The naming profile at --to.")
-@click.option("--to-queue-type", type=click.Choice(["classic", "quorum"]), help="Of job queues at --to.")
-@click.option("--follow", is_flag=True, help="Go on when all queues are empty, until SIGTERM or Ctrl-C.")
+@click.option("--to-queue-type", type=click.Choice(["classic", "quorum"]), help="Type of job queues at --to.")
+@click.option("--follow", is_flag=True, help="Continue when all queues are empty, until SIGTERM or Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be moved.")
 @users_option
 @json_option
@@ -43,10 +43,10 @@ def command(
     keep_users: bool,
     as_json: bool,
 ) -> None:
-    """Move the jobs of QUEUES to another broker, with their history: cron jobs and workflows go on there.
+    """Move the jobs of QUEUES to another broker, with their history. Cron jobs and workflows continue there.
 
-    Without QUEUES, all that the job events name. Producers and workers may go on at both brokers meanwhile. Jobs that
-    wait, are scheduled or dead arrive once each. If the command is stopped or killed, run it again.
+    Without QUEUES, moves all queues that the job events name. Producers and workers may use both brokers meanwhile.
+    Jobs that wait, are scheduled or dead arrive exactly once. If the command is stopped or killed, run it again.
     """
     old = broker_of(source, prefix=from_prefix, names=from_names)
     new = broker_of(goal, prefix=to_prefix, names=to_names, queue_type=to_queue_type)

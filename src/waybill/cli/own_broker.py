@@ -95,7 +95,7 @@ class Reloader:
             wanted = self._source.load()
         except InvalidConfiguration as error:
             for problem in error.problems:
-                logger.error("the configuration is not reloaded: %s", problem)  # noqa: TRY400 - no bug
+                logger.error("the configuration was not reloaded: %s", problem)  # noqa: TRY400 - no bug
             return
         changed = [
             setting for setting in SETTINGS if wanted[setting.name].value != self._configuration[setting.name].value
@@ -105,10 +105,10 @@ class Reloader:
                 self._configuration = self._configuration.replaced(setting.name, wanted[setting.name])
             else:
                 place = wanted[setting.name].place
-                logger.warning("%s (%s) cannot change while the broker runs: restart it", setting.name, place)
+                logger.warning("%s (%s) cannot change while the broker runs: restart the broker", setting.name, place)
         self._apply()
         names = ", ".join(setting.name for setting in changed if setting.reloads)
-        logger.info("the configuration is reloaded: %s", f"{names} changed" if names else "no setting changed")
+        logger.info("reloaded the configuration: %s", f"{names} changed" if names else "no setting changed")
 
     def _apply(self) -> None:
         configuration = self._configuration
@@ -125,7 +125,7 @@ class Reloader:
             try:
                 self._broker.renew_certificate(certificate, key)
             except (OSError, ValueError) as error:
-                logger.error("the certificate %s is not renewed: %s", certificate, error)  # noqa: TRY400 - no bug
+                logger.error("the certificate %s was not renewed: %s", certificate, error)  # noqa: TRY400 - no bug
         set_up_log(configuration)
 
 

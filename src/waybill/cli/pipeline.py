@@ -74,11 +74,11 @@ command.add_command(alerts)
 
 
 @command.command()
-@click.option("--uri", required=True, envvar="WAYBILL_URI", help="The broker: amqp://user:password@host:port/vhost.")
-@click.option("--data", required=True, type=_DATA, help="The directory of the tables and the checkpoint.")
+@click.option("--uri", required=True, envvar="WAYBILL_URI", help="Broker URL: amqp://user:password@host:port/vhost.")
+@click.option("--data", required=True, type=_DATA, help="Directory of the tables and the checkpoint.")
 @_TABLE_FORMAT
 @_CATALOG
-@click.option("--stream", default="ojs.events", show_default=True, help="The stream queue that holds the events.")
+@click.option("--stream", default="ojs.events", show_default=True, help="Stream that contains the events.")
 @click.option(
     "--once/--continuous",
     default=False,
@@ -89,7 +89,7 @@ command.add_command(alerts)
     type=Number(0, 86_400),
     default=5.0,
     show_default=True,
-    help="Seconds from the start of one batch to that of the next, with --continuous.",
+    help="Seconds between the starts of two batches, with --continuous.",
 )
 @click.option(
     "--max-offsets",
@@ -103,14 +103,14 @@ command.add_command(alerts)
     type=click.IntRange(1, 1000),
     default=5,
     show_default=True,
-    help="How many versions of silver and gold to keep for running readers.",
+    help="Number of versions of silver and gold to keep for running readers.",
 )
 @click.option(
     "--compact-every",
     "compact_hours",
     type=Number(0.01, 8760),
     metavar="HOURS",
-    help="Merge the event files into few large ones so often, with --continuous. Default: never.",
+    help="Interval for merging the event files into few large ones, with --continuous. Default: never.",
 )
 @click.option(
     "--keep-days", type=click.IntRange(0, 36_500), help="With --compact-every: drop events older than this many days."
@@ -162,7 +162,7 @@ def run(
                     click.echo(json.dumps(progress.as_json()))
                 console.print(progress.summary(), f"Tables: {data}", sep="\n")
                 return
-            console.print("Following the stream. Press Ctrl-C to end.")
+            console.print("Following the stream. Press Ctrl-C to stop.")
             try:
                 run_continuously(spark, settings, note)
             except KeyboardInterrupt:
@@ -232,7 +232,9 @@ def compact(data: str, table_format: str, catalog: str | None, keep_days: int | 
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return
-    click.echo(f"{done.files_before:,} files are {done.files_after:,} now; {done.days_rewritten:,} days rewritten, ")
+    click.echo(
+        f"{done.files_before:,} files merged into {done.files_after:,}; {done.days_rewritten:,} days rewritten, "
+    )
     click.echo(f"{done.days_dropped:,} days dropped")
 
 
@@ -274,9 +276,9 @@ def backfill(data: str, table_format: str, catalog: str | None, objectives: tupl
 @click.option("--database", default="waybill", show_default=True, help="The database that the views are in.")
 @json_option
 def views(data: str, database: str, as_json: bool) -> None:
-    """Make views of Parquet tables in the catalog of Spark (Hive's metastore).
+    """Create views of the Parquet tables in Spark's catalog (Hive metastore).
 
-    Run it under spark-submit. The views show each new version of the tables by themselves.
+    Run it under spark-submit. The views always show the current version of the tables.
     """
     console = Console(stderr=True)
     _check_directory(data)
@@ -290,14 +292,14 @@ def views(data: str, database: str, as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--uri", required=True, envvar="WAYBILL_URI", help="The broker: amqp://user:password@host:port/vhost.")
-@click.option("--queue", "queues", multiple=True, required=True, help="A queue whose dead letters to read.")
+@click.option("--uri", required=True, envvar="WAYBILL_URI", help="Broker URL: amqp://user:password@host:port/vhost.")
+@click.option("--queue", "queues", multiple=True, required=True, help="Queue whose dead letters to read.")
 @click.option("--where", default="true", help="A condition in Spark SQL: \"error_type = 'Timeout' and attempt < 5\".")
 @click.option("--rate", type=RATE, help="At most this many jobs per second.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be moved.")
 @json_option
 def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, dry_run: bool, as_json: bool) -> None:
-    """Choose dead letters with Spark SQL, and put their jobs back into their queues.
+    """Select dead letters with Spark SQL and put their jobs back into their queues.
 
     Columns: queue, job_id, job_type, attempt, died_at, reason, error_type, error_message, fingerprint, args. Each job
     is confirmed in its queue before it leaves its dead letter queue, so nothing is lost if the command is stopped.
@@ -357,7 +359,7 @@ def _objectives(given: tuple[str, ...]) -> Objectives:
 
 def _check_compaction(compact_hours: float | None, keep_days: int | None, *, once: bool) -> None:
     if compact_hours is not None and once:
-        raise click.UsageError("--compact-every is for --continuous: after --once, run `waybill pipeline compact`")
+        raise click.UsageError("--compact-every needs --continuous: after --once, run `waybill pipeline compact`")
     if keep_days is not None and compact_hours is None:
         raise click.UsageError("--keep-days needs --compact-every")
 
@@ -427,7 +429,7 @@ class _Steps:
             self._tables[step.name] = round(self._tables.get(step.name, 0.0) + step.seconds, 3)
             self._console.print(f"{step.name} in {step.seconds:.1f} s", style="dim", highlight=False)
         elif isinstance(step, Compacted):
-            files = f"{step.files_before:,} event files are {step.files_after:,} now"
+            files = f"{step.files_before:,} event files merged into {step.files_after:,}"
             self._console.print(f"{files}; {step.days_dropped:,} days dropped", style="dim", highlight=False)
 
     def as_json(self) -> dict[str, object]:

@@ -19,16 +19,16 @@ from waybill.cli.target import json_option
     "--data",
     required=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The directory of `pipeline run`.",
+    help="Data directory of `waybill pipeline run`.",
 )
 @click.option(
     "--rules",
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The rules, a TOML file.",
+    help="TOML file with the rules.",
 )
-@click.option("--push-to", metavar="QUEUE", help="Push each notice as a job of type pipeline.alert to this queue.")
-@click.option("--uri", envvar="WAYBILL_URI", help="The broker for --push-to.")
+@click.option("--push-to", metavar="QUEUE", help="Push each notice to this queue as a job of type pipeline.alert.")
+@click.option("--uri", envvar="WAYBILL_URI", help="Broker URL for --push-to.")
 @click.option("--webhook", metavar="URL", help="Post each notice as JSON to this URL.")
 @click.option(
     "--at", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ"]), help="Evaluate the rules at this time (UTC). Default: now."
@@ -43,7 +43,7 @@ def alerts(
     at: datetime | None,
     as_json: bool,
 ) -> None:
-    """Tell of each alert once when it opens, and once when it closes.
+    """Send a notice when an alert opens and when it closes.
 
     Run it every minute or so, beside `pipeline run`. Notices that could not be sent are sent by the next run.
     """

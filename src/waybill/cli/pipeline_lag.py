@@ -13,15 +13,23 @@ from waybill.cli.target import json_option
 
 
 @click.command()
-@click.option("--uri", required=True, envvar="WAYBILL_URI", help="The broker: amqp://user:password@host:port/vhost.")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The directory of `pipeline run`.")
+@click.option("--uri", required=True, envvar="WAYBILL_URI", help="Broker URL: amqp://user:password@host:port/vhost.")
 @click.option(
-    "--checkpoint", type=click.Path(file_okay=False, path_type=Path), help="The checkpoint of another query, instead."
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="Data directory of `waybill pipeline run`."
 )
-@click.option("--stream", default="ojs.events", show_default=True, help="The streams that it reads, with commas.")
-@click.option("--super-stream", help="The super stream that it reads, instead.")
 @click.option(
-    "--max", "most", type=click.IntRange(0, 2**63 - 1), metavar="N", help="Exit with 1 if more than N are left."
+    "--checkpoint",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Checkpoint of another query, instead of --data.",
+)
+@click.option("--stream", default="ojs.events", show_default=True, help="Comma-separated streams that the query reads.")
+@click.option("--super-stream", help="Super stream that the query reads, instead of --stream.")
+@click.option(
+    "--max",
+    "most",
+    type=click.IntRange(0, 2**63 - 1),
+    metavar="N",
+    help="Exit with status 1 if more than N messages are left.",
 )
 @json_option
 def lag(
@@ -33,7 +41,7 @@ def lag(
     most: int | None,
     as_json: bool,
 ) -> None:
-    """Show how many messages a query has not read yet. Needs no Spark, and may be used while the query runs."""
+    """Show how many messages a query has not read yet. Needs no Spark, and works while the query runs."""
     if (data is None) == (checkpoint is None):
         raise click.UsageError("give --data or --checkpoint")
     place = checkpoint or (data or Path()) / "checkpoint"

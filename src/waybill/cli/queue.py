@@ -34,7 +34,7 @@ def command() -> None:
     default=24.0,
     type=Number(min=0, max=87_600),
     show_default=True,
-    help="Without QUEUES: how many hours of events to search for names.",
+    help="Without QUEUES: hours of events to search for queue names.",
 )
 @broker_options
 @json_option
@@ -67,7 +67,9 @@ def purge(queue: str, target: Target, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("queues", nargs=-1, required=True)
-@click.option("--quorum", is_flag=True, help="Quorum queues, where the broker has them. They take no priorities.")
+@click.option(
+    "--quorum", is_flag=True, help="Declare quorum queues if the broker has them. They do not support priorities."
+)
 @broker_options
 @json_option
 def declare(queues: tuple[str, ...], target: Target, *, quorum: bool, as_json: bool) -> None:
@@ -79,7 +81,7 @@ def declare(queues: tuple[str, ...], target: Target, *, quorum: bool, as_json: b
 
 @command.command()
 @click.argument("queues", nargs=-1, required=True)
-@click.option("--by", help="Who pauses it, for the queue.paused event.")
+@click.option("--by", help="User to name in the queue.paused event.")
 @broker_options
 @json_option
 def pause(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: bool) -> None:
@@ -93,7 +95,7 @@ def pause(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: b
 
 @command.command()
 @click.argument("queues", nargs=-1, required=True)
-@click.option("--by", help="Who resumes it, for the queue.resumed event.")
+@click.option("--by", help="User to name in the queue.resumed event.")
 @broker_options
 @json_option
 def resume(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: bool) -> None:

@@ -26,7 +26,7 @@ def run_again_on_changes(arguments: list[str], stop_seconds: float) -> None:
         target=command,
         target_type="command",
         watch_filter=PythonFilter(),
-        callback=lambda changes: click.echo(f"{len(changes)} files have changed, restarting", err=True),
+        callback=lambda changes: click.echo(f"{len(changes)} files changed, restarting", err=True),
         debounce=DEBOUNCE_MS,
         sigint_timeout=max(1, round(stop_seconds)),
         sigkill_timeout=1,

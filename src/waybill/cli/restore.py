@@ -19,12 +19,12 @@ from waybill.storage.manifest import NAME as MANIFEST_NAME
 @click.argument("data_dir", type=click.Path(file_okay=False, path_type=Path))
 @json_option
 def command(backup: Path, data_dir: Path, *, as_json: bool) -> None:
-    """Copy BACKUP, made by `waybill backup`, to DATA_DIR, which must be empty or not there.
+    """Copy BACKUP, made by `waybill backup`, to DATA_DIR, an empty or new directory.
 
     Then start a broker with that data directory.
     """
     if not (backup / MANIFEST_NAME).is_file():
-        raise click.ClickException(f"{backup} is no complete backup: it has no {MANIFEST_NAME}")
+        raise click.ClickException(f"{backup} is not a complete backup: it has no {MANIFEST_NAME}")
     try:
         make_empty(data_dir)
         if (backup / STATE_FILE).is_file():
@@ -32,8 +32,8 @@ def command(backup: Path, data_dir: Path, *, as_json: bool) -> None:
             sync(data_dir / STATE_FILE)
         copied = copy_files(backup, data_dir)
     except OSError as error:
-        raise click.ClickException(f"not everything is restored: {error}") from None
+        raise click.ClickException(f"the restore is not complete: {error}") from None
     if as_json:
         click.echo(json.dumps({"directory": str(data_dir), "files": copied.files, "bytes": copied.octets}))
     else:
-        click.echo(f"{copied.files} files, {copied.octets:,} bytes are in {data_dir}")
+        click.echo(f"{copied.files} files, {copied.octets:,} bytes copied to {data_dir}")

@@ -39,12 +39,12 @@ PUSH_SECONDS = 20.0
     "--uri",
     "--url",
     "uri",
-    help="The broker: amqp://user:password@host/vhost.  [default: WAYBILL_URL, or one in this process]",
+    help="Broker URL: amqp://user:password@host/vhost.  [default: WAYBILL_URL, or a broker in this process]",
 )
 @click.option(
     "--test-mode",
     is_flag=True,
-    help="For conformance tests: POST /ojs/v1/admin/reset empties the server. Needs --memory.",
+    help="For conformance tests: let POST /ojs/v1/admin/reset empty the server. Needs --memory.",
 )
 @settings_options(ALL_TABLES, HTTP_SHORT, {"amqp.port": 0})
 def command(uri: str | None, source: Source, *, test_mode: bool) -> None:
@@ -78,7 +78,7 @@ def _broker_of(uri: str | None, configuration: Configuration) -> str | None:
     rank = max((value.rank for value in own), default=DEFAULT)
     if uri is not None:
         if rank == OPTION:
-            raise click.UsageError("--memory and --data-dir are for the broker in this process: leave out --uri.")
+            raise click.UsageError("--memory and --data-dir are for a broker in this process: leave out --uri.")
         return uri
     if rank >= ENVIRONMENT:
         return None

@@ -20,9 +20,9 @@ from waybill.move.bridge import ProtocolName
 @click.argument("queue")
 @from_option
 @to_option
-@click.option("--to-queue", help="The queue to fill; it has to exist.  [default: QUEUE]")
+@click.option("--to-queue", help="Target queue, which must exist.  [default: QUEUE]")
 @click.option("--to-exchange", help="Publish to this exchange instead.")
-@click.option("--to-key", help="With --to-exchange: the routing key.  [default: that of each message]")
+@click.option("--to-key", help="With --to-exchange: the routing key.  [default: the routing key of each message]")
 @click.option(
     "--from-protocol",
     type=click.Choice(["0-9-1", "1.0"]),
@@ -38,7 +38,7 @@ from waybill.move.bridge import ProtocolName
 @click.option(
     "--queue-type", type=click.Choice(["classic", "quorum"]), default="classic", help="Of the shovel's queues."
 )
-@click.option("--follow", is_flag=True, help="Go on when the queue is empty, until SIGTERM or Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Continue when the queue is empty, until SIGTERM or Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Only count what would be moved.")
 @users_option
 @json_option

@@ -34,9 +34,9 @@ def command() -> None:
 @database_argument
 @json_option
 def migrate_command(database: str, *, as_json: bool) -> None:
-    """Migrate DATABASE to the form that this version needs.
+    """Migrate DATABASE to the schema of this version.
 
-    Every coordinator and server does so when it starts. With millions of jobs it may take minutes: do it before.
+    Coordinators and servers do so when they start. With millions of jobs, this can take minutes: run it first.
     """
     logging.basicConfig(format="%(message)s", level=logging.INFO)
     with _engine(database) as engine:
@@ -55,9 +55,9 @@ def migrate_command(database: str, *, as_json: bool) -> None:
 @database_argument
 @json_option
 def current_command(database: str, *, as_json: bool) -> None:
-    """Print the last migration of DATABASE, and whether it is the one that this version needs.
+    """Print the last migration of DATABASE and whether this version needs a newer one.
 
-    Exit codes: 0 it is, 1 it is not.
+    Exit codes: 0 up to date, 1 migration needed.
     """
     from waybill.ojs.coordinator.database.schema import HEAD, current
 
@@ -91,12 +91,12 @@ def history_command(database: str, *, as_json: bool) -> None:
 
 @command.command("prune")
 @database_argument
-@click.option("--keep-days", type=DAYS, required=True, help="Forget jobs that have ended so many days ago.")
+@click.option("--keep-days", type=DAYS, required=True, help="Delete jobs that ended more than this many days ago.")
 @json_option
 def prune_command(database: str, keep_days: int, *, as_json: bool) -> None:
-    """Forget jobs of DATABASE that have ended long ago, once. Coordinators and servers may run.
+    """Delete jobs of DATABASE that ended long ago, once. Coordinators and servers may be running.
 
-    `--keep-days` of `waybill coordinator`, `serve` and `up` does so all the time.
+    `--keep-days` of `waybill coordinator`, `serve` and `up` does so continuously.
     """
     from waybill.ojs.coordinator.open_store import open_job_store
 
@@ -109,7 +109,7 @@ def prune_command(database: str, keep_days: int, *, as_json: bool) -> None:
         while is_more:
             jobs, is_more = store.forget_old(datetime.now(UTC))
             total += jobs
-    click.echo(json.dumps({"jobs": total}) if as_json else f"forgot {total} jobs")
+    click.echo(json.dumps({"jobs": total}) if as_json else f"deleted {total} jobs")
 
 
 @contextlib.contextmanager
@@ -127,7 +127,9 @@ def _explained() -> Iterator[None]:
         if not isinstance(error, SQLAlchemyError):
             raise
         cause = first_line(error.__cause__ or error)
-        raise Failed(f"the database cannot be used: {cause}", "check its name, and that it runs") from None
+        raise Failed(
+            f"the database cannot be used: {cause}", "check the database URL, and that the server runs"
+        ) from None
 
 
 def _existing(database: str) -> None:

@@ -40,7 +40,7 @@ class CannotLook(click.ClickException):
 def command() -> None:
     """Check or repair a data directory while no broker uses it.
 
-    Exit codes: 0 no damage (or it is repaired now), 1 damage, 2 the directory cannot be read, is not a broker's, or is
+    Exit codes: 0 no damage (or repaired), 1 damage, 2 the directory cannot be read, is not a data directory, or is
     in use by a broker.
     """
 
@@ -69,16 +69,16 @@ def repair_command(directory: Path, *, as_json: bool) -> None:
 
 @command.command("rebuild")
 @directory_argument
-@click.option("--yes", is_flag=True, help="Confirm: the remaining definitions are put aside.")
+@click.option("--yes", is_flag=True, help="Confirm that the remaining definitions are moved aside.")
 @json_option
 def rebuild_command(directory: Path, *, yes: bool, as_json: bool) -> None:
-    """Make new definitions for the messages in DIRECTORY, when its own are lost and there is no backup.
+    """Create new definitions for the messages in DIRECTORY, if its own are lost and there is no backup.
 
     Queues and streams are named `recovered.ID` in the virtual host `/`. There are no users: import them with
     `waybill definitions import`. The old definitions file, if any, is kept as `definitions.log.lost`.
     """
     if not yes:
-        raise click.UsageError("This puts aside all remaining names, users and permissions: confirm with --yes.")
+        raise click.UsageError("This moves aside all remaining names, users and permissions: confirm with --yes.")
     lock = _lock(directory, changes=True)
     try:
         queues, streams = rebuild(DiskFilesystem(directory), list(FORMATS))
@@ -187,4 +187,4 @@ def _show(report: CheckReport, *, as_json: bool, is_repaired: bool) -> None:
     if not report.damage:
         click.echo("no damage")
     elif is_repaired:
-        click.echo(f"repaired: {len(report.damage)} damaged places are empty records now")
+        click.echo(f"repaired: replaced {len(report.damage)} damaged places with empty records")

@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 ID_WIDTH: Final = 36
 """The width of a column of job ids, which must not be cut."""
 
-create_option: Final = click.option("--create", is_flag=True, help="Declare a queue that nobody has declared.")
+create_option: Final = click.option("--create", is_flag=True, help="Declare missing queues.")
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -66,9 +66,9 @@ def broker_options(command: F) -> F:
         "--uri",
         "--url",
         "uri",
-        help="The broker, or the nodes of a cluster: amqp://user:password@a,b,c/vhost.  [WAYBILL_URL]",
+        help="Broker URL, or the nodes of a cluster: amqp://user:password@a,b,c/vhost.  [WAYBILL_URL]",
     )
-    @click.option("--context", "context_name", help="A broker of `waybill context list`.  [WAYBILL_CONTEXT]")
+    @click.option("--context", "context_name", help="Broker from `waybill context list`.  [WAYBILL_CONTEXT]")
     @click.option("--prefix", help="Prefix of all names on the broker, for tenants.")
     @click.option("--names", type=click.Choice(["spec", "web"]), help="The naming profile.  [default: spec]")
     @functools.wraps(command)

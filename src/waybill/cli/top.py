@@ -59,7 +59,7 @@ class Snapshot(msgspec.Struct):
 def command(
     queues: tuple[str, ...], interval: float, since: float, target: Target, *, once: bool, as_json: bool
 ) -> None:
-    """Show queues with their rates, workers, running jobs, and why jobs fail, until Ctrl-C.
+    """Watch queues, rates, workers, running jobs and errors until Ctrl-C.
 
     QUEUES are added to those that the events name. With --json each snapshot is one line.
     """

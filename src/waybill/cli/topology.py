@@ -36,7 +36,7 @@ def command() -> None:
 
 @command.command()
 @click.argument("queues", nargs=-1, required=True)
-@click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Of job queues.")
+@click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Type of job queues.")
 @broker_options
 @json_option
 def declare(queues: tuple[str, ...], queue_type: QueueType | None, target: Target, *, as_json: bool) -> None:
@@ -49,9 +49,11 @@ def declare(queues: tuple[str, ...], queue_type: QueueType | None, target: Targe
 @command.command("super-stream")
 @click.argument("name")
 @click.option(
-    "--partitions", type=click.IntRange(1, PARTITIONS_MAX), default=4, show_default=True, help="How many streams."
+    "--partitions", type=click.IntRange(1, PARTITIONS_MAX), default=4, show_default=True, help="Number of streams."
 )
-@click.option("--max-bytes", type=click.IntRange(1, 2**63 - 1), help="Keep about so many bytes of each stream.")
+@click.option(
+    "--max-bytes", type=click.IntRange(1, 2**63 - 1), help="Approximate number of bytes to keep of each stream."
+)
 @broker_options
 @json_option
 def super_stream(name: str, partitions: int, max_bytes: int | None, target: Target, *, as_json: bool) -> None:
@@ -74,8 +76,8 @@ async def _declare_super_stream(
 
 @command.command()
 @click.argument("queues", nargs=-1, required=True)
-@click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Of job queues.")
-@click.option("--all", "everything", is_flag=True, help="Also show what matches.")
+@click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Type of job queues.")
+@click.option("--all", "everything", is_flag=True, help="Also show matching queues and exchanges.")
 @broker_options
 @json_option
 def check(
@@ -102,7 +104,7 @@ def check(
 @click.option("--to-prefix", help="The prefix to move to.")
 @click.option("--to-queue-type", type=click.Choice(["classic", "quorum"]), help="The queue type to move to.")
 @click.option("--rate", type=RATE, help="At most this many messages per second.")
-@click.option("--delete", is_flag=True, help="Remove old queues of other names once they are empty.")
+@click.option("--delete", is_flag=True, help="Remove old queues with other names once they are empty.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be moved.")
 @broker_options
 @json_option
@@ -118,7 +120,7 @@ def migrate(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Move all jobs of QUEUES, waiting, scheduled and dead, to other names, another prefix or queue type.
+    """Move all jobs of QUEUES (waiting, scheduled, dead) to other names, another prefix or another queue type.
 
     Pauses the queues first and leaves them paused: resume them when the workers run with the new topology. Each job is
     confirmed in its new place before it leaves the old one. If the command is stopped, run it again. Name all queues of
@@ -134,7 +136,7 @@ def migrate(
     table = Table("queue", "becomes", "messages", box=None)
     full = [move for move in planned if move.count]
     for move in full:
-        table.add_row(move.source, "new, of the same name" if move.in_place else move.target, str(move.count))
+        table.add_row(move.source, "new queue of the same name" if move.in_place else move.target, str(move.count))
     Console().print(table)
     click.echo(f"and {len(planned) - len(full)} empty queues")
     click.echo("nothing was changed" if dry_run else f"moved {moved}; now `waybill queue resume {' '.join(queues)}`")
@@ -170,7 +172,7 @@ async def _migrate(
                     queues, rate=rate, delete=delete, on_progress=lambda done: bar.update(task, completed=done)
                 )
             except MigrationBlocked as error:
-                raise Failed(str(error), "end the programs that consume it; `waybill doctor` names them") from None
+                raise Failed(str(error), "stop the programs that consume it; `waybill doctor` lists them") from None
         return planned, moved
 
 
@@ -189,4 +191,4 @@ async def _pause(target: Target, queues: tuple[str, ...]) -> None:
                         await asyncio.sleep(0.05)
         except TimeoutError:
             text = f"queue {queue} still has {found.consumer_count if found else 0} consumers although it is paused"
-            raise Failed(text, "end the programs that consume it: they ignore pauses") from None
+            raise Failed(text, "stop the programs that consume it: they ignore pauses") from None

@@ -24,7 +24,9 @@ from_option: Final = click.option(
 )
 to_option: Final = click.option("--to", "goal", required=True, metavar="BROKER", help="As --from.")
 users_option: Final = click.option(
-    "--keep-users", is_flag=True, help="Keep user ids of messages: the login at --to has RabbitMQ's tag `impersonator`."
+    "--keep-users",
+    is_flag=True,
+    help="Keep the user ids of messages. The user at --to needs RabbitMQ's tag `impersonator`.",
 )
 
 
@@ -54,6 +56,6 @@ def run_moving(target: Target, stop: Callable[[], None], work: Coroutine[Any, An
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
     except MoveFailed as error:
-        raise Failed(str(error), "nothing is lost: mend that, then run the same command again") from None
+        raise Failed(str(error), "nothing is lost: fix the cause, then run the same command again") from None
     except (ClientError, JobsError, TimeoutError) as error:
         raise explained(error, target) from None

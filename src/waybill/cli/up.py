@@ -55,9 +55,19 @@ class House:
 
 @click.command()
 @click.argument("program", metavar="[MODULE:JOBS]", required=False)
-@click.option("--concurrency", default=10, show_default=True, type=click.IntRange(1, 65_535), help="Jobs at a time.")
 @click.option(
-    "--grace-period", default=30.0, type=SECONDS, show_default=True, help="Seconds to wait for running jobs at the end."
+    "--concurrency",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1, 65_535),
+    help="Number of jobs that run at the same time.",
+)
+@click.option(
+    "--grace-period",
+    default=30.0,
+    type=SECONDS,
+    show_default=True,
+    help="Seconds to wait for running jobs at shutdown.",
 )
 @click.option("--reload/--no-reload", default=True, help="Restart the worker when a Python file changes.")
 @settings_options(UP_TABLES, HTTP_SHORT, {"log.level": "warning"})
@@ -74,7 +84,9 @@ def command(program: str | None, concurrency: int, grace_period: float, source: 
     raise_descriptor_limit()
     set_up_log(configuration)
     if program is not None and reload and not reload_is_there():
-        click.echo("The worker does not restart by itself: that needs watchfiles, pip install 'waybill-amqp[reload]'.")
+        click.echo(
+            "Without watchfiles, the worker does not restart when files change: pip install 'waybill-amqp[reload]'."
+        )
         reload = False
     house = House(
         directory,
@@ -193,7 +205,7 @@ def _summary(house: House, broker: Broker, serving: Serving) -> Iterator[str]:
     yield f"  dashboard  {url}/"
     yield f"  HTTP       {url}/ojs/v1 (described at {url}/ojs/v1/docs)"
     yield f"  AMQP       {uri}"
-    yield f"  data       {house.directory or 'in memory: gone when this ends'}"
+    yield f"  data       {house.directory or 'in memory: lost when this ends'}"
     if house.program is not None:
         yield f"  worker     {house.program}{', restarts when a file changes' if house.reloads else ''}"
     yield ""

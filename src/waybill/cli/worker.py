@@ -132,30 +132,42 @@ def run_again(grace_seconds: float) -> None:
     "--uri",
     "--url",
     "uri",
-    help="The broker, instead of the program's; - reads it from the standard input.  [WAYBILL_URL]",
+    help="Broker URL, instead of the program's; - reads it from standard input.  [WAYBILL_URL]",
 )
-@click.option("--context", "context_name", help="A broker of `waybill context list`.  [WAYBILL_CONTEXT]")
+@click.option("--context", "context_name", help="Broker from `waybill context list`.  [WAYBILL_CONTEXT]")
 @click.option("--queues", help="Comma-separated queues, with weights: critical=6,low.  [default: the handlers']")
-@click.option("--create", is_flag=True, help="Declare a queue that nobody has declared.")
-@click.option("--concurrency", default=10, show_default=True, type=click.IntRange(1, 65_535), help="Jobs at a time.")
+@click.option("--create", is_flag=True, help="Declare missing queues.")
 @click.option(
-    "--processes", type=click.IntRange(1, 1024), help="Processes for CPU-bound handlers.  [default: 1 per CPU]"
+    "--concurrency",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1, 65_535),
+    help="Number of jobs that run at the same time.",
 )
 @click.option(
-    "--prefetch", type=click.IntRange(1, 65_535), help="How many jobs are prefetched.  [default: the concurrency]"
+    "--processes",
+    type=click.IntRange(1, 1024),
+    help="Number of processes for CPU-bound handlers.  [default: 1 per CPU]",
 )
 @click.option(
-    "--grace-period", default=30.0, type=SECONDS, show_default=True, help="Seconds to wait for running jobs at the end."
+    "--prefetch", type=click.IntRange(1, 65_535), help="Number of jobs to prefetch.  [default: the concurrency]"
+)
+@click.option(
+    "--grace-period",
+    default=30.0,
+    type=SECONDS,
+    show_default=True,
+    help="Seconds to wait for running jobs at shutdown.",
 )
 @click.option("--coordinator", is_flag=True, help="Also run a coordinator in this process.")
 @click.option("--trust", multiple=True, metavar="USER", help="A user who may cancel all jobs, with --coordinator.")
 @click.option("--metrics-port", type=PORT, help="Serve metrics for Prometheus on this port.")
 @click.option("--health-port", type=PORT, help="Serve the probes /live and /ready on this port.")
-@click.option("--health-host", default="127.0.0.1", show_default=True, help="The address for the probes.")
+@click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for the probes.")
 @click.option("--reload", is_flag=True, help="Restart when a Python file below this directory changes.")
 @click.option("--log-jobs", is_flag=True, help="Log the start and the end of every job.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts of jobs as JSON at the end.")
-@click.option("--with-parent", is_flag=True, hidden=True, help="End when standard input does.")
+@click.option("--with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
 def command(
     target: str,
     uri: str | None,

@@ -64,17 +64,17 @@ class WorkerProcess:
                     if changed is None and ended.result():
                         return ended.result()
                     if changed is None:
-                        click.echo("the worker was told to end; Ctrl-C ends the rest", err=True)
+                        click.echo("the worker was told to stop; Ctrl-C stops the rest", err=True)
                         await stopped
                         return 0
-                    click.echo("the worker has ended; it starts again when a file changes", err=True)
+                    click.echo("the worker has stopped; it restarts when a file changes", err=True)
                     await asyncio.wait({stopped, changed}, return_when=asyncio.FIRST_COMPLETED)
                 if stopped.done() or changed is None or changes is None:
                     return 0
                 found = changed.result()
                 if found is None:
                     return 0
-                click.echo(f"{len(found)} files have changed, the worker restarts", err=True)
+                click.echo(f"{len(found)} files changed, restarting the worker", err=True)
                 await self.stop()
                 changed = asyncio.ensure_future(anext(changes, None))
                 await self._start()

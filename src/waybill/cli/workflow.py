@@ -23,7 +23,7 @@ def command() -> None:
 
 @command.command(name="list")
 @click.option("--state", type=click.Choice(STATES), help="Workflows in this state only.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="At most so many.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Maximum number.")
 @broker_options
 @json_option
 def list_them(state: str | None, limit: int, target: Target, *, as_json: bool) -> None:
@@ -54,7 +54,7 @@ def show(workflow_id: str, target: Target, *, as_json: bool) -> None:
 @broker_options
 @json_option
 def cancel(workflow_id: str, target: Target, *, as_json: bool) -> None:
-    """Cancel a workflow: no more jobs start. Running jobs go on to their end."""
+    """Cancel a workflow: no more jobs start. Running jobs finish."""
     _print(ask(target, _with(target, workflow_id, lambda handle: handle.cancel())), as_json=as_json)
 
 
@@ -63,7 +63,7 @@ def cancel(workflow_id: str, target: Target, *, as_json: bool) -> None:
 @broker_options
 @json_option
 def retry(workflow_id: str, target: Target, *, as_json: bool) -> None:
-    """Retry the failed jobs of a workflow, then go on. Completed jobs stay."""
+    """Retry the failed jobs of a workflow and continue it. Completed jobs do not run again."""
     _print(ask(target, _with(target, workflow_id, lambda handle: handle.retry())), as_json=as_json)
 
 

@@ -149,7 +149,7 @@ def _conflicts(reading: Reading) -> list[Problem]:
         certificate, key = values[f"{table}.certificate"], values[f"{table}.key"]
         if (certificate.value is None) != (key.value is None):
             place = key.place if certificate.value is None else certificate.place
-            problems.append(Problem(place, f"{table}.certificate and {table}.key go together"))
+            problems.append(Problem(place, f"{table}.certificate and {table}.key must be set together"))
     needs = [
         ("amqps.ca", "amqps.certificate"),
         ("amqps.verify_peer", "amqps.ca"),

@@ -49,7 +49,7 @@ class Kind:
         return json.dumps(value)
 
     def refuse(self, value: object) -> Refused:
-        return Refused(f"is {self.describe()}, not {said(value)}")
+        return Refused(f"must be {self.describe()}, not {said(value)}")
 
 
 class Whole(Kind):

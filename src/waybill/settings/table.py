@@ -39,7 +39,9 @@ LIMITS: Final = (
     Setting(
         "limits.handshake_timeout_s", Seconds(0.1, 3600), 10.0, "Time limit for the handshake and login.", reloads=True
     ),
-    Setting("limits.close_timeout_s", Seconds(0.1, 3600), 5.0, "Time that a peer has to answer a close.", reloads=True),
+    Setting(
+        "limits.close_timeout_s", Seconds(0.1, 3600), 5.0, "Time limit for a peer to answer a close.", reloads=True
+    ),
     Setting("limits.message_size_max", Size(1, 1 << 30), 128 << 20, "Maximum message size.", reloads=True),
     Setting("limits.consumers_per_channel_max", COUNT, 65_536, "Maximum consumers per channel.", reloads=True),
     Setting(
@@ -114,7 +116,7 @@ SETTINGS: Final = (
     Setting("memory", Switch(), default=False, help="Keep everything in memory; it is lost when the process ends."),
     Setting("node_name", Text(255), "waybill", "Name of the node."),
     Setting("definitions", FileName(), None, "Import RabbitMQ's JSON of users, policies, queues and more at start."),
-    Setting("users", Users(), (), "Users of a new data directory, instead of guest; JSON in options and variables."),
+    Setting("users", Users(), (), "Users for a new data directory, instead of guest; JSON in options and variables."),
     Setting(
         "database",
         Address(),
@@ -123,12 +125,15 @@ SETTINGS: Final = (
         " `up`: jobs.db in the data directory; `serve`: in memory, read from the events at each start]",
     ),
     Setting(
-        "keep_days", DAYS, None, "Forget jobs in the database so many days after their end.  [default: keep all jobs]"
+        "keep_days",
+        DAYS,
+        None,
+        "Delete jobs from the database this many days after their end.  [default: keep all jobs]",
     ),
-    Setting("keys", FileName(), None, "A file of API keys: see `waybill key`.", reloads=False),
+    Setting("keys", FileName(), None, "File with API keys: see `waybill key`.", reloads=False),
     Setting("amqp.host", Text(255), "127.0.0.1", "Address to listen on for AMQP, with and without TLS."),
-    Setting("amqp.port", PORT, 5672, "Port for AMQP; 0 takes a free one."),
-    Setting("amqps.port", PORT, 5671, "Port for AMQP with TLS; 0 takes a free one."),
+    Setting("amqp.port", PORT, 5672, "Port for AMQP; 0 chooses a free port."),
+    Setting("amqps.port", PORT, 5671, "Port for AMQP with TLS; 0 chooses a free port."),
     Setting("amqps.certificate", FileName(), None, "PEM file with the certificate chain of this broker.", reloads=True),
     Setting("amqps.key", FileName(), None, "PEM file with the private key of the certificate.", reloads=True),
     Setting("amqps.ca", FileName(), None, "PEM file with the certificate authority for client certificates."),
@@ -139,7 +144,7 @@ SETTINGS: Final = (
         "amqps.login_from",
         Choice("distinguished_name", "common_name"),
         "distinguished_name",
-        "Which part of a client's certificate names the user (SASL EXTERNAL).",
+        "Part of a client's certificate that names the user (SASL EXTERNAL).",
     ),
     Setting(
         "amqp10.strict",
@@ -162,13 +167,13 @@ SETTINGS: Final = (
         help="Serve RabbitMQ's management API and metrics. (`up` does so at its HTTP port.)",
     ),
     Setting("management.host", Text(255), "127.0.0.1", "Address to listen on for the management API."),
-    Setting("management.port", PORT, 15_672, "Port for the management API; 0 takes a free one."),
-    Setting("management.certificate", FileName(), None, "Serve it over HTTPS with this certificate chain, PEM."),
-    Setting("management.key", FileName(), None, "The private key of that certificate, PEM."),
+    Setting("management.port", PORT, 15_672, "Port for the management API; 0 chooses a free port."),
+    Setting("management.certificate", FileName(), None, "PEM file with the certificate chain for HTTPS."),
+    Setting("management.key", FileName(), None, "PEM file with the private key of the certificate."),
     Setting("http.host", Text(255), "127.0.0.1", "Address to listen on for HTTP."),
-    Setting("http.port", PORT, 8080, "Port for HTTP; 0 takes a free one."),
-    Setting("http.certificate", FileName(), None, "Serve HTTPS with this certificate chain, PEM."),
-    Setting("http.key", FileName(), None, "The private key of the certificate, PEM."),
+    Setting("http.port", PORT, 8080, "Port for HTTP; 0 chooses a free port."),
+    Setting("http.certificate", FileName(), None, "PEM file with the certificate chain for HTTPS."),
+    Setting("http.key", FileName(), None, "PEM file with the private key of the certificate."),
     Setting(
         "http.allow_private_webhooks",
         Switch(),
@@ -179,7 +184,7 @@ SETTINGS: Final = (
         "http.codec_keys",
         FileName(),
         None,
-        "Encrypt and decrypt for tools with the keys in this file: see the documentation. Needs keys.",
+        "File with keys to encrypt and decrypt payloads for tools. Needs API keys.",
     ),
     Setting(
         "http.redact",
@@ -192,20 +197,20 @@ SETTINGS: Final = (
         "http.trace_url",
         TraceAddress(),
         None,
-        "Link jobs to their traces there; {trace_id} stands for the id of the trace.",
+        "URL of a trace in your tracing system; {trace_id} is replaced by the id of the trace.",
     ),
     Setting(
         "alarms.memory_limit",
         Size(1, 1 << 50),
         None,
-        "Message content held in memory before publishers wait.  [default: 128 MiB; 1 GiB without a disk]",
+        "Maximum message content in memory before publishers must wait.  [default: 128 MiB; 1 GiB without a disk]",
         reloads=True,
     ),
     Setting(
         "alarms.disk_free_limit",
         Size(0, 1 << 50),
         64 << 20,
-        "Free disk space below which publishers wait.",
+        "Free disk space below which publishers must wait.",
         reloads=True,
     ),
     Setting(

@@ -39,12 +39,12 @@ class Users(Kind):
             value: object = json.loads(text)
         except (ValueError, RecursionError):
             # The text holds passwords: it is not repeated.
-            raise Refused(f"is {self.describe()}, as JSON") from None
+            raise Refused(f"must be {self.describe()}, as JSON") from None
         return self.of_value(value, base)
 
     def of_value(self, value: object, base: Path) -> object:
         if not isinstance(value, dict) or len(value) > USERS_MAX:
-            raise Refused(f"is {self.describe()}")
+            raise Refused(f"must be {self.describe()}")
         return tuple(_user(name, table, base) for name, table in value.items())
 
     def shown(self, value: object) -> str:
