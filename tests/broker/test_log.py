@@ -50,5 +50,5 @@ def test_a_flood_of_one_event_is_counted_and_hides_no_other_event(caplog: pytest
     broker_log.report_suppressed()
     assert [record.getMessage() for record in caplog.records[RECORDS_PER_SECOND:]] == [
         "disk failed: EIO",
-        "login refused: 5 more like this were not written",
+        "login refused: 5 similar messages suppressed",
     ]

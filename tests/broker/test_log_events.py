@@ -48,7 +48,7 @@ async def test_connections_come_and_go(log: pytest.LogCaptureFixture) -> None:
         async with connect(broker.uri("/", "ada", SECRET)):
             assert "user 'ada', vhost '/'" in await until(log, "connection opened")
         assert "user 'ada', vhost '/'" in await until(log, "connection ended")
-    assert lines(log, "stopped") == ["stopped: nothing is kept"]
+    assert lines(log, "stopped") == ["stopped: nothing is stored"]
     assert SECRET not in log.text
 
 
@@ -107,7 +107,7 @@ async def test_an_alarm_begins_and_ends(log: pytest.LogCaptureFixture, tmp_path:
         broker.reconfigure(disk_free_limit_bytes=1 << 50)
         broker.reconfigure(disk_free_limit_bytes=0)
     assert lines(log, "alarm") == [
-        f"alarm: low on disk: less than {1 << 30} MiB free; publishers must wait",
+        f"alarm: low on disk: less than {1 << 30} MiB free; blocking publishers",
     ]
     assert len(lines(log, "alarm over")) == 1
 
@@ -147,7 +147,7 @@ class SlowClock(Clock):
 async def test_a_slow_sync_is_told(log: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     async with Broker(port=0, data_dir=tmp_path, clock=SlowClock()):
         pass
-    assert "the disk took" in lines(log, "slow sync")[0]
+    assert "a sync took" in lines(log, "slow sync")[0]
 
 
 @pytest.mark.parametrize(

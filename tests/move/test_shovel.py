@@ -161,7 +161,7 @@ async def test_one_shovel_at_a_time_takes_from_a_queue(
         await fill(target, "q", [])
         async with source.side_channel() as channel:
             await channel.declare_queue("waybill.shovel.lock.q", exclusive=True)
-        with pytest.raises(MoveFailed, match="another move uses"):
+        with pytest.raises(MoveFailed, match="another move is using"):
             await Shovel(brokers[0].uri(), "q", brokers[1].uri()).run()
 
 

@@ -78,8 +78,8 @@ def test_a_file_of_rabbitmq(node_bench: NodeBench) -> None:
     report = import_definitions(node, OF_RABBITMQ)
     assert report.errors == []
     assert report.notes == [
-        "global_parameters: unknown here, left out",
-        "parameters: component 'shovel' is unknown here, left out",
+        "global_parameters: unknown, skipped",
+        "parameters: component 'shovel' is unknown, skipped",
     ]
     assert report.counts["users"] == 3
     host = node.virtual_hosts["tenant"]

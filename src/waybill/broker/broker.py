@@ -216,7 +216,7 @@ class Broker:
             await self._say_goodbye()
         finally:
             self._end_work()
-        self._log.info("stopped", "all that was confirmed is on disk" if self._data_dir else "nothing is kept")
+        self._log.info("stopped", "all that was confirmed is on disk" if self._data_dir else "nothing is stored")
 
     async def _say_goodbye(self) -> None:
         if self._listener is None:
@@ -238,7 +238,7 @@ class Broker:
                 async with asyncio.timeout(DRAIN_TIMEOUT_S):
                     await self._idle.wait()
             except TimeoutError:
-                logger.warning("%d connections did not close in time and were cut", len(self._commit_loop.outputs))
+                logger.warning("%d connections did not close in time and were aborted", len(self._commit_loop.outputs))
             self._abort_all()
             await self._idle.wait()
             await self._admission.emptied()
@@ -434,7 +434,7 @@ class Broker:
         try:
             delay = self._maintain_now()
         except Exception as error:  # noqa: BLE001 - the next step may succeed
-            self._log.fault("a fault in the broker", "a step of maintenance failed; it will be retried", error)
+            self._log.fault("a fault in the broker", "a maintenance step failed; it will be retried", error)
         finally:
             self._maintenance = self._loop.call_later(delay, self._maintain)
 
@@ -461,7 +461,7 @@ def _tls_context(
             raise ValueError("TLS needs tls_certificate and tls_key")
         return None
     if verify_peer and authority is None:
-        raise ValueError("verify_peer needs tls_ca: the authority of the certificates to accept")
+        raise ValueError("verify_peer needs tls_ca, the authority of client certificates")
     return server_context(
         Path(certificate),
         Path(key),

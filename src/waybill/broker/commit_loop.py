@@ -159,7 +159,7 @@ class CommitLoop:
         if self._node.has_store_failed:
             self._fail(error)
             return
-        self._log.fault("a fault in the broker", "a turn of work ended early; the next one continues", error)
+        self._log.fault("a fault in the broker", "a turn failed before its end; the next one continues", error)
         if not self._is_due:
             self._is_due = True
             self._loop.call_later(PAUSE_AFTER_FAULT_S, self.take)
@@ -279,7 +279,7 @@ class CommitLoop:
 
     def _ended(self, commit: Commit) -> None:
         if self._slow_sync_s > 0.0:
-            self._log.warning("slow sync", f"the disk took {self._slow_sync_s:.1f} s; confirms waited for it")
+            self._log.warning("slow sync", f"a sync took {self._slow_sync_s:.1f} s; confirms waited for it")
             self._slow_sync_s = 0.0
         self._node.end_commit(commit)
 

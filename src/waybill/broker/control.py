@@ -88,9 +88,9 @@ class Control:
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
             if "error" not in answer:
-                logger.info("a backup is being made of %s", held)
+                logger.info("backing up %s", held)
                 await reader.read()
-                logger.info("the backup of %s is over", held)
+                logger.info("finished the backup of %s", held)
         finally:
             shutil.rmtree(held, ignore_errors=True)
 

@@ -39,7 +39,7 @@ class BrokerLog(OperatorLog):
             for (level, event), count in counts.items():
                 if count > RECORDS_PER_SECOND:
                     more = count - RECORDS_PER_SECOND
-                    logger.log(level, "%s: %d more like this were not written", event, more, extra={"event": event})
+                    logger.log(level, "%s: %d similar messages suppressed", event, more, extra={"event": event})
 
     def _write(
         self, level: int, event: str, detail: str, about: dict[str, str], error: Exception | None = None

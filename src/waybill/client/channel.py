@@ -322,7 +322,7 @@ class Channel(TopologyMethods, PublishingHost, ChannelOwner, ChannelEvents):
         Raises ValueError for a channel with confirms: the protocol allows only one of them.
         """
         if self._confirming:
-            raise ValueError("a channel with confirms has no transactions: open it with confirms=False")
+            raise ValueError("a channel with confirms does not support transactions: open it with confirms=False")
         await self.call(TxSelect())
 
     async def tx_commit(self) -> None:

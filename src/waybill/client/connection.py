@@ -286,7 +286,7 @@ class Connection(ChannelHost):
         if self._is(ReconnectState.CLOSED):
             raise self._final_error()
         if not self._is(ReconnectState.NEW):
-            raise RuntimeError("the connection was opened before")
+            raise RuntimeError("a connection can be opened only once")
         self._loop = asyncio.get_running_loop()
         self._move(ReconnectState.OPENING)
         try:

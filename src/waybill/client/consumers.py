@@ -41,7 +41,7 @@ class Consumers(ConsumerHost):
         """Register a new consumer. Raises the broker's error, or ValueError if its tag is in use."""
         tag = consumer.consumer_tag
         if tag in self._all:
-            raise ValueError(f"the channel has a consumer {tag!r}")
+            raise ValueError(f"the channel already has a consumer {tag!r}")
         self._all[tag] = consumer
         self._starting.add(tag)
         try:

@@ -12,7 +12,7 @@ running_loop: Final = asyncio._get_running_loop  # noqa: SLF001 - documented for
 def wrong_loop(what: str) -> WrongEventLoop:
     """The error for using an object from another event loop, or from a thread without one."""
     return WrongEventLoop(
-        f"{what} belongs to another event loop, whose thread has to use it: from a thread, call "
+        f"{what} belongs to another event loop and must be used in its thread: from another thread, call "
         "asyncio.run_coroutine_threadsafe(..., loop).result() with that loop, and not asyncio.run; "
         "or open one of your own in this loop"
     )

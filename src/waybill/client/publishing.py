@@ -44,7 +44,7 @@ class Confirmation:
             self._tell(error)
         except Exception:
             # It would end the connection, of which others know nothing.
-            log.exception("who waited for a confirm has failed")
+            log.exception("a callback for a confirm failed")
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class SocketConnection(ConnectionEvents):
                 call()
             except Exception:
                 # It would end the connection, of which others know nothing.
-                log.exception("what follows the reading of a connection has failed")
+                log.exception("a callback after reading from a connection failed")
         self.pump.flush()
 
     def _transport_lost(self, _pump: Pump[ClientEngine], _error: Exception | None) -> None:

@@ -103,7 +103,7 @@ def one_uri(uris: str | Sequence[str]) -> str:
     if isinstance(uris, str):
         return uris
     if not uris:
-        raise InvalidURI("an empty list of URIs names no broker")
+        raise InvalidURI("the list of URIs is empty")
     return ",".join(uris)
 
 

@@ -97,7 +97,7 @@ class HeldMemory:
         """What a peer is told who wants to attach more than fits."""
         runtime = self._runtime
         return (
-            f"all that is declared and attached takes {runtime.footprint_bytes >> 20} MiB, of "
+            f"all declared and attached resources take {runtime.footprint_bytes >> 20} MiB, of "
             f"{runtime.footprint_limit_bytes >> 20} that it may take on this node"
         )
 

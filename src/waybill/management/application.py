@@ -105,7 +105,7 @@ class Application:
     @staticmethod
     def refuse_tenant() -> Response:
         """Return the answer to the holder of a tenant's key: the broker is everybody's."""
-        return _refusal(Refused(403, "a tenant's key does not show the broker", "forbidden"))
+        return _refusal(Refused(403, "keys of tenants have no access to the broker", "forbidden"))
 
     @staticmethod
     def conclude(_request: Request, answer: asyncio.Future[Response]) -> Response:
@@ -191,7 +191,7 @@ async def _answered(handler: Handler, call: Call) -> Response:
     except ModelError as error:
         return _refusal(refused_by_model(error))
     except Stopped:
-        return _refusal(Refused(503, "the broker stops", "unavailable"))
+        return _refusal(Refused(503, "the broker is stopping", "unavailable"))
     except Exception:  # noqa: BLE001 - whatever it is, the client gets an answer
         request = call.request
         _log.exception("%s %s failed", request.method, request.path[:300])

@@ -58,7 +58,7 @@ def read_history(path: Path, now: int) -> dict[str, dict[Key, Series]]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, msgspec.DecodeError) as error:
-        _log.warning("the history of rates begins anew: %s cannot be read: %s", path, error)
+        _log.warning("cannot read the history of rates in %s, starting a new one: %s", path, error)
         return {}
     if file.version != VERSION:
         return {}

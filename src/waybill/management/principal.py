@@ -86,7 +86,7 @@ class Principal:
     def require_messages(self) -> None:
         """Refuse who may not see messages themselves."""
         if not self._reads_messages:
-            raise not_authorised("only keys with the role admin show messages")
+            raise not_authorised("only keys with the role admin may see messages")
 
     def require_sight(self, virtual_host: str) -> None:
         """Refuse who may not see what lies in a virtual host."""

@@ -136,7 +136,7 @@ class Branch(Timer):
     def prepare(self) -> int:
         """Promise that `commit` will succeed. It is a promise once what was put in the store is durable."""
         if self.state == PREPARED:
-            raise IllegalState("the branch is prepared already")
+            raise IllegalState("the branch is already prepared")
         self._check_ended()
         if self.state == ABORTED or self.is_failed:
             return self._aborted_status()

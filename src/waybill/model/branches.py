@@ -57,9 +57,9 @@ class Branches(BranchHost):
         """A new branch in which `member` works."""
         branches = self._branches.setdefault((virtual_host, user), {})
         if xid in branches:
-            raise BranchExists("the xid is known already")
+            raise BranchExists("the xid is already known")
         if len(branches) >= PER_USER_MAX:
-            raise ResourceRefused(f"user '{user}' has {PER_USER_MAX} transaction branches already")
+            raise ResourceRefused(f"user '{user}' already has {PER_USER_MAX} transaction branches")
         branch = Branch(self, virtual_host, user, xid, self._units_max)
         branches[xid] = branch
         self.runtime.add_footprint(BRANCH_BYTES)

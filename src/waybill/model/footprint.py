@@ -38,7 +38,7 @@ def check_footprint(runtime: Runtime, what: str, size: i64) -> None:
     limit = runtime.footprint_limit_bytes
     if runtime.footprint_bytes + size > limit - (limit >> 2):
         raise ResourceRefused(
-            f"cannot keep {what}: all that is declared and attached takes {runtime.footprint_bytes >> 20} MiB, of "
+            f"cannot keep {what}: all declared and attached resources take {runtime.footprint_bytes >> 20} MiB, of "
             f"{limit >> 20} that it may take on this node; delete something first, or give the node more memory"
         )
 

@@ -215,7 +215,7 @@ class _Parser:
                 raise self.refuse("of the groups that begin with '(?', only (?: is supported, and a first ^(?= or ^(?!")
             self.at += 2
         elif self.peek() == "*":
-            raise self.refuse("it holds a verb")
+            raise self.refuse("it contains a verb such as (*FAIL)")
         tree = self.alternation()
         if self.take() != ")":
             raise self.refuse("a '(' is not closed")

@@ -26,7 +26,7 @@ async def lock(connection: Connection, name: str) -> None:
                 await asyncio.sleep(LOCK_PAUSE_SECONDS)
         else:
             return
-    raise MoveFailed(f"another move uses {connection.address}: it has the queue {name}")
+    raise MoveFailed(f"another move is using {connection.address}: it holds the queue {name}")
 
 
 async def identity(connection: Connection, name: str) -> str:

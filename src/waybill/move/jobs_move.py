@@ -124,7 +124,7 @@ class JobsMove:
     async def _session(self, stack: AsyncExitStack, source: Connection, target: Connection, *, follows: bool) -> None:
         queues = await self._found_queues(source)
         if not queues:
-            raise MoveFailed("the events on the source name no queue: name the queues to move")
+            raise MoveFailed("the events on the source name no queue: specify the queues to move")
         session = await _Session.open(stack, self, (source, target), queues)
         if await session.has_handed_over():
             await session.declare()
@@ -251,7 +251,7 @@ class _Session:
             await self._move.sessions.sleep(LEASE_ENDS_SECONDS)
         await self._copy_to_end("handing over")
         await lift(self._target, self._new)
-        _log.info("the coordinators of the target lead from now on")
+        _log.info("the coordinators of the target have taken over")
 
     async def move_jobs(self, *, follows: bool) -> None:
         """Move jobs in rounds."""
@@ -311,7 +311,7 @@ class _Session:
     async def _outgoing(self, message: InTransit) -> Outgoing:
         way = self._ways.get(message.stamp.queue)
         if way is None:
-            raise MoveFailed(f"messages of {message.stamp.queue} are in transit: name its OJS queue as well")
+            raise MoveFailed(f"messages of {message.stamp.queue} are in transit: also specify its OJS queue")
         properties = arriving(message, self._target.address.settings.user, keeps_user=self._move.keeps_user)
         properties = await self._places.taken(message, properties)
         exchange, key = way.way(message, headers_of(message.properties))

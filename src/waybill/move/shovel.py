@@ -55,7 +55,7 @@ class Shovel:
         """
         self._destination = destination or Destination(queue)
         if not self._destination.exchange and not self._destination.key:
-            raise ValueError("the queue to fill has no name")
+            raise ValueError("the target queue has no name")
         self.moved = 0
         """How many messages have arrived in this run."""
         self.sessions = Sessions(opener(source, NAME), opener(target, NAME))

@@ -57,7 +57,7 @@ def read_stamped(delivery: Delivery, transit: str) -> InTransit:
     try:
         stamp = msgspec.convert((delivery.properties.headers or {})[STAMP], Stamp)
     except (ValueError, KeyError):
-        raise MoveFailed(f"a message in {transit} is none of this move: take it out") from None
+        raise MoveFailed(f"{transit} contains a message that is not part of this move: remove it") from None
     length = int.from_bytes(delivery.body[:LENGTH_OCTETS])
     end = LENGTH_OCTETS + length
     return InTransit(stamp, delivery.body[LENGTH_OCTETS:end], delivery.body[end:], delivery)

@@ -82,7 +82,7 @@ class StreamCopy:
         while True:
             while not self._arrived:
                 if not self._source.is_open:
-                    raise ConnectionLost("the connection to the source is lost")
+                    raise ConnectionLost("the connection to the source was lost")
                 self._event.clear()
                 async with asyncio.timeout(MARK_SECONDS):
                     await self._event.wait()
@@ -101,7 +101,7 @@ class StreamCopy:
             headers = properties.headers or {}
             offset = headers.pop("x-stream-offset", None)
             if not isinstance(offset, int):
-                _log.warning("a message of the stream %s has malformed properties and is not copied", self.name)
+                _log.warning("a message of the stream %s has malformed properties and was not copied", self.name)
                 continue
             known = self._identity.note(offset, delivery.body)
             if known is None:
@@ -132,9 +132,7 @@ class StreamCopy:
         return Outgoing("", self._target_name, properties, delivery.body)
 
     async def _begin_anew(self) -> None:
-        _log.warning(
-            "the stream %s is another one than was copied before: it is copied from its first message", self.name
-        )
+        _log.warning("the stream %s was deleted and created again: copying it from its first message", self.name)
         await self._read_from(None)
 
     async def _read_from(self, position: StreamPosition | None) -> None:

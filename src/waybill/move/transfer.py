@@ -105,7 +105,7 @@ class Transfer:
         found[-1].ack(multiple=True)
         await self._claiming.tx_commit()
         if len(self._claiming.returned) > returned:
-            raise MoveFailed(f"somebody has deleted {self._transit_name} with what was in it")
+            raise MoveFailed(f"{self._transit_name} was deleted with its messages")
         return len(found)
 
     async def take(self) -> tuple[list[InTransit], list[InTransit]]:
@@ -121,7 +121,7 @@ class Transfer:
         for one in found:
             (arrived if self.record.done.has(one.stamp.run, one.stamp.number) else fresh).append(one)
         if arrived:
-            _log.info("%d messages had arrived before this run: they are not sent again", len(arrived))
+            _log.info("%d messages had arrived before this run and are not sent again", len(arrived))
         if not found and self.record.is_careful:
             await self._write(msgspec.structs.replace(self.record, is_careful=False))
         return fresh, arrived
@@ -155,8 +155,8 @@ class Transfer:
         except PreconditionFailed as error:
             # RabbitMQ may have taken a part of it, and the ledger with that: what it says is not true.
             await self._write(msgspec.structs.replace(before, is_careful=True))
-            text = f"the target refuses messages, a queue there is full ({error}); up to {len(outgoing)} may come twice"
-            raise MoveFailed(text if len(outgoing) > 1 else f"the target refuses a message: {error}") from None
+            text = f"the target refuses messages, as a queue is full ({error}); up to {len(outgoing)} may be duplicated"
+            raise MoveFailed(text if len(outgoing) > 1 else f"the target refused a message: {error}") from None
         missing = {(one.exchange, one.routing_key) for one in self._carrying.returned[returned:]}
         if missing:
             taken = [

@@ -23,7 +23,7 @@ SECRET_SIZE: Final = 32
 NOBODY: Final = "there is no such user"
 WRONG: Final = "the password is wrong"
 ELSEWHERE: Final = "this user may log in from this machine only"
-TOO_MANY: Final = "too many wrong passwords came from this address; it must wait before the next try"
+TOO_MANY: Final = "too many wrong passwords from this address; wait before the next attempt"
 
 
 class Account:
@@ -125,7 +125,7 @@ class Accounts:
             reason = WRONG
         else:
             return account.user
-        self._refused(name, peer_address, f"{reason}; a peer without a name asked")
+        self._refused(name, peer_address, f"{reason}; the peer gave no user name")
         return None
 
     def user_proved(self, name: str, peer_address: str) -> User | None:

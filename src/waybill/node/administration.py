@@ -183,7 +183,7 @@ class Administration:
             raise InvalidArgument(f"a virtual host's name has 1 to {NAME_LIMIT} bytes")
         there = self._node.virtual_hosts.get(name)
         if there is not None and there.is_ending:
-            raise NotAllowed(f"vhost '{name}' is being deleted: create it again once that is done")
+            raise NotAllowed(f"vhost '{name}' is being deleted: create it again afterwards")
         if there is None:
             self._check_growth(f"vhost '{name}'")
             self._make_virtual_host(name, VirtualHostLimits())
@@ -195,7 +195,7 @@ class Administration:
         host = self._virtual_host(name)
         kind = description.default_queue_type
         if kind not in {"", CLASSIC, QUORUM, STREAM}:
-            raise InvalidArgument(f"'{kind}' is no type of queues")
+            raise InvalidArgument(f"'{kind}' is not a queue type")
         host.default_queue_type = kind
         self.parameters.describe(name, description)
 

@@ -161,7 +161,9 @@ class _Exporter:
     def _put(self, items: list[object], item: Document) -> None:
         """Add an item. Raises `InvalidArgument` if JSON cannot express it exactly."""
         if not _is_json(item):
-            raise InvalidArgument(f"JSON has no form for what defines {item.get('name', item.get('destination'))!r}")
+            raise InvalidArgument(
+                f"the definition of {item.get('name', item.get('destination'))!r} cannot be written as JSON"
+            )
         items.append(item)
 
 
@@ -259,7 +261,7 @@ class DefinitionImport(Chore):
                 self.report.errors.append(f"{section}: must be a list")
         for section in document.keys() - DESCRIPTIONS - set(LISTS):
             if document[section]:
-                self.report.notes.append(f"{section}: unknown here, left out")
+                self.report.notes.append(f"{section}: unknown, skipped")
 
     def work(self) -> bool:
         runtime = self._runtime
@@ -432,7 +434,7 @@ class _Importer:
                 max_queues=value.number("max-queues", UNLIMITED),
             )
         else:
-            self.report.notes.append(f"parameters: component '{component}' is unknown here, left out")
+            self.report.notes.append(f"parameters: component '{component}' is unknown, skipped")
 
     def _take_policy(self, virtual_host: str, name: str, item: _Item, *, is_operator: bool) -> None:
         self._administration.set_policy(
@@ -466,7 +468,7 @@ class _Importer:
 def _credential(item: _Item) -> Credential:
     algorithm = item.text("hashing_algorithm", RABBITMQ_SHA256)
     if algorithm not in {RABBITMQ_SHA256, SCRYPT}:
-        raise InvalidArgument(f"the hashing algorithm '{algorithm}' is unknown here")
+        raise InvalidArgument(f"the hashing algorithm '{algorithm}' is not supported")
     keys: ScramKeys | None = None
     if "scram_sha_256" in item.values:
         scram = _Item(item.table("scram_sha_256"))

@@ -307,7 +307,7 @@ class Node(AdministeredNode):
     def engine_failed(self, engine: ServerEngine, error: Exception) -> None:
         """End a connection in which an exception was raised. The others continue."""
         self.failed.append(engine)
-        self.runtime.operator_log.fault("a connection failed", "it is closed; the others continue", error)
+        self.runtime.operator_log.fault("a connection failed", "it was closed; other connections continue", error)
 
     def _each_connection(self, call: Callable[[ServerEngine], None]) -> None:
         for engine in list(self.connections):
@@ -427,9 +427,11 @@ class Node(AdministeredNode):
             alarm = ""
         if alarm != self.alarm:
             if alarm:
-                runtime.operator_log.warning("alarm", f"{alarm}; publishers must wait")
+                runtime.operator_log.warning("alarm", f"{alarm}; blocking publishers")
             else:
-                runtime.operator_log.info("alarm over", f"{self.alarm}; publishers may go on")
+                runtime.operator_log.info(
+                    "alarm over", f"unblocking publishers, who waited because the node was {self.alarm}"
+                )
             self.alarm = alarm
             self._each_connection(_tell_alarm)
 

@@ -30,7 +30,7 @@ def report_recovery(journal: Journal, operator_log: OperatorLog) -> None:
         operator_log.error(
             "messages without a queue",
             f"{sum(messages.values())} messages of {len(messages)} undefined queues are kept: "
-            "restore the definitions, or make queues for them with `waybill store rebuild`",
+            "restore the definitions, or create queues for them with `waybill store rebuild`",
         )
     if streams:
         operator_log.error(

@@ -46,7 +46,7 @@ from waybill.storage.segment import Segment, segment_numbers
 from waybill.storage.stream_segment import DIRECTORY as STREAMS_DIRECTORY
 from waybill.storage.stream_segment import NUMBER_MASK, OFFSET_DIGITS, stream_ids
 
-NO_STORE: Final = "there is no data of a broker here: name the directory that the broker was given by --data-dir"
+NO_STORE: Final = "this is not the data directory of a broker: use the directory given to the broker by --data-dir"
 
 
 @dataclass
@@ -241,7 +241,7 @@ def _check_log(filesystem: Filesystem, log: _LogName, durable: i64, manifest: Ma
                 torn_bytes = reader.torn_bytes(offset)
                 report.torn_bytes += torn_bytes
                 if torn_bytes and manifest.is_clean:
-                    report.damage.append(Damage(log.name, int(offset), "there is data where nothing was written"))
+                    report.damage.append(Damage(log.name, int(offset), "there is data in space that was never written"))
                 break
             if not is_whole:
                 reader.salvage(offset)

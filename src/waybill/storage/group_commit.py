@@ -73,7 +73,7 @@ class GroupCommit:
     def begin(self) -> DiskCommit | None:
         """See `CommittingStore.begin_commit`."""
         if self.has_failed:
-            raise StoreFailed("the store has failed and takes no more work")
+            raise StoreFailed("the store has failed and accepts no more work")
         if self._running is not None or not self.has_work or self._log.is_in_atomic_section:
             return None
         try:
@@ -213,7 +213,7 @@ class GroupCommit:
         running = self._running
         self._running = None
         if running is not commit or not commit.is_done:
-            raise StoreFailed("a commit could not be written: it is unknown what is durable")
+            raise StoreFailed("a commit could not be written: it is unknown which data is durable")
         self._log.written_batch = commit.batch
         if running.manifest:
             self.is_unmarked = False

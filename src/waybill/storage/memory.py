@@ -54,7 +54,7 @@ class MemoryMessages(MessageStore):
 
     def put_reference(self, queue_id: i64, sequence: i64, location: i64) -> None:
         if location not in self._messages:
-            raise ValueError("only a message of the current batch can be put for another queue")
+            raise ValueError("only a message of the current batch can be put into another queue")
         self._holders[location] = self._holders.get(location, 1) + 1
 
     def spill(self, message: Message) -> i64:

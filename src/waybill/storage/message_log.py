@@ -120,7 +120,7 @@ class MessageLog(MessageStore):
             self._last_address = address
         offset = self._offset
         if offset > MAX_SEGMENT_OFFSET:
-            raise OverflowError("more than 4 GiB wait to be committed")
+            raise OverflowError("more than 4 GiB are waiting for a commit")
         self._offset = offset + message_record(
             self._scratch, kind, queue_id, sequence, message, self._last_encoded, self._pieces
         )
@@ -131,7 +131,7 @@ class MessageLog(MessageStore):
 
     def put_reference(self, queue_id: i64, sequence: i64, location: i64) -> None:
         if location < self._base + self._batch_offset:
-            raise ValueError("only a message of the current batch can be put for another queue")
+            raise ValueError("only a message of the current batch can be put into another queue")
         distance = self._base + self._offset - location
         self._append(small_record(REFERENCE, integers([queue_id, sequence, distance])))
         self.head.live += 1

@@ -8,7 +8,7 @@ MISSING: Final = "the file is missing"
 
 def cut_short(size: int, durable_size: int) -> str:
     """The report of a file that has lost its end."""
-    return f"the file is cut: {size} of at least {durable_size} bytes are left"
+    return f"the file is truncated: {size} of at least {durable_size} bytes are left"
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ class TestBroker:
             expected = f"{'a job' if count is None else f'{count} jobs'} {job_type}"
             expected += f" with {args}" if args is not None else ""
             there = "\n".join(f"  {job.type} {job.args} in {job.queue}, {job.state.value}" for job in all_jobs)
-            raise AssertionError(f"expected {expected}, found {len(found)}; there is\n{there or '  nothing'}")
+            raise AssertionError(f"expected {expected}, found {len(found)}:\n{there or '  nothing'}")
         return found
 
     def assert_not_enqueued(self, job_type: str, *, queue: str | None = None) -> None:

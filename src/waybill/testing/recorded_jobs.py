@@ -197,7 +197,7 @@ class RecordedJobs(BrokerSubstitute):
             f" with {args}" if args is not None else ""
         )
         there = "\n".join(f"  {job}" for job in self._jobs.values())
-        raise AssertionError(f"expected {expected}, found {len(found)}; there is\n{there or '  nothing'}")
+        raise AssertionError(f"expected {expected}, found {len(found)}:\n{there or '  nothing'}")
 
 
 class _RecordedControl(Control):
@@ -252,5 +252,5 @@ class _RecordedInbox(Inbox):
         job = self._recorded.find(handle.id)
         if job is None or job.state not in _ENDED:
             state = "not here" if job is None else job.state.value
-            raise ResultTimeout(handle.id, f"it is {state}: nothing runs it in this test but `drain`")
+            raise ResultTimeout(handle.id, f"it is {state}: in this test, only `drain` runs jobs")
         return outcome_of(job.info())

@@ -127,8 +127,8 @@ class Admission:
         if now - self._said_at >= SAY_EVERY_S:
             self._said_at = now
             logger.warning(
-                "%d connections are open, the most that the descriptor limit (ulimit -n) allows: those that have not"
-                " logged in are cut to make room",
+                "%d connections are open, the maximum for the descriptor limit (ulimit -n): closing those that have not"
+                " logged in",
                 len(self._visitors),
             )
         while self._newcomers:
@@ -238,7 +238,7 @@ class Listener:
             except OSError as error:
                 # No descriptor, a firewall, a network that is down: try again later, and tell the operator each time.
                 # The socket stays readable, so trying again at once would be a busy loop.
-                logger.warning("no connection can be accepted: %s; trying again in %g s", error, RETRY_S)
+                logger.warning("cannot accept connections: %s; trying again in %g s", error, RETRY_S)
                 self._pause()
                 self._retry = self._loop.call_later(RETRY_S, self._resume)
                 return
@@ -316,7 +316,7 @@ class Listener:
                 await asyncio.sleep(0)
             self._admission.leave(visitor)
         except Exception as error:
-            logger.exception("a fault ended a connection that had just been accepted: %r", error)  # noqa: TRY401
+            logger.exception("an error ended a new connection: %r", error)  # noqa: TRY401
             visitor.connection.close()
             self._admission.leave(visitor)
         finally:

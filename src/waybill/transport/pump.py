@@ -218,7 +218,7 @@ class Pump(Generic[EngineT]):
     def _fail(self, error: Exception) -> None:
         """End the connection after a fault in its engine."""
         where = self.peer_address or "a peer that has gone"
-        logger.error("a fault ended the connection with %s: %r", where, error, exc_info=error)
+        logger.error("an error ended the connection with %s: %r", where, error, exc_info=error)
         self.abort()
 
     def _arm(self, at: float) -> None:

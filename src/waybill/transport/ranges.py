@@ -10,7 +10,7 @@ def check_whole(name: str, value: int | None, least: int, most: int) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"{name} is a whole number from {least} to {most}, not {value!r}")
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
 
 
 def check_number(name: str, value: float | None, least: float, most: float) -> None:
@@ -18,4 +18,4 @@ def check_number(name: str, value: float | None, least: float, most: float) -> N
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ValueError(f"{name} is a number from {least:g} to {most:g}, not {value!r}")
+        raise ValueError(f"{name} must be a number from {least:g} to {most:g}, not {value!r}")

@@ -287,7 +287,7 @@ class Termini:
             if self._kept_count >= self.limit:
                 return f"the node has {self.limit} links that are detached or outlive their connection, the maximum"
             if self.runtime.footprint_bytes > self.runtime.footprint_limit_bytes:
-                return "what is declared and attached takes all the memory that it may take on this node"
+                return "all declared and attached resources take the maximum memory on this node"
             if self._kept.get(user, 0) >= self.kept_per_user_max:
                 return (
                     f"user '{user}' has {self.kept_per_user_max} links already that are detached or would outlive "

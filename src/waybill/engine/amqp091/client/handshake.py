@@ -45,7 +45,9 @@ class ClientLogin:
         """The answer to a challenge of the server."""
         exchange = self._exchange
         if exchange is None or exchange.is_proved:
-            raise ProtocolViolation(NOT_IMPLEMENTED, f"a SASL challenge, which {self._settings.mechanism} has not")
+            raise ProtocolViolation(
+                NOT_IMPLEMENTED, f"an unexpected SASL challenge: {self._settings.mechanism} has none"
+            )
         try:
             if self._has_responded:
                 exchange.verify(challenge)

@@ -44,7 +44,7 @@ class PendingRequests:
                 continue
             self._waiting.remove(request)
             return request
-        raise ProtocolViolation(COMMAND_INVALID, f"{answer.NAME} answers nothing that was asked")
+        raise ProtocolViolation(COMMAND_INVALID, f"unexpected {answer.NAME}: no request waits for it")
 
     def fail(self, reason: CloseReason) -> None:
         """There will be no answers any more."""

@@ -141,7 +141,7 @@ def _priority(arguments: dict[str, object]) -> int:
 def _timeout_s(arguments: dict[str, object]) -> float:
     timeout_ms = arguments.get("x-consumer-timeout", 0)
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0:
-        raise InvalidArgument(f"invalid arg 'x-consumer-timeout': {timeout_ms!r} is no number of milliseconds")
+        raise InvalidArgument(f"invalid arg 'x-consumer-timeout': {timeout_ms!r} is not a number of milliseconds")
     return timeout_ms / 1000
 
 

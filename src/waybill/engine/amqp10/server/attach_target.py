@@ -44,7 +44,7 @@ def attach_target(session: LinkHost, links: Links, attach: Attach, handle: i64) 
     if address in MANAGEMENT_ADDRESSES and not target.dynamic:
         return _attach_management(session, links, attach, handle, target)
     if target.dynamic and address is not None:
-        raise link_fault(INVALID_FIELD, "the address of a dynamic node is not for the peer to choose")
+        raise link_fault(INVALID_FIELD, "the peer must not choose the address of a dynamic node")
     if target.dynamic_node_properties and not target.dynamic:
         raise link_fault(INVALID_FIELD, "dynamic-node-properties are for dynamic nodes")
     return _attach_node(session, links, attach, handle, target)

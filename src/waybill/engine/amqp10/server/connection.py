@@ -148,7 +148,7 @@ class Connection(SessionHost):
         self.send(EMPTY_FRAME)
 
     def peer_is_silent(self) -> None:
-        self._hang_up(Error(RESOURCE_LIMIT_EXCEEDED, "nothing came from the peer during the idle time-out"))
+        self._hang_up(Error(RESOURCE_LIMIT_EXCEEDED, "no frame came from the peer within the idle time-out"))
 
     def not_open(self) -> Exception:
         return connection_fault(NOT_ALLOWED, "the connection is not open")
@@ -283,7 +283,7 @@ class Connection(SessionHost):
             if self.state == SASL:
                 sasl = self._sasl
                 if kind == FRAME_AMQP or sasl is None:
-                    raise connection_fault(FRAMING_ERROR, "a SASL frame is needed")
+                    raise connection_fault(FRAMING_ERROR, "expected a SASL frame")
                 sasl.take(data, int(start), int(end))
                 if sasl.is_over and self.advance(LOGGED_IN):
                     self._sasl = None
@@ -307,10 +307,10 @@ class Connection(SessionHost):
             return
         performative, _ = decode_performative(data, start, end)
         if not isinstance(performative, Open):
-            self._close(Error(NOT_ALLOWED, f"open is needed first, not {performative.NAME}"))
+            self._close(Error(NOT_ALLOWED, f"expected open, got {performative.NAME}"))
         elif channel != 0:
             # 2.4.1: "The open frame can only be sent on channel 0."
-            self._close(Error(FRAMING_ERROR, f"open comes on channel 0, not {channel}"))
+            self._close(Error(FRAMING_ERROR, f"open must be sent on channel 0, not {channel}"))
         else:
             self._open(performative)
 
@@ -376,7 +376,7 @@ class Connection(SessionHost):
         self.properties = peer.properties or {}
         self._send_open()
         if peer.max_frame_size < MIN_MAX_FRAME_SIZE:
-            self._close(Error(FRAMING_ERROR, f"max-frame-size is {MIN_MAX_FRAME_SIZE} at least"))
+            self._close(Error(FRAMING_ERROR, f"max-frame-size must be at least {MIN_MAX_FRAME_SIZE}"))
             return
         self.max_frame_size = limits.frame_max
         self.peer_max_frame_size = min(peer.max_frame_size, limits.frame_max)

@@ -86,7 +86,7 @@ class SourceNode:
                 raise link_fault(INVALID_FIELD, "dynamic-node-properties are for dynamic nodes")
             return asked.address or ""
         if asked.address is not None:
-            raise link_fault(INVALID_FIELD, "the address of a dynamic node is not for the peer to choose")
+            raise link_fault(INVALID_FIELD, "the peer must not choose the address of a dynamic node")
         if self.is_for_replies:
             self._dynamic = ReplyNode(self.connection, asked, attach.snd_settle_mode)
         else:
