@@ -175,4 +175,4 @@ async def test_who_listens_does_not_keep_events_from_being_folded(
     await client.ack(job_id)
     while len((await client.ask("GET", f"/ojs/v1/events?job_id={job_id}"))["events"]) < 3:
         pass
-    assert "has failed" in caplog.text
+    assert "a listener for events failed" in caplog.text

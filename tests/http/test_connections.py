@@ -99,7 +99,7 @@ async def test_odd_answers_are_no_answers() -> None:
         async with Jobs(url) as jobs:
             with pytest.raises(RequestRefused, match="302"):
                 await jobs.info("some")
-            with pytest.raises(NoAnswer, match="no JSON object"):
+            with pytest.raises(NoAnswer, match="without a JSON object"):
                 await jobs.info("some")
     with pytest.raises(NoAnswer, match="cannot be reached"):
         await exchange.send("GET", "/")
