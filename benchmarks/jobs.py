@@ -318,12 +318,12 @@ def page(bench: Bench, command: str, versions: list[str]) -> str:
 
 One worker process runs no-op jobs, then jobs of 10 ms with a concurrency of 100 (the ideal is 10,000/s). Queues are
 durable, messages persistent, publishes confirmed, and jobs acknowledged after the work. Waybill writes all its events.
-Ratios are to the best of the peers: times as many jobs, times less CPU. CPU is that of the worker (or client) process;
-on a busy machine it says more than throughput. Queues are declared before the clocks start. Waybill's clock stops when
-the last job is acknowledged, those of the peers when its handler returns.
+Ratios compare with the best of the peers: times as many jobs, times less CPU. CPU is that of the worker (or client)
+process; on a busy machine, it is more meaningful than throughput. Queues are declared before the measurement.
+Waybill's time ends when the last job is acknowledged, that of the peers when its handler returns.
 
-The bare loop of pika is not a contender: it publishes prepared messages of Waybill to Waybill's default queue, consumes
-them without decoding, and does nothing else. It shows RabbitMQ's limit.
+The bare pika loop is not a peer: it publishes prepared messages of Waybill to Waybill's default queue, consumes them
+without decoding, and does nothing else. It shows the limit of RabbitMQ.
 
 {table(bench)}
 
@@ -331,22 +331,23 @@ them without decoding, and does nothing else. It shows RabbitMQ's limit.
 
 {goals_table(bench)}
 
-On RabbitMQ, the limit is the process that RabbitMQ runs for each queue, and the type of the queue decides. A job costs
-RabbitMQ this much CPU, in us: to take, store and confirm it, and to deliver it and take its ack, events included:
+On RabbitMQ, the limit is the process that RabbitMQ runs for each queue, and its cost depends on the queue type. CPU of
+RabbitMQ per job, in us, events included, first to receive, store and confirm it, then to deliver it and receive its
+ack:
 {costs(bench)}.
 
 {limit(bench)}
 
-- The peers declare a classic queue. RabbitMQ keeps its waiting jobs in the memory of the queue's process and collects
-  garbage there: as soon as more than 370 KB wait, nearly every collection goes through all of it, which takes half of
-  the time of a push. A client cannot change that: the number of unconfirmed publishes, of channels and of connections,
-  and `mandatory` make no difference. Fewer octets and headers would, but the binding asks for them.
-- With priorities it is eleven queues in one, and each is asked at every step. The binding's examples declare it, so it
-  is Waybill's default: programs that know only the binding declare the same.
+- The peers declare a classic queue. RabbitMQ keeps its waiting jobs in the memory of the queue's process. As soon as
+  more than 370 KB wait, nearly every garbage collection goes through all of them, which takes half of the time of a
+  push. A client cannot change that: the number of unconfirmed publishes, of channels and of connections, and
+  `mandatory` make no difference. Fewer octets and headers would, but the binding requires them.
+- With priorities, it consists of eleven queues, and RabbitMQ checks each at every step. The examples of the binding
+  declare it, so it is Waybill's default: programs that only know the binding declare the same queue.
 - A quorum queue has neither problem. Unlike a classic queue, it keeps its dead letters if the node is killed, and the
   binding recommends it: `Topology(queue_type="quorum")` (see [topology](../reference/topology.md)).
-- A lazy classic queue keeps waiting jobs on the disk. A policy of the broker makes it lazy; programs declare nothing
-  else (see [jobs on RabbitMQ](../explanation/rabbitmq.md)).
+- A lazy classic queue keeps waiting jobs on the disk. A policy of the broker makes it lazy, without a change in
+  programs (see [jobs on RabbitMQ](../explanation/rabbitmq.md)).
 
 {listed}
 """

@@ -200,7 +200,7 @@ def markdown(found: dict[str, Needs], command: str, backlog: int) -> str:
         "## Memory, recovery and scale",
         "",
         f"Written by `{command}` on {dt.datetime.now(dt.UTC):%Y-%m-%d}, with a backlog of {backlog:,} messages.",
-        "Each figure has a limit; one in bold does not keep it. The backlog is persistent and published with confirms.",
+        "Each figure has a limit; figures in bold miss it. The backlog is persistent and published with confirms.",
         "",
         *(f"- {line}" for line in machine()),
         *(f"- {name}: {needs.version}" for name, needs in found.items()),

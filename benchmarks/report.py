@@ -25,12 +25,12 @@ HEADINGS: Final = (
     "end to end p50/p99 us",
 )
 EXPLANATION: Final = """\
-Scenarios: `pub` publishes only, `con` consumes a backlog, `both` does both at once on two connections,
-`lat` is `both` at 1,000 messages a second, `one-at-a-time` is `both` with one message in flight. `pcc` is persistent
-with confirms, `tnc` transient without confirms; queues are durable and classic. 1k and 10k are the size in bytes; `a1`
-acknowledges each message. Of AMQP 1.0, `dur` is durable and unsettled, `set` pre-settled. CPU is the broker's user and
-system time: on a shared machine trust it more than the rate. RabbitMQ's classic queues confirm without waiting for the
-disk; Waybill confirms after fdatasync.
+Scenarios: `pub` only publishes, `con` consumes a backlog, `both` does both at once on two connections, `lat` is
+`both` at 1,000 messages a second, `one-at-a-time` is `both` with one message in flight. `pcc` is persistent with
+confirms, `tnc` transient without confirms; queues are durable and classic. 1k and 10k are the size in bytes; `a1`
+acknowledges each message. Of AMQP 1.0, `dur` is durable and unsettled, `set` pre-settled. CPU is the broker's user
+and system time; on a shared machine, it is more reliable than the rate. RabbitMQ's classic queues confirm without
+waiting for the disk; Waybill confirms after fdatasync.
 """
 
 

@@ -18,10 +18,10 @@ PAGE: Final = REPOSITORY / "docs" / "conformance.md"
 HEAD: Final = """\
 # Conformance
 
-Which requirement of which document is observed by which test. `make docs` writes this page from the
-`@requirement(...)` tags of the tests; `tests/conformance/requirements.csv` holds the requirements. A requirement
-without a test is not claimed. Notes, from `tests/conformance/notes.csv`, say where one does not hold (its tests then
-observe what is done instead), or holds in another way, or why there is no test.
+The requirements of each document and the tests that verify them. `make docs` writes this page from the
+`@requirement(...)` tags of the tests and the requirements in `tests/conformance/requirements.csv`. Waybill claims no
+requirement without a test. Notes, from `tests/conformance/notes.csv`, say where a requirement is not met (its tests
+then verify the actual behaviour) or met in another way, or why it has no test.
 """
 
 
