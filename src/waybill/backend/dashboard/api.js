@@ -55,7 +55,7 @@ async function answer(response) {
   try {
     body = text ? JSON.parse(text) : {};
   } catch {
-    throw new Refused(response.status, `The server answered ${response.status}, and no JSON.`, "");
+    throw new Refused(response.status, `The server answered ${response.status}without JSON.`, "");
   }
   if (!response.ok && response.status !== 207 && !(response.status === 422 && body.results)) {
     throw new Refused(response.status, body.error?.message || body.reason || `The server answered ${response.status}.`, body.error?.code);

@@ -72,7 +72,7 @@ async function refresh() {
     if (error.status === 401) return ask(error.message);
     if (mine !== page) return;
     if (mine.ready) return;
-    show(main, h("div.empty", { role: "alert" }, h("h1", error.status === 404 ? "Not found" : error.status === 403 ? "Not allowed" : "The server does not answer"), h("p", error.message), button("Try again", refresh)));
+    show(main, h("div.empty", { role: "alert" }, h("h1", error.status === 404 ? "Not found" : error.status === 403 ? "Not allowed" : "The server does not respond"), h("p", error.message), button("Try again", refresh)));
     return;
   }
   if (mine !== page || round < loading - 1) return;
@@ -98,7 +98,7 @@ function drawAside(name) {
     h("nav", { "aria-label": "Pages", class: isOpen ? "open" : null }, SECTIONS.map(([title, items]) => [title && h("p.nav-title", title), h("ul", shown(items).map(item))]),
       may("operate") && h("a.button.primary.enqueue", { href: "#/enqueue", "aria-current": here === "enqueue" ? "page" : null }, icon("enqueue"), h("span", "Enqueue"))),
     h("div.foot",
-      h("span", { class: `live ${live}`, title: live === "live" ? "Changes are shown as they happen" : "Looks every 5 seconds" }, h("i", { "aria-hidden": "true" }), live),
+      h("span", { class: `live ${live}`, title: live === "live" ? "Changes appear as they happen" : "Refreshes every 5 seconds" }, h("i", { "aria-hidden": "true" }), live),
       h("button", { type: "button", class: "icon-button", "aria-label": `Theme: ${theme()}`, title: `Theme: ${theme()}`, onclick: nextTheme }, icon("theme")),
       hasKey() && h("button", { type: "button", class: "icon-button", "aria-label": "Sign out", title: `Sign out ${session.name}`, onclick: signOut }, icon("key")),
       h("button", { type: "button", class: "icon-button", "aria-label": "Keyboard help", title: "Keyboard (?)", onclick: help }, "?")),
@@ -122,7 +122,7 @@ function setTheme() {
 // Keys. --------------------------------------------------------------------------------------------------------------
 
 const KEYS = [
-  ["/", "Search jobs"], ["j, k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Pick the row"], ["g o", "Overview"], ["g j", "Jobs"], ["g f", "Failures"],
+  ["/", "Search jobs"], ["j, k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Select the row"], ["g o", "Overview"], ["g j", "Jobs"], ["g f", "Failures"],
   ["g q", "Queues"], ["g w", "Workers"], ["g c", "Cron"], ["g l", "Workflows"], ["g p", "Operations"], ["g b", "Broker"], ["g i", "Pipeline"], ["g a", "Audit log"], ["n", "Enqueue a job"], ["t", "Change the theme"], ["Esc", "Close, or leave a field"], ["?", "This help"],
 ];
 
@@ -172,7 +172,7 @@ function ask(text) {
   show(app, h("main", { id: "main", class: "login" }, h("form.card", { onsubmit: enter },
     h("img", { src: "icon.svg", alt: "", width: "40", height: "40" }), h("h1", "Sign in to Waybill"),
     h("label", { for: "key" }, "API key"), h("input", { id: "key", name: "key", type: "password", autocomplete: "current-password", required: true, placeholder: "wb_…", autofocus: true }),
-    h("p.hint", "An operator makes one: ", h("code", "waybill key add keys.json NAME --role read")),
+    h("p.hint", "An operator creates one: ", h("code", "waybill key add keys.json NAME --role read")),
     h("label.check", h("input", { type: "checkbox", name: "stays" }), "Keep it on this device"),
     text && h("p.bad", { role: "alert" }, text), h("button.button.primary", { type: "submit" }, "Sign in"))));
   document.getElementById("key").focus();
@@ -189,7 +189,7 @@ async function start() {
     await login();
   } catch (error) {
     if (error.status === 401) return ask(hasKey() ? error.message : "");
-    show(app, h("main", { id: "main", class: "login" }, h("div.empty", { role: "alert" }, h("h1", "The server does not answer"), h("p", error.message), button("Try again", start))));
+    show(app, h("main", { id: "main", class: "login" }, h("div.empty", { role: "alert" }, h("h1", "The server does not respond"), h("p", error.message), button("Try again", start))));
     return;
   }
   app.className = "frame";

@@ -8,7 +8,7 @@ import { attempt, button, card, codeBlock, confirmed, dialog, empty, facts, head
 
 const STEP = 100;
 const TABS = [["", "Overview"], ["queues", "Queues"], ["streams", "Streams"], ["exchanges", "Exchanges"], ["connections", "Connections"], ["channels", "Channels"], ["users", "Users"], ["policies", "Policies"]];
-// How far back, in steps of how many seconds: what the broker keeps.
+// Time range, in steps of how many seconds: what the broker keeps.
 const SPANS = [["10 min", 600, 5], ["2 hours", 7200, 60], ["1 day", 86400, 600]];
 const part = encodeURIComponent;
 const of = one => `${part(one.vhost)}/${part(one.name)}`;
@@ -47,11 +47,11 @@ export function open(at) {
   // A day is kept of the broker as a whole only.
   function spans() {
     const choose = index => () => ((span = index), self.load().then(() => self.redraw()));
-    return h("div.chips.small", { role: "group", "aria-label": "How far back" }, SPANS.slice(0, tab ? 2 : 3).map(([text], index) => h("button", { type: "button", class: "chip", "aria-pressed": String(index === span), onclick: choose(index) }, text)));
+    return h("div.chips.small", { role: "group", "aria-label": "Time range" }, SPANS.slice(0, tab ? 2 : 3).map(([text], index) => h("button", { type: "button", class: "chip", "aria-pressed": String(index === span), onclick: choose(index) }, text)));
   }
 
   function tabs() {
-    return h("nav.tabs", { "aria-label": "Parts of the broker" }, TABS.map(([id, text]) => h("a", { href: `#/broker${id && `/${id}`}`, "aria-current": id === tab ? "page" : null }, text)));
+    return h("nav.tabs", { "aria-label": "Sections of the broker" }, TABS.map(([id, text]) => h("a", { href: `#/broker${id && `/${id}`}`, "aria-current": id === tab ? "page" : null }, text)));
   }
 
   function again(action, done) {
@@ -111,8 +111,8 @@ export function open(at) {
         clearTimeout(timer);
         timer = setTimeout(() => self.load().then(() => self.redraw()), 200);
       } }), h("span.quiet", `${count(data.filtered_count)} found`), rights.adds(tab, again)),
-      items.length ? h("div.card.scroll", table(columns, items, one => one.name + (one.vhost || ""))) : empty(`No ${tab}`, wanted ? "None has this name." : NONE[tab]?.[0] || "There are none yet.", wanted ? null : NONE[tab]?.[1]),
-      data.page_count > 1 && h("div.actions", page > 1 && button("Newer", turn(-1)), h("span.quiet", `Page ${page} of ${count(data.page_count)}`), page < data.page_count && button("Further", turn(1))),
+      items.length ? h("div.card.scroll", table(columns, items, one => one.name + (one.vhost || ""))) : empty(`No ${tab}`, wanted ? "No match." : NONE[tab]?.[0] || "None yet.", wanted ? null : NONE[tab]?.[1]),
+      data.page_count > 1 && h("div.actions", page > 1 && button("Previous", turn(-1)), h("span.quiet", `Page ${page} of ${count(data.page_count)}`), page < data.page_count && button("Next", turn(1))),
     ];
   }
 
@@ -125,7 +125,7 @@ export function open(at) {
     return [
       crumbs(),
       header(h("span", one.name, " ", kind(one)), may("operate") && [!isStream && may("admin") && button("Peek", () => peek(path)), button("Publish…", () => publish(vhost, "", one.name)),
-        may("admin") && [!isStream && button("Purge…", () => confirmed("Purge the queue", `${count(one.messages_ready)} messages are dropped.`, "Purge", "danger", () => again(() => send("DELETE", `${path}/contents`), "Purged")), "danger"),
+        may("admin") && [!isStream && button("Purge…", () => confirmed("Purge the queue", `${count(one.messages_ready)} messages are deleted.`, "Purge", "danger", () => again(() => send("DELETE", `${path}/contents`), "Purged")), "danger"),
           button("Delete…", () => confirmed("Delete the queue", `${one.name}, with its ${count(one.messages)} messages and its bindings.`, "Delete", "danger", async () => (await attempt(() => send("DELETE", path), "Deleted")) && (location.hash = "#/broker/queues")), "danger")]]),
       h("div.columns", rates(one.message_stats || {}, spans()), lengths(one)),
       h("div.columns",
@@ -153,7 +153,7 @@ export function open(at) {
 
 function close(one) {
   const path = `broker/connections/${part(one.name)}`;
-  return may("admin") && button("Close", () => confirmed("Close this connection", `${one.name}: its client may connect again.`, "Close", "danger", () => attempt(() => send("DELETE", path), "Closed")), "small danger");
+  return may("admin") && button("Close", () => confirmed("Close this connection", `${one.name}: its client may reconnect.`, "Close", "danger", () => attempt(() => send("DELETE", path), "Closed")), "small danger");
 }
 
 function publish(vhost, exchange, key) {
@@ -164,15 +164,15 @@ function publish(vhost, exchange, key) {
       const body = { properties: { delivery_mode: persistent.checked ? 2 : 1 }, routing_key: route.value, payload: payload.value, payload_encoding: "string" };
       const done = await attempt(() => send("POST", `broker/exchanges/${part(vhost)}/${part(exchange || "amq.default")}/publish`, body));
       if (!done) return;
-      toast(done.routed ? "Published" : "Published, but no queue is bound for it", done.routed ? "" : "bad");
+      toast(done.routed ? "Published" : "Published, but unroutable: no queue is bound for it", done.routed ? "" : "bad");
       close();
     }, "primary"));
 }
 
 // What nothing there says, and what makes the first.
 const NONE = {
-  streams: ["A stream keeps what was read: any number of readers, each from where it likes.", `channel.queue_declare("events", durable=True, arguments={"x-queue-type": "stream", "x-max-age": "7D"})`],
-  policies: ["A policy sets limits, dead letters or a length for all queues whose names match, also while they are in use.", `waybill broker policy set long '^orders' '{"max-length": 100000}'`],
+  streams: ["A stream keeps its messages: any number of readers can read it, each from any offset.", `channel.queue_declare("events", durable=True, arguments={"x-queue-type": "stream", "x-max-age": "7D"})`],
+  policies: ["A policy sets limits, dead lettering and more for all queues whose names match, also while they are in use.", `waybill broker policy set long '^orders' '{"max-length": 100000}'`],
 };
 
 function settings(one) {

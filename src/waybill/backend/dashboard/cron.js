@@ -19,7 +19,7 @@ export function open(at) {
   }
 
   function controls(job) {
-    return may("operate") ? h("div.actions", button("Run now", tell(job, "trigger", `${job.name}: pushed`), "small"), job.enabled ? button("Pause", tell(job, "pause", `${job.name} is paused`), "small") : button("Resume", tell(job, "resume", `${job.name} goes on`), "small")) : null;
+    return may("operate") ? h("div.actions", button("Run now", tell(job, "trigger", `${job.name}: pushed`), "small"), job.enabled ? button("Pause", tell(job, "pause", `${job.name} paused`), "small") : button("Resume", tell(job, "resume", `${job.name} resumed`), "small")) : null;
   }
 
   function list() {
@@ -39,7 +39,7 @@ export function open(at) {
       header(h("span", one.name, " ", !one.enabled && h("span.tag.warn", "paused")), controls(one)),
       h("div.columns",
         card("Next runs", null, one.enabled && one.next_runs?.length ? h("ol.list", one.next_runs.slice(0, 5).map(run => h("li", h("span.n", new Date(run).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })), time(run)))) : h("p.quiet.pad", "It is paused.")),
-        card("Definition", null, facts([["Schedule", h("span.mono", one.expression)], ["Time zone", one.timezone], ["Job", one.type], ["Queue", link(`queues/${encodeURIComponent(one.queue)}`, one.queue)], ["If one still runs", one.overlap_policy], ["If one was missed", one.missed_policy], one.description && ["About", one.description]]))),
+        card("Definition", null, facts([["Schedule", h("span.mono", one.expression)], ["Time zone", one.timezone], ["Job", one.type], ["Queue", link(`queues/${encodeURIComponent(one.queue)}`, one.queue)], ["If one is still running", one.overlap_policy], ["If one was missed", one.missed_policy], one.description && ["About", one.description]]))),
       card("Last runs", null, runs.length ? h("ul.list", runs.map(run => h("li", { key: run.key }, badge(run.state), run.job_id ? link(`job/${run.job_id}`, h("span.mono", run.job_id)) : h("span.quiet", run.reason || "no job"), run.kind !== "tick" ? h("span.tag", run.kind.replace("_", " ")) : null, time(run.at)))) : h("p.quiet.pad", "It has not run yet.")),
     ];
   }

@@ -25,7 +25,7 @@ export function open(at) {
       form.querySelector("#types").replaceChildren(...types.map(one => h("option", { value: one })));
       if (at.query.type) look();
     },
-    draw: () => (may("operate") ? [header("Enqueue a job"), form] : [header("Enqueue a job"), empty("Not allowed", "Your key may look only.")]),
+    draw: () => (may("operate") ? [header("Enqueue a job"), form] : [header("Enqueue a job"), empty("Not allowed", "Your key is read-only.")]),
     close: () => clearTimeout(timer),
   };
   return self;
@@ -56,15 +56,15 @@ export function open(at) {
       args = JSON.parse(form.elements.args.value);
       wrong = Array.isArray(args) ? "" : "The arguments must be an array: [ … ]";
     } catch (error) {
-      wrong = `No JSON: ${error.message}`;
+      wrong = `Not JSON: ${error.message}`;
     }
     const rules = schema?.schema?.schema;
     if (!wrong && rules?.type === "object") {
       const missing = (rules.required || []).filter(name => !(args[0] && name in Object(args[0])));
-      if (missing.length) wrong = `The schema of this type asks for ${missing.join(", ")}.`;
+      if (missing.length) wrong = `The schema of this type requires ${missing.join(", ")}.`;
       else for (const [name, one] of Object.entries(rules.properties || {})) if (args[0]?.[name] !== undefined && !fits(args[0][name], one.type)) wrong = `${name} must be ${one.type}.`;
     }
-    told(wrong || (rules ? `Fits what the schema ${schema.version} says at first sight.` : "This type has no schema."), Boolean(wrong));
+    told(wrong || (rules ? `Passes a quick check against the schema ${schema.version}.` : "This type has no schema."), Boolean(wrong));
     return args;
   }
 

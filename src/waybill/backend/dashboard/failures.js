@@ -24,14 +24,14 @@ export function open(at) {
         h("tbody", groups.map(one => h("tr", { key: one.fingerprint, class: one.dismissed ? "faded" : "" },
           h("td", h("div.two", link(`failures/${one.fingerprint}`, one.error_type), h("span.line.quiet.mono", one.message))),
           h("td.wide", h("div.two", h("span", one.type), h("span.quiet", one.queue))), h("td.wide.c-spark", hours(one)), h("td.n", count(one.count)), h("td.n.wide", time(one.first_at)), h("td.n", time(one.last_at)))))))
-        : empty("Nothing has failed for good", "A job that has used up its attempts is listed here, with others whose errors are alike.", `@jobs.handler("report.make", retry=Retry(max_attempts=5))
+        : empty("No discarded jobs", "Jobs that have used up their attempts are listed here, grouped by error.", `@jobs.handler("report.make", retry=Retry(max_attempts=5))
 async def make(year: int) -> None: ...`),
     ];
   }
 
   function group() {
     const one = groups.find(group => group.fingerprint === at.id);
-    if (!one) return [crumbs(at.id), header("Failures"), empty("This group is empty", "Its jobs were retried, or are forgotten.")];
+    if (!one) return [crumbs(at.id), header("Failures"), empty("This group is empty", "Its jobs were retried or deleted.")];
     const error = sample?.error || {}, lines = error.backtrace || error.stack_trace;
     return [
       crumbs(one.error_type),
@@ -41,7 +41,7 @@ async def make(year: int) -> None: ...`),
       ]),
       h("p.mono.message.card.pad", one.message || "no message"),
       h("div.columns.job",
-        h("div", lines ? card("Last traceback", null, traceBlock(lines)) : card("Last traceback", null, h("p.quiet.pad", "None was sent."))),
+        h("div", lines ? card("Last traceback", null, traceBlock(lines)) : card("Last traceback", null, h("p.quiet.pad", "None was recorded."))),
         h("div", card("Last 24 hours", null, hours(one), h("div.axis", { "aria-hidden": "true" }, h("span", "24 h ago"), h("span", "now"))), card("Group", link(`jobs?fingerprint=${one.fingerprint}`, "Show its jobs"), facts([["Jobs", count(one.count)], ["Type", one.type], ["Queue", link(`queues/${encodeURIComponent(one.queue)}`, one.queue)], ["First seen", time(one.first_at)], ["Last seen", time(one.last_at)], ["Last job", link(`job/${one.last_job}`, one.last_job.slice(0, 13))]])))),
     ];
   }
@@ -61,5 +61,5 @@ function of(group) {
 
 function hours(group) {
   const most = Math.max(...group.series), sum = group.series.reduce((all, one) => all + one, 0);
-  return spark(group.series, "red", `${count(sum)} failures in the last 24 hours, at most ${count(most)} in an hour`);
+  return spark(group.series, "red", `${count(sum)} failures in the last 24 hours, at most ${count(most)} per hour`);
 }

@@ -27,7 +27,7 @@ export function open(at) {
         h("p.crumbs", link("jobs", "Jobs"), " / ", h("span.mono", job.id)),
         header(h("span", job.type, " ", badge(job.state)), ...actions()),
         job.state === "active" && progress(),
-        why?.reasons.length && job.state !== "active" ? h("div.note.why", h("b", "Why it does not run"), h("ul", why.reasons.map(one => h("li", one.text, one.until ? [" Due ", time(one.until), "."] : null)))) : null,
+        why?.reasons.length && job.state !== "active" ? h("div.note.why", h("b", "Why it is not running"), h("ul", why.reasons.map(one => h("li", one.text, one.until ? [" Due ", time(one.until), "."] : null)))) : null,
         h("div.columns.job",
           h("div", card("Timeline", null, timeline()), errors.length ? card(errors.length > 1 ? `Errors (${errors.length})` : "Error", null, errors.map(failure)) : null,
             job.result !== undefined ? card("Result", null, h("div.tree", tree(job.result))) : null,
@@ -46,7 +46,7 @@ export function open(at) {
       job.args_known !== false && !job.args_redacted && button(job.state === "discarded" ? "Edit and retry" : "Push a copy", edit),
       job.state === "discarded" && button("Retry", () => again(() => send("POST", `admin/${path}/retry`)), "primary"),
       job.state === "pending" && button("Activate", () => again(() => send("POST", `${path}/activate`)), "primary"),
-      !ENDED.has(job.state) && button("Cancel", () => confirmed("Cancel this job", job.state === "active" ? "Its worker is told. A handler that does not listen goes on." : "It will not run.", "Cancel the job", "danger", () => again(() => send("POST", `admin/${path}/cancel`))), "danger"),
+      !ENDED.has(job.state) && button("Cancel", () => confirmed("Cancel this job", job.state === "active" ? "Its worker is notified. A handler that ignores cancellation keeps running." : "It will not run.", "Cancel the job", "danger", () => again(() => send("POST", `admin/${path}/cancel`))), "danger"),
     ];
   }
 
@@ -60,7 +60,7 @@ export function open(at) {
         try {
           args = JSON.parse(area.value);
         } catch (error) {
-          return toast(`No JSON: ${error.message}`, "bad");
+          return toast(`Not JSON: ${error.message}`, "bad");
         }
         const done = await attempt(() => isDead ? send("POST", `dead-letter/${encodeURIComponent(job.id)}/retry`, { override: { args } }) : send("POST", "jobs", { type: job.type, args, options: { queue: job.queue, priority: job.priority, tags: job.tags } }), "Pushed");
         if (!done) return;

@@ -73,8 +73,8 @@ export function open(at) {
           isFiltered && button("Reset", () => (location.hash = "#/jobs"), "small")),
         h("div.chips", { role: "group", "aria-label": "State" }, ["", ...STATES].map(one => h("button", { type: "button", class: "chip", "aria-pressed": String((filter.state || "") === one), onclick: () => set({ state: one }) }, one || "all"))),
         filter.fingerprint && h("p.note", "Only failures of one group. ", link(`failures/${filter.fingerprint}`, "Show the group")),
-        rows ? table.element : table.hasMore ? h("div.empty", h("h2", "Nothing among the newest jobs"), h("p", "A text is looked for in 20,000 jobs at a time."), button("Look further", () => table.more().then(() => self.redraw())))
-          : isFiltered ? empty("No job matches", "Try fewer conditions, or a shorter text.") : empty("No job yet", "Push one:", `curl ${new URL("../ojs/v1/jobs", location.href.split("#")[0])} --json '{"type": "hello", "args": ["world"]}'`),
+        rows ? table.element : table.hasMore ? h("div.empty", h("h2", "No match among the newest jobs"), h("p", "Each search covers 20,000 jobs."), button("Search further", () => table.more().then(() => self.redraw())))
+          : isFiltered ? empty("No job matches", "Use fewer conditions, or a shorter text.") : empty("No job yet", "Push one:", `curl ${new URL("../ojs/v1/jobs", location.href.split("#")[0])} --json '{"type": "hello", "args": ["world"]}'`),
       ];
     },
     close: () => (table.close(), clearTimeout(timer)),
@@ -105,7 +105,7 @@ export function open(at) {
 
   function change(action, ids) {
     const text = action === "cancel" ? "Cancel" : "Retry";
-    confirmed(`${text} ${count(ids.length)} jobs`, "Those that have ended meanwhile, or run, may stay as they are.", text, action === "cancel" ? "danger" : "primary", async () => {
+    confirmed(`${text} ${count(ids.length)} jobs`, "Jobs that are running, or have ended since, may not change.", text, action === "cancel" ? "danger" : "primary", async () => {
       let done = 0;
       for (let start = 0; start < ids.length; start += 500) done += (await attempt(() => send("POST", `jobs/bulk/${action}`, { job_ids: ids.slice(start, start + 500) })))?.succeeded ?? 0;
       toast(`${count(done)} of ${count(ids.length)} jobs changed`);

@@ -7,8 +7,8 @@ import { attempt, badge, button, dialog, empty, header, link, time } from "./par
 
 const TEXTS = {
   retry: ["Retry", "Retry them", "primary", "go back into their queues"],
-  cancel: ["Cancel", "Cancel them", "danger", "are cancelled; what runs is told"],
-  discard: ["Discard", "Discard them", "danger", "lose their dead letters: they cannot be retried then. They stay listed as failed"],
+  cancel: ["Cancel", "Cancel them", "danger", "are cancelled; workers of running jobs are notified"],
+  discard: ["Discard", "Discard them", "danger", "lose their dead letters and cannot be retried. They stay listed as failed"],
 };
 
 export function open() {
@@ -24,7 +24,7 @@ export function open() {
         h("tbody", items.map(one => h("tr", { key: one.id }, h("td", h("div.two", h("b", `${TEXTS[one.action][0]} ${count(one.matched)}`), link(`jobs?${new URLSearchParams(one.filter)}`, h("span.line.quiet.mono", text(one.filter))))), h("td", badge(one.state)),
           h("td", bar(one)), h("td.n.wide", one.rate ? rate(one.rate) : "–"), h("td.n.wide", time(one.started_at)), h("td.n.wide", one.actor || "–"),
           h("td.n", one.state === "running" && may("operate") && button("Stop", () => stop(one).then(() => self.load()).then(() => self.redraw()), "small")))))))
-        : empty("No operation", "Retry, cancel or discard many jobs from the failures or from a filtered list of jobs. What is begun is shown here with its progress."),
+        : empty("No operation", "Retry, cancel or discard many jobs from the failures or from a filtered list of jobs. Operations are shown here with their progress."),
     ],
   };
   return self;
@@ -48,9 +48,9 @@ export async function begin(action, filter, then) {
   const [verb, doIt, kind, outcome] = TEXTS[action];
   const plan = await attempt(() => send("POST", "admin/operations", { action, filter, dry_run: true }));
   if (!plan) return;
-  const speed = h("input", { id: "rate", type: "number", min: "0", max: "100000", placeholder: "as fast as it goes" });
+  const speed = h("input", { id: "rate", type: "number", min: "0", max: "100000", placeholder: "as fast as possible" });
   const content = h("div.form-rows", h("p", h("b", `${count(plan.matched)}${plan.has_more ? " or more" : ""} jobs`), ` ${outcome}.`),
-    plan.matched ? h("div.field", h("label", { for: "rate" }, "Jobs a second, at most"), speed) : null);
+    plan.matched ? h("div.field", h("label", { for: "rate" }, "Maximum jobs per second"), speed) : null);
   dialog(`${verb} all that match`, content, close => plan.matched ? button(doIt, async () => {
     const begun = await attempt(() => send("POST", "admin/operations", { action, filter, rate_per_second: Number(speed.value) || 0 }));
     if (begun) (close(), follow(begun, verb, then));
@@ -60,7 +60,7 @@ export async function begin(action, filter, then) {
 function follow(operation, verb, then) {
   const place = h("div", { role: "status" });
   const draw = () => show(place, [h("p", bar(operation)), operation.error && h("p.bad", operation.error), operation.ended_at && h("p", `${operation.state === "done" ? "Done" : operation.state}.`)]);
-  const box = dialog(`${verb} jobs`, h("div.form-rows", place, h("p.hint", "It goes on if you close this: see ", h("a", { href: "#/operations", onclick: () => box.close() }, "operations"), ".")),
+  const box = dialog(`${verb} jobs`, h("div.form-rows", place, h("p.hint", "It continues if you close this: see ", h("a", { href: "#/operations", onclick: () => box.close() }, "operations"), ".")),
     () => button("Stop", () => stop(operation)));
   const look = async () => {
     draw();

@@ -18,7 +18,7 @@ export function open() {
       return [
         header("Overview"),
         h("div.stats",
-          stat("Waiting", count(counts.available), data.oldest_at ? `oldest ${age(data.oldest_at)}` : "nothing waits", series.enqueued, "blue", "jobs?state=available"),
+          stat("Waiting", count(counts.available), data.oldest_at ? `oldest ${age(data.oldest_at)}` : "no jobs wait", series.enqueued, "blue", "jobs?state=available"),
           stat("Running", count(counts.active), `${count(data.workers.running)} ${data.workers.running === 1 ? "worker" : "workers"}`, null, "", "jobs?state=active"),
           stat("Completed", `${rate(rates.completed)}/s`, `${short(counts.completed)} in all`, series.completed, "green", "jobs?state=completed"),
           stat("Failed", count(counts.discarded), `${rate(rates.failed * 60)} a minute`, series.failed, "red", "failures")),
@@ -33,13 +33,13 @@ export function open() {
     return card("Queues", link("queues", `All ${count(data.queues_total)}`), data.queues.length ? h("table.plain",
       h("thead", h("tr", h("th", "Queue"), h("th.n", "Waiting"), h("th.n", "Running"), h("th.n", "Oldest"))),
       h("tbody", data.queues.map(one => h("tr", h("td", link(`queues/${encodeURIComponent(one.name)}`, one.name), one.paused && h("span.tag", "paused")),
-        h("td.n", count(one.counts.available)), h("td.n", count(one.counts.active)), h("td.n", one.oldest_at ? age(one.oldest_at) : "–"))))) : h("p.quiet.pad", "No queue is known yet."));
+        h("td.n", count(one.counts.available)), h("td.n", count(one.counts.active)), h("td.n", one.oldest_at ? age(one.oldest_at) : "–"))))) : h("p.quiet.pad", "No queues yet."));
   }
 
   function failures() {
     const { items } = groups;
     return card("Latest failures", link("failures", "All"), items.length ? h("ul.list", items.map(one => h("li",
-      link(`failures/${one.fingerprint}`, h("b", one.error_type), h("span.line", one.message)), h("span.n.quiet", `${short(one.count)} ×`), time(one.last_at)))) : h("p.quiet.pad", "Nothing has failed for good."));
+      link(`failures/${one.fingerprint}`, h("b", one.error_type), h("span.line", one.message)), h("span.n.quiet", `${short(one.count)} ×`), time(one.last_at)))) : h("p.quiet.pad", "No discarded jobs."));
   }
 }
 
@@ -50,7 +50,7 @@ function stat(name, value, text, values, kind, address) {
 
 function first() {
   const url = new URL("../ojs/v1/jobs", location.href.split("#")[0]);
-  return empty("No job yet", "Push one from a terminal, or from your program. It shows here at once.", `curl ${url} --json '{"type": "hello", "args": ["world"]}'
+  return empty("No job yet", "Push one from a terminal, or from your program. It appears here immediately.", `curl ${url} --json '{"type": "hello", "args": ["world"]}'
 
 # jobs.py, run by: waybill up jobs:jobs
 from waybill import Jobs

@@ -39,7 +39,7 @@ export function open() {
   function advice() {
     const rows = report.recommendations.flatMap(one => [["retry.max_attempts", "max_attempts", one.max_attempts], ["timeout", "timeout_seconds", one.timeout_s], ["concurrency", "", one.concurrency]].filter(([, , found]) => found).map(([name, field, found]) => ({ type: one.job_type, name, field, ...found })));
     return card("Recommendations", null, rows.length ? h("div.scroll", h("table.plain", h("thead", h("tr", h("th", "Job type"), h("th", "Setting"), h("th.n", "Value"), h("th.wide", "Evidence"), h("th.n", h("span.sr", "Actions")))),
-      h("tbody", rows.map(row => h("tr", { key: row.type + row.name }, h("td", row.type), h("td.mono", row.name), h("td.n", row.name === "timeout" ? `${count(row.value)} s` : count(row.value)), h("td.wide.quiet", row.evidence), h("td.n", action(row))))))) : h("p.quiet.pad", "There is too little evidence yet: some hundred attempts of a job type."));
+      h("tbody", rows.map(row => h("tr", { key: row.type + row.name }, h("td", row.type), h("td.mono", row.name), h("td.n", row.name === "timeout" ? `${count(row.value)} s` : count(row.value)), h("td.wide.quiet", row.evidence), h("td.n", action(row))))))) : h("p.quiet.pad", "There is not enough data yet: a job type needs a few hundred attempts."));
   }
 
   function action(row) {
@@ -60,7 +60,7 @@ export function open() {
 
   function apply(row) {
     const { max_attempts, timeout_seconds } = set.get(row.type) || {};
-    confirmed("Apply the recommendation", `Jobs of type ${row.type} that are pushed over HTTP and say nothing of it get ${row.name} ${row.value} from now on.`, "Apply", "primary", () => save(row, { max_attempts, timeout_seconds, [row.field]: row.value, evidence: row.evidence.slice(0, 1000) }, "Applied"));
+    confirmed("Apply the recommendation", `Jobs of type ${row.type} that are pushed over HTTP without ${row.name} now get ${row.value}.`, "Apply", "primary", () => save(row, { max_attempts, timeout_seconds, [row.field]: row.value, evidence: row.evidence.slice(0, 1000) }, "Applied"));
   }
 
   function undo(row) {
@@ -80,7 +80,7 @@ export function open() {
 }
 
 function none() {
-  return empty("No report yet", "The pipeline reads all events with Spark and says what they tell: rates, waits, failures, and what to set. Send its report here, for example each hour.", `waybill pipeline run --uri amqp://localhost/%2Fojs --data jobs-data --once
+  return empty("No report yet", "The pipeline reads all events with Spark and reports rates, waits, failures and recommended settings. Upload its report here, for example every hour.", `waybill pipeline run --uri amqp://localhost/%2Fojs --data jobs-data --once
 waybill pipeline report --data jobs-data --json |
   curl --json @- ${new URL("../ojs/v1/admin/pipeline/report", location.href.split("#")[0])}`);
 }

@@ -25,7 +25,7 @@ export function open(at) {
 
   function turn(queue) {
     const name = encodeURIComponent(queue.name);
-    return queue.paused ? button("Resume", () => again(() => send("POST", `admin/queues/${name}/resume`), `${queue.name} goes on`), "small") : button("Pause", () => again(() => send("POST", `admin/queues/${name}/pause`), `${queue.name} is paused`), "small");
+    return queue.paused ? button("Resume", () => again(() => send("POST", `admin/queues/${name}/resume`), `${queue.name} resumed`), "small") : button("Pause", () => again(() => send("POST", `admin/queues/${name}/pause`), `${queue.name} paused`), "small");
   }
 
   // By what went through lately: how long until nothing waits.
@@ -47,7 +47,7 @@ export function open(at) {
         h("tbody", items.map(queue => h("tr", { key: queue.name }, h("td", link(`queues/${encodeURIComponent(queue.name)}`, queue.name), queue.paused && h("span.tag.warn", "paused")),
           h("td.n", count(queue.counts.available)), h("td.n", queue.oldest_at ? age(queue.oldest_at) : "–"), h("td.n.wide", count(queue.counts.active)), h("td.n.wide", rate(queue.throughput.enqueued_per_minute)), h("td.n.wide", rate(queue.throughput.processed_per_minute)),
           h("td.n.wide", pair(queue.wait_ms)), h("td.n.wide", pair(queue.run_ms)), h("td.n.wide", drain(queue)), h("td.n", may("operate") && turn(queue)))))))
-        : empty(part ? "No queue has this name" : "No queue yet", part ? "Try a shorter part of it." : "A queue is there once a job is pushed into it, or a worker takes jobs from it.", part ? null : "waybill queue declare email"),
+        : empty(part ? "No queue has this name" : "No queue yet", part ? "Try a shorter text." : "A queue appears once a job is pushed to it, or a worker consumes it.", part ? null : "waybill queue declare email"),
       items.length < total && h("p", button(`Show ${count(Math.min(STEP, total - items.length))} more`, () => ((most = Math.min(500, most + STEP)), self.load().then(() => self.redraw())))),
     ];
   }
@@ -55,21 +55,21 @@ export function open(at) {
   function one() {
     const queue = items[0];
     const crumbs = h("p.crumbs", link("queues", "Queues"), " / ", at.id);
-    if (!queue) return [crumbs, header(at.id), empty("No such queue", "Nothing is known of it: no job, and no worker.")];
+    if (!queue) return [crumbs, header(at.id), empty("No such queue", "No job or worker uses this queue.")];
     return [
       crumbs,
       header(h("span", queue.name, " ", queue.paused && h("span.tag.warn", "paused")), may("operate") && [turn(queue), may("admin") && button("Purge…", () => purge(queue), "danger")]),
       lastHour(queue.series),
       h("div.columns",
         card("Jobs", link(`jobs?queue=${encodeURIComponent(queue.name)}`, "Show them"), h("ul.states", STATES.map(state => h("li", link(`jobs?queue=${encodeURIComponent(queue.name)}&state=${state}`, badge(state), h("b", count(queue.counts[state]))))))),
-        card("Times", null, facts([["Oldest waits", queue.oldest_at ? age(queue.oldest_at) : "nothing waits"], ["Enqueued a minute", rate(queue.throughput.enqueued_per_minute)], ["Completed a minute", rate(queue.throughput.processed_per_minute)], ["Failed a minute", rate(queue.throughput.failed_per_minute)], ["Wait, median / 95 %", pair(queue.wait_ms)], ["Run, median / 95 %", pair(queue.run_ms)], ["Drained in", drain(queue)]]))),
+        card("Times", null, facts([["Oldest waiting", queue.oldest_at ? age(queue.oldest_at) : "no jobs wait"], ["Enqueued a minute", rate(queue.throughput.enqueued_per_minute)], ["Completed a minute", rate(queue.throughput.processed_per_minute)], ["Failed a minute", rate(queue.throughput.failed_per_minute)], ["Wait, median / 95 %", pair(queue.wait_ms)], ["Run, median / 95 %", pair(queue.run_ms)], ["Drained in", drain(queue)]]))),
     ];
   }
 
   async function purge(queue) {
     const name = encodeURIComponent(queue.name);
     const box = h("input", { type: "text", "aria-label": "Name of the queue", autocomplete: "off" });
-    dialog("Purge the queue", h("div", h("p", `${count(queue.counts.available)} jobs that wait are cancelled. Type the name of the queue:`), box),
+    dialog("Purge the queue", h("div", h("p", `${count(queue.counts.available)} waiting jobs are cancelled. Type the name of the queue:`), box),
       close => button("Purge", async () => {
         if (box.value !== queue.name) return;
         close();

@@ -17,7 +17,7 @@ export function adds(tab, again) {
 export function changes(tab, one, again) {
   if (!may("admin")) return null;
   if (tab === "users") return h("div.actions", button("Permissions…", () => permissions(one, again), "small"), remove("user", one.name, `users/${part(one.name)}`, "Its connections are closed.", again));
-  return h("div.actions", button("Edit…", () => policy(one, again), "small"), remove("policy", one.name, `policies/${part(one.vhost)}/${part(one.name)}`, "What it has set no longer holds.", again));
+  return h("div.actions", button("Edit…", () => policy(one, again), "small"), remove("policy", one.name, `policies/${part(one.vhost)}/${part(one.name)}`, "Its settings no longer apply.", again));
 }
 
 function remove(what, name, path, outcome, again) {
@@ -47,7 +47,7 @@ async function hosts() {
 
 function user(again) {
   const name = text("u-name", "", { required: true }), password = text("u-password", "", { type: "password", autocomplete: "new-password", required: true }), tag = choice("u-tag", TAGS, "");
-  form("Add a user", "Add", [["Name", name], ["Password", password], ["May use the management API as", tag]], () => send("PUT", `broker/users/${part(name.value)}`, { password: password.value, tags: tag.value }), again);
+  form("Add a user", "Add", [["Name", name], ["Password", password], ["Role in the management API", tag]], () => send("PUT", `broker/users/${part(name.value)}`, { password: password.value, tags: tag.value }), again);
 }
 
 async function permissions(one, again) {
@@ -76,7 +76,7 @@ async function policy(one, again) {
     try {
       wanted = JSON.parse(definition.value);
     } catch (error) {
-      toast(`No JSON: ${error.message}`, "bad");
+      toast(`Not JSON: ${error.message}`, "bad");
       return undefined;
     }
     return send("PUT", `broker/policies/${part(host.value)}/${part(name.value)}`, { pattern: pattern.value, "apply-to": kind.value, priority: Number(priority.value), definition: wanted });

@@ -32,7 +32,7 @@ export function open(at) {
     const again = verb => () => attempt(() => send("POST", `workflows/${encodeURIComponent(flow.id)}/${verb}`), "Done").then(() => self.load()).then(() => self.redraw());
     return [
       h("p.crumbs", link("workflows", "Workflows"), " / ", h("span.mono", flow.id)),
-      header(h("span", flow.name || flow.type, " ", badge(flow.state)), may("operate") && [flow.state === "failed" && button("Retry", again("retry"), "primary"), flow.state === "running" && button("Cancel", () => confirmed("Cancel this workflow", "What runs is told; what waits does not begin.", "Cancel the workflow", "danger", again("cancel")), "danger")]),
+      header(h("span", flow.name || flow.type, " ", badge(flow.state)), may("operate") && [flow.state === "failed" && button("Retry", again("retry"), "primary"), flow.state === "running" && button("Cancel", () => confirmed("Cancel this workflow", "Workers of running jobs are notified; waiting jobs do not start.", "Cancel the workflow", "danger", again("cancel")), "danger")]),
       card("Graph", h("span.quiet", flow.completed_at ? `took ${duration(between(flow.created_at, flow.completed_at))}` : time(flow.created_at)), graph()),
       card("Steps", null, h("ul.list", places().map(({ step }) => h("li", { key: step.key }, badge(step.state), step.job_id ? link(`job/${step.job_id}`, h("b", step.type || step.name), h("span.line.mono", step.job_id)) : h("b", step.type || step.name), step.error && h("span.bad.line", step.error.message), h("span.n.quiet", step.completed_at && step.started_at ? duration(between(step.started_at, step.completed_at)) : ""))))),
     ];
