@@ -78,7 +78,7 @@ def test_all_that_match_are_cancelled_after_they_were_counted(shown: Shown, serv
 def test_picked_jobs_are_cancelled(shown: Shown, server: Server) -> None:
     jobs = [server.push("pick.me", number, queue="picked") for number in range(2)]
     page = shown("jobs?queue=picked", "Jobs")
-    page.get_by_label(f"Pick {jobs[0]}").check()
+    page.get_by_label(f"Select {jobs[0]}").check()
     _click(page, "Cancel 1")
     _click(page, "Cancel", "dialog")
     server.wait(jobs[0], "cancelled")
@@ -238,7 +238,7 @@ def test_a_policy_is_added_changed_and_deleted(shown: Shown, server: Server) -> 
     page.get_by_label("Names that match").fill("^none$")
     page.get_by_label("Definition").fill("no JSON")
     _click(page, "Save", "dialog")
-    page.locator(".toast.bad", has_text="No JSON").wait_for()
+    page.locator(".toast.bad", has_text="Not JSON").wait_for()
     page.get_by_label("Definition").fill('{"max-length": 10}')
     _click(page, "Save", "dialog")
     row = page.locator("tbody tr", has_text="short")

@@ -1,8 +1,8 @@
-"""Memory that a connection makes the node hold for what is not finished: bodies, transactions, deliveries in pieces.
+"""Memory of a connection's unfinished input: bodies, transactions, deliveries in pieces.
 
-Messages in queues are counted by the queues. What is counted here has not become a message of a queue yet, or waits for
-a slow reader. It counts towards the memory alarm, but never raises it alone: an alarm stops reading, and what is half
-there could then never be finished. What goes beyond a limit is refused instead, and given back at once.
+Messages in queues are counted by the queues. Memory counted here is not a message of a queue yet, or waits for a slow
+reader. It counts towards the memory alarm, but never raises it alone: an alarm stops reading, and unfinished input
+could then never be completed. Input beyond a limit is refused instead, and its memory released immediately.
 
 What a connection has attached (channels, consumers, sessions, links) is part of the footprint of the node, like what is
 declared (see `waybill.model.footprint`), and so is the connection.
@@ -72,7 +72,7 @@ class HeldMemory:
         self._runtime.add_footprint(-size)
 
     def lost(self) -> None:
-        """The connection is gone, with all that was attached."""
+        """The connection was lost, with everything attached."""
         self.detach(self._attached)
         self.transport_has_room()
 
@@ -94,7 +94,7 @@ class HeldMemory:
         return self._runtime.unread_bytes > self._runtime.unread_limit_bytes
 
     def no_room(self) -> str:
-        """What a peer is told who wants to attach more than fits."""
+        """The error text for a peer that attaches more than fits."""
         runtime = self._runtime
         return (
             f"all declared and attached resources take {runtime.footprint_bytes >> 20} MiB, of "
@@ -102,5 +102,5 @@ class HeldMemory:
         )
 
     def refusal(self) -> str:
-        """What a peer is told whose body or transaction does not fit."""
+        """The error text for a peer whose body or transaction does not fit."""
         return f"more than {self._limit >> 20} MiB of unfinished messages on this connection, or too many on the node"

@@ -12,7 +12,7 @@ from waybill.model.virtual_host import VirtualHost
 
 
 class Limits:
-    """What a peer may ask for. Sizes are in bytes, times in seconds.
+    """Limits on a peer. Sizes are in bytes, times in seconds.
 
     `consumer_timeout_s`: how long a delivery may stay unsettled, 0 for ever. `unsettled_per_channel_max` is what a
     consumer without a prefetch count may hold. `handshakes_max` connections may be there beyond `connections_max`, to
@@ -144,5 +144,5 @@ class Host:
         raise NotImplementedError
 
     def lost(self, engine: ServerEngine) -> None:
-        """The connection is gone for good."""
+        """The connection was lost or closed."""
         raise NotImplementedError

@@ -90,7 +90,7 @@ class Login:
         return None
 
     def _refused(self, reason: str) -> None:
-        """Log a refusal that the node does not hear of."""
+        """Log a refusal that does not reach the node."""
         self._host.runtime.operator_log.warning(
             "login refused", f"{self._peer_address}: {reason}", address=self._peer_address
         )

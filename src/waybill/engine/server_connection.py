@@ -108,11 +108,11 @@ class ServerConnection(ServerEngine):
         raise NotImplementedError
 
     def wake_consumers(self) -> None:
-        """Deliveries may go on."""
+        """Deliveries may continue."""
         raise NotImplementedError
 
     def give_back(self) -> None:
-        """The connection is over: deliveries go back to their queues, exclusive queues are deleted."""
+        """The connection has ended: requeue its deliveries and delete its exclusive queues."""
         raise NotImplementedError
 
     def not_open(self) -> Exception:
@@ -167,7 +167,7 @@ class ServerConnection(ServerEngine):
         return f"{self.peer_address}{who}{where}"
 
     def report(self, event: str, reason: str, *, is_expected: bool = False) -> None:
-        """Log why something of this connection ends. `is_expected`: it is nothing that an operator should look at."""
+        """Log why something of this connection ends. `is_expected`: the operator need not act."""
         log = self.host.runtime.operator_log
         detail = f"{self.describe()}: {reason}"
         if is_expected:
@@ -298,7 +298,7 @@ class ServerConnection(ServerEngine):
             self.host.runtime.store.wait(self, self._hold_mark)
 
     def spare_output(self) -> None:
-        """It begins to consume: give it little output if others read nothing of theirs."""
+        """It begins to consume: limit its output if other connections do not read theirs."""
         if self.held.is_output_scarce:
             self.output_high_water = min(self.output_high_water, SPARE_OUTPUT_BYTES)
             self.has_tight_output = True

@@ -5,7 +5,7 @@ from waybill.model.virtual_host import VirtualHost
 
 
 class Confirming(CommitWaiter):
-    """A channel or session: it collects what it took and tells of it once a batch of input is worked off."""
+    """A channel or session: it collects publishes and confirms them once a batch of input is processed."""
 
     def settle_confirms(self) -> None:
         raise NotImplementedError
@@ -71,7 +71,7 @@ class ServerEngine(CommitWaiter):
         raise NotImplementedError
 
     def alarm_changed(self) -> None:
-        """`Host.alarm` was raised or is over."""
+        """`Host.alarm` was raised or cleared."""
         raise NotImplementedError
 
     def check_timeouts(self, now: float) -> None:

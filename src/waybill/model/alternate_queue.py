@@ -1,8 +1,8 @@
-"""A queue with an alternate exchange (0-10): it remembers what it has delivered, for the case that it is deleted.
+"""A queue with an alternate exchange (0-10): it keeps its unsettled deliveries, in case it is deleted.
 
-Then that is orphaned like what is ready, and goes to the alternate exchange at once: nobody waits for its consumers,
-and a crash takes nothing with it. What they say of it later means nothing any more. What a branch of a distributed
-transaction has accepted stays with the branch.
+When the queue is deleted, ready messages and unsettled deliveries go to the alternate exchange immediately, without
+waiting for consumers, so a crash loses nothing. Later outcomes of these deliveries are ignored. Messages accepted in a
+branch of a distributed transaction stay with the branch.
 """
 
 from mypy_extensions import i64

@@ -1,4 +1,4 @@
-"""Alternate exchanges of queues, as AMQP 0-10 has them: they get what was rejected, and what a deleted queue has left.
+"""Alternate exchanges of queues (0-10): they get rejected messages, and the messages of a deleted queue.
 
 An exchange that is the alternate of a queue cannot be deleted. For the alternate of an exchange, which gets what that
 one cannot route, the protocols differ: 0-10 refuses to delete it, RabbitMQ does not (`UsedAsAlternate`).
@@ -53,9 +53,9 @@ class Alternates:
             raise UsedAsAlternate(f"exchange '{exchange_name}' in vhost '{self._name}' is in use as alternate exchange")
 
     def send(self, queue: Queue, message: Message) -> None:
-        """Publish a message to the alternate exchange of a queue, if it has one and that is there.
+        """Publish a message to the alternate exchange of a queue, if there is one.
 
-        The message stays as it is. One that cannot be routed is dropped.
+        The message is not changed. It is dropped if it cannot be routed.
         """
         name = queue.policy.alternate_exchange
         exchange = self._exchanges.get(name) if name is not None else None

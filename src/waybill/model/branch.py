@@ -1,11 +1,11 @@
-"""One branch of a distributed transaction (0-10, class dtx): what peers did in it, until it is committed or not.
+"""One branch of a distributed transaction (0-10, class dtx): its work, until it is committed or rolled back.
 
     ACTIVE --prepare--> PREPARED --commit, rollback--> (gone)
     ACTIVE --commit in one phase, rollback--> (gone)
     ACTIVE --fail, time-out--> ABORTED --told to whoever asks for its end--> (gone)
 
-A member is a session that works in the branch, or has suspended its work. A branch whose member was lost, or has said
-so, can only be rolled back. A prepared branch is in the store, and waits for its end over any number of restarts.
+A member is a session that works in the branch, or has suspended its work. A branch that lost a member, or that a member
+has marked as failed, can only be rolled back. A prepared branch is stored and waits for its end across restarts.
 """
 
 from typing import Final
@@ -88,7 +88,7 @@ class Branch(Timer):
     # --- members ---
 
     def end(self, member: object, *, is_failed: bool) -> int:
-        """A member has done its part. Returns what to tell it."""
+        """A member ends its work. Returns the status to report to it."""
         if self.members.pop(member, None) is None:
             raise IllegalState("the branch is not associated with this session")
         if is_failed:
@@ -186,7 +186,7 @@ class Branch(Timer):
         return status
 
     def stop(self) -> None:
-        """The node stops, and only what is prepared will be known to the next one."""
+        """The node stops: only prepared branches survive."""
         if self.state == ACTIVE:
             self._abort()
 
@@ -230,7 +230,7 @@ class Branch(Timer):
     # --- time ---
 
     def set_timeout(self, timeout_s: i64) -> None:
-        """Roll back after so many seconds from now on, unless it is prepared by then."""
+        """Roll back this many seconds from now, unless the branch is prepared by then."""
         self.timeout_s = timeout_s
         if self.state != ACTIVE:
             return

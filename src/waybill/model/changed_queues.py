@@ -1,4 +1,4 @@
-"""Which queues have changed since somebody looked: of thousands, most have not, and their figures need not be read."""
+"""Which queues have changed since the last sample: most of thousands have not, so their counts need not be read."""
 
 from mypy_extensions import i64
 
@@ -9,7 +9,7 @@ Trace = tuple[int, int, int, int]
 
 
 def changed_queues(queues: list[Queue], known: dict[Queue, Trace]) -> list[Queue]:
-    """Return the queues of which a count, or the number of consumers, is another than `known`; takes note of it."""
+    """Return the queues whose counts or number of consumers differ from `known`, and update `known`."""
     found: list[Queue] = []
     for queue in queues:
         trace = trace_of(queue)
@@ -20,7 +20,7 @@ def changed_queues(queues: list[Queue], known: dict[Queue, Trace]) -> list[Queue
 
 
 def trace_of(queue: Queue) -> Trace:
-    """Return what differs after anything that `Queue.counts` counts. None of what is summed up ever shrinks."""
+    """Return a value that changes with everything in `Queue.counts`. Each term of the sum only grows."""
     events: i64 = queue.published_count() + queue.delivered + queue.delivered_no_ack + queue.polled
     events += queue.polled_no_ack + queue.redelivered + queue.returned + queue.rejected
     return int(events), queue.message_count, int(queue.unsettled_count), len(queue.consumers)

@@ -1,4 +1,4 @@
-"""Settings of RabbitMQ's policies that say where a cluster keeps queues: checked, kept, shown, and without effect.
+"""Settings of RabbitMQ's policies that place queues in a cluster: checked, stored and shown, but without effect.
 
 One node has no mirrors and no leaders to place, and pages queues out as it sees fit. Clients and definitions of
 RabbitMQ have these settings all the same, and a single RabbitMQ node takes them likewise.

@@ -13,8 +13,8 @@ class Consumer(Holder):
 
     `no_ack`: a message is settled as it is delivered. `priority`: higher ones are served first while they have credit.
     `is_active`: the queue considers this consumer; the engine calls `queue.activate` when it has credit again.
-    `selects`, `copies`: see `waybill.model.selection`. `counts_size`: its credit has a size as well,
-    so that it is asked about each message (`has_credit_for`).
+    `selects`, `copies`: see `waybill.model.selection`. `counts_size`: its credit is also in bytes, so the queue asks
+    for each message (`has_credit_for`).
     """
 
     def __init__(self, tag: str, no_ack: bool, exclusive: bool, priority: i64) -> None:
@@ -49,9 +49,9 @@ class Consumer(Holder):
             self.deliver(entry)
 
     def chooses(self, entry: Entry) -> bool:
-        """Whether a consumer that selects wants this message."""
+        """Whether a selecting consumer takes this message."""
         return True
 
     def cancelled(self) -> None:
-        """The queue is gone: tell the peer. No message comes after this."""
+        """The queue was deleted: notify the peer. No message follows."""
         raise NotImplementedError

@@ -1,14 +1,14 @@
-"""What a node has done since it started, for those who operate it: counted where it happens, read now and then.
+"""Totals of a node since its start, for monitoring: counted where things happen, read periodically.
 
-Queues and exchanges count for themselves (`Queue.counts`, `Exchange.routed`). What one has counted when it is deleted
-is added here.
+Queues and exchanges have their own counters (`Queue.counts`, `Exchange.routed`). When one is deleted, its counts are
+added here.
 """
 
 from mypy_extensions import i64
 
 
 class Counters:
-    """Totals of a node. Those of queues and exchanges are and connections are of those that are gone."""
+    """Totals of a node. Those of queues, exchanges and connections cover deleted and closed ones."""
 
     def __init__(self) -> None:
         self.connections_opened: i64 = 0

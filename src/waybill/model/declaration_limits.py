@@ -18,7 +18,7 @@ def check_growth(runtime: Runtime, what: str) -> None:
 
 
 def check_streams(runtime: Runtime, what: str) -> None:
-    """Raises PreconditionFailed if the node has as many streams as it may have."""
+    """Raises PreconditionFailed if the node has reached its limit of streams."""
     if runtime.stream_count >= runtime.streams_max:
         raise PreconditionFailed(
             f"cannot declare {what} as a stream: the node may have {runtime.streams_max} "

@@ -59,7 +59,7 @@ class Deduplication:
         return key
 
     def forget(self, sequence: int) -> None:
-        """Free the key of a message that is gone."""
+        """Free the key of a message that has left the queue."""
         key = self._keys.pop(sequence, None)
         if key is not None:
             self._held.discard(key)

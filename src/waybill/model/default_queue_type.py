@@ -1,7 +1,8 @@
-"""The type of queues that are declared without one, where a virtual host has a default.
+"""The default type of a virtual host for queues that are declared without a type.
 
-As in RabbitMQ, the default is for queues that every type allows: durable, neither exclusive nor auto-delete. Others are
-classic. A queue that is there keeps its type, so a default that is set later refuses nobody who declares it again.
+As in RabbitMQ, the default is for queues that every type allows: durable, neither exclusive nor auto-delete. Other
+queues are classic. An existing queue keeps its type and can be declared again without one, even if the default is set
+later.
 """
 
 from waybill.model.queue import Queue
@@ -12,7 +13,7 @@ ARGUMENT = "x-queue-type"
 def with_default_type(
     default: str, arguments: dict[str, object], existing: Queue | None, is_plain: bool
 ) -> dict[str, object]:
-    """Return arguments with the type that they do not name. `is_plain`: every type allows such a queue."""
+    """Return arguments with the default type if they have none. `is_plain`: every type allows such a queue."""
     if not default or ARGUMENT in arguments:
         return arguments
     if existing is not None:

@@ -25,11 +25,11 @@ class DeletionHost(DelayHost):
     runtime: Runtime
 
     def drop_binding(self, binding: Binding) -> Exchange | None:
-        """Remove a binding, unless it is gone. Returns an auto-delete exchange that lost its last binding."""
+        """Remove a binding if it still exists. Returns an auto-delete exchange that lost its last binding."""
         raise NotImplementedError
 
     def drop_exchange(self, exchange: Exchange) -> None:
-        """Remove an exchange without bindings, unless it is gone."""
+        """Remove an exchange without bindings if it still exists."""
         raise NotImplementedError
 
     def move_to_alternate(self, queue: Queue, count: i64) -> i64:
@@ -37,7 +37,7 @@ class DeletionHost(DelayHost):
         raise NotImplementedError
 
     def drop_queue(self, queue: Queue) -> int:
-        """Remove a queue without bindings, unless it is gone. Returns how many messages were ready."""
+        """Remove a queue without bindings if it still exists. Returns how many messages were ready."""
         raise NotImplementedError
 
 

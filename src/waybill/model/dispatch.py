@@ -115,7 +115,7 @@ def _deliver_one(queue: LeveledQueue, consumer: Consumer, entry: Entry, now: flo
 def _deliver_run(queue: LeveledQueue, consumer: Consumer) -> bool:
     """Deliver a run of ordinary messages to the only consumer with credit.
 
-    False if the first message has to be delivered by itself.
+    False if the first message must be delivered alone.
     """
     if queue.has_levels or queue.counts_bodies:
         return False

@@ -1,4 +1,4 @@
-"""A message in one queue: the fields that change, beside the shared, immutable message."""
+"""A message in one queue: the mutable fields, next to the shared, immutable message."""
 
 from mypy_extensions import i64
 
@@ -9,10 +9,10 @@ NO_LOCATION = 0
 
 
 class EntryQueue(Drainable):
-    """What an entry belongs to: a queue that settles, rejects and takes back what it delivered.
+    """The queue of an entry, which settles, rejects and requeues deliveries.
 
-    `is_append_only`: consuming removes nothing, and outcomes only give credit back (a stream). `footprint`: what it
-    counts for beside its messages (see `waybill.model.footprint`).
+    `is_append_only`: consuming removes nothing, and outcomes only restore credit (a stream). `footprint`: its memory
+    besides messages (see `waybill.model.footprint`).
     """
 
     is_append_only: bool = False

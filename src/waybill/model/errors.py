@@ -42,7 +42,7 @@ class UnknownExchangeType(ModelError):
 
 
 class IllegalState(ModelError):
-    """The request is not possible now, or not any more: a transaction has not ended, or is over."""
+    """The request is not possible in the current state: a transaction is still open, or has ended."""
 
 
 class NotImplementedHere(ModelError):

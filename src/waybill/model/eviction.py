@@ -1,8 +1,8 @@
-"""Takes what waits at the heads of queues out of memory when that is overfull, before there is an alarm and during it.
+"""Moves the heads of queues from memory to disk when memory is short, before and during an alarm.
 
-A queue keeps its head in memory for whoever consumes it next. Many heads that nobody consumes may fill the memory;
-beside declarations and unread output they would keep the publishers of all other queues waiting for ever. A pass has
-two steps: what is not on the disk is put there, and once that is durable, the heads become chunks of the backlog.
+A queue keeps its head in memory for its next consumer. The heads of many unconsumed queues may fill the memory and,
+together with declarations and unread output, block the publishers of all other queues forever. A pass has two steps:
+messages that are not on disk are written, and once they are durable, the heads become chunks of the backlog.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ MAX_SEQUENCE: Final = (1 << 62) - 1
 
 
 class Head:
-    """What a level had in memory when it was put on the disk: all up to the sequence `last`."""
+    """The entries of a level that were in memory when it was written to disk: all up to the sequence `last`."""
 
     def __init__(self, level: PriorityLevel, last: i64) -> None:
         self.level = level
@@ -36,7 +36,7 @@ class Head:
 
 
 class Eviction(CommitWaiter):
-    """One pass at a time over the queues of a node, in steps, for as long as it is asked for and memory is short."""
+    """Passes over the queues of a node, in steps, as long as memory is short."""
 
     def __init__(self, runtime: Runtime, hosts: dict[str, VirtualHost]) -> None:
         self.queues: list[Queue] = []
@@ -48,7 +48,7 @@ class Eviction(CommitWaiter):
         self._next_at = 0.0
 
     def begin(self) -> None:
-        """Begin a pass, or go on with the present one. A pass with nothing to do is not repeated at once."""
+        """Begin a pass, or continue the current one. A pass that found nothing to do is not repeated immediately."""
         runtime = self._runtime
         self._is_wanted = True
         if self._is_running or runtime.now < self._next_at or not runtime.messages.frees_memory:
@@ -78,7 +78,7 @@ class Eviction(CommitWaiter):
 
 
 class Storing(Chore):
-    """Puts heads of queues on the disk: as many as it takes at once."""
+    """Writes heads of queues to disk, as many as needed in one step."""
 
     def __init__(self, eviction: Eviction, runtime: Runtime) -> None:
         self._eviction = eviction

@@ -145,8 +145,8 @@ class TopicExchange(Exchange):
 class HeadersExchange(Exchange):
     """Matches by the binding's arguments: all or any of the pairs, as its `x-match` says.
 
-    A pair without a value asks only for the header's presence. Names that begin with `x-` are left out of the
-    comparison unless `x-match` is `all-with-x` or `any-with-x` (as RabbitMQ has it).
+    A pair without a value asks only for the header's presence. Names that begin with `x-` are not compared unless
+    `x-match` is `all-with-x` or `any-with-x` (as in RabbitMQ).
     """
 
     type = "headers"

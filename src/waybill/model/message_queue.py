@@ -28,7 +28,7 @@ DEFAULT_DELIVERY_LIMIT = 20
 
 
 class MessageQueue(LeveledQueue):
-    """A queue whose messages are gone once they are settled."""
+    """A queue that removes messages when they are settled."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -119,7 +119,7 @@ class MessageQueue(LeveledQueue):
         return location
 
     def _flag(self, entry: Entry) -> None:
-        """It may have been delivered in an earlier life: so it may be after the next crash."""
+        """Keep the redelivered flag of an entry from before a restart, for after the next crash."""
         entry.redelivered = True
         self.awaiting_redelivery += 1
         if self.is_persistent:

@@ -19,7 +19,7 @@ class Owners:
         self.add(queue, owner)
 
     def take_back(self, queue: Queue) -> None:
-        """The queue is gone, or anybody may use it again."""
+        """The queue was deleted, or is no longer exclusive."""
         owned = self._queues.get(queue.owner)
         if owned is not None:
             owned.pop(queue.name, None)

@@ -47,7 +47,7 @@ def page_in(runtime: Runtime, entry: Entry) -> i64:
 
 
 class PagedIn:
-    """What paging in led to. `growth`: in bytes. `lost`: how many entries are damaged, which are left out.
+    """What paging in led to. `growth`: in bytes. `lost`: the number of damaged entries, which are skipped.
 
     `is_postponed`: the disk could not serve a read now.
     """

@@ -248,7 +248,7 @@ class Queue(EntryQueue):
         raise NotImplementedError
 
     def cancel_consumers(self) -> None:
-        """Tell all consumers, in as many turns as that takes, that the queue is gone."""
+        """Notify all consumers that the queue was deleted, in as many turns as needed."""
         self._leaving = self.consumers
         self.consumers = {}
         for consumer in self._leaving:

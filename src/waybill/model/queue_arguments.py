@@ -116,7 +116,7 @@ AGE_DIGITS_MAX: Final = 16
 
 
 def parse_age_ms(text: str) -> int | None:
-    """An interval as streams have it, a number and one of Y M D h m s ("7D"), in milliseconds; None if it is none.
+    """The interval of a stream, a number and one of Y M D h m s ("7D"), in milliseconds; None if it is invalid.
 
     At most `AGE_MAX_MS`.
     """

@@ -12,7 +12,7 @@ REMOVAL_STEP: Final = 256
 
 
 class Removal(CountedChore):
-    """Removes messages that were taken out of a queue's levels before. No consumer gets them any more."""
+    """Removes messages that were already taken out of a queue's levels, so no consumer gets them."""
 
     def __init__(self, queue: Queue, deduplication: Deduplication | None, removed: list[Removed], count: int) -> None:
         super().__init__(count)

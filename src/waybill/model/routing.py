@@ -23,7 +23,7 @@ EXCHANGE_STEPS: Final = 4
 class Route:
     """The queues of one exchange and routing key. Valid while `epoch` is the virtual host's.
 
-    `by_headers`: they depend on headers, so `queues` is empty and each message is matched by itself.
+    `by_headers`: they depend on headers, so `queues` is empty and each message is matched separately.
     """
 
     def __init__(self, address: Address, exchange: Exchange, epoch: i64) -> None:

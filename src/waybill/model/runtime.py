@@ -118,19 +118,19 @@ class Runtime:
         self.has_promise = False
 
     def pages_out(self) -> bool:
-        """Whether what is delivered and not settled is to take little memory: what is ready wants the other half."""
+        """Whether unsettled deliveries must take little memory, because ready messages need the other half."""
         return self.memory_bytes > self.memory_limit_bytes >> 1
 
     def used_bytes(self) -> i64:
-        """All that is counted, but for the output that peers do not read."""
+        """All counted memory, except output that peers have not read."""
         return self.memory_bytes + self.footprint_bytes + self.held_bytes
 
     def is_overfull(self) -> bool:
-        """Whether messages take an eighth more than they may: from there on the heads of queues grow no more."""
+        """Whether messages exceed their limit by an eighth: the heads of queues stop growing."""
         return self.memory_bytes > self.memory_limit_bytes + (self.memory_limit_bytes >> 3)
 
     def is_hard_pressed(self) -> bool:
-        """Whether who publishes much is to slow down: memory is a quarter beyond its limit, or the disk is behind."""
+        """Whether heavy publishers must slow down: memory exceeds its limit by a quarter, or the disk is behind."""
         return self.is_disk_behind or self.memory_bytes > self.memory_limit_bytes + (self.memory_limit_bytes >> 2)
 
     def change_memory_limit(self, memory_limit_bytes: i64) -> None:
@@ -163,7 +163,7 @@ class Runtime:
         """Drain every dirty queue once, and those that this makes dirty in turn (dead letters).
 
         Queues that the turn has no units left for are late. They go before those that were served in this turn:
-        otherwise a queue that always needs a whole turn would keep them waiting for ever.
+        otherwise a queue that always needs a whole turn would make them wait forever.
         """
         waiting: list[Drainable] = []
         while self.dirty:
@@ -204,7 +204,7 @@ class Runtime:
             self.work_left -= 1
 
     def put_off(self, queue: Drainable) -> None:
-        """A queue stops draining because the turn is over."""
+        """Continue draining a queue in the next turn."""
         if not queue.is_dirty:
             queue.is_dirty = True
             self.late.append(queue)
@@ -222,7 +222,7 @@ class Runtime:
         self.logins_left = LOGINS_PER_TURN
 
     def begin_read(self) -> None:
-        """Begin to process a peer's input: it has a share even if others have used up the turn."""
+        """Begin to process a peer's input: it gets a share even if other peers have used up the turn."""
         share = self.turn_units >> (READ_SHARE_BITS if self._shares_left > 0 else SMALL_SHARE_BITS)
         share += 1
         if self.work_left < share:
@@ -230,7 +230,7 @@ class Runtime:
             self.work_left = share
 
     def catch_up(self) -> None:
-        """Do the work that earlier turns have left, as far as this one allows: queues, then chores."""
+        """Continue work left over by earlier turns, as far as this one allows: queues, then chores."""
         self.work_left = max(self.work_left, (self.turn_units >> 2) + 4)
         if self.late:
             # Newly dirty queues come first: small requests do not wait behind large ones.

@@ -43,7 +43,7 @@ def _serving_order(selection: "Selection") -> tuple[bool, int]:
 
 
 class Selection:
-    """How far one consumer has looked: the last sequence that it was asked about, by priority level."""
+    """The position of one consumer: the last sequence that it was asked about, by priority level."""
 
     def __init__(self, queue: LeveledQueue, consumer: Consumer) -> None:
         self.queue = queue
@@ -122,7 +122,7 @@ class Selection:
         empty(copy)
 
     def went_back(self, index: i64, sequence: i64) -> None:
-        """A message is back in its level: look at it again."""
+        """A message was requeued: offer it again."""
         if not self.consumer.copies and self.positions[index] >= sequence:
             self.positions[index] = sequence - 1
 

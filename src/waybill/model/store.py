@@ -27,9 +27,9 @@ class CommitWaiter:
 class AtomicSection:
     """Puts and settles within `with messages.atomic():` are recovered all or none.
 
-    Sections nest: the outermost one counts. An exception ends the section too, or no commit would ever begin again.
-    What was done before an exception stays done, on disk as in memory: code that lets one pass must leave the model in
-    the same state as the store.
+    Sections nest: the outermost one counts. An exception also ends the section, since otherwise no commit could begin
+    again. Changes made before the exception remain, on disk as in memory: code that propagates one must leave the model
+    in the same state as the store.
     """
 
     def __enter__(self) -> None:
@@ -99,7 +99,7 @@ class StoredStream:
         raise NotImplementedError
 
     def retain(self, max_bytes: i64, max_age_ms: i64, now_ms: i64) -> None:
-        """Drop whole old segments beyond the limits (-1: no limit); the last segment always stays."""
+        """Drop whole old segments beyond the limits (-1: no limit); the last segment is always kept."""
         raise NotImplementedError
 
     def size(self) -> i64:

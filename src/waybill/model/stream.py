@@ -170,7 +170,7 @@ class Stream(Queue):
         )
 
     def _serve_round(self) -> None:
-        """Deliver to those who still wait in this round, or until the turn is over."""
+        """Deliver to the readers that still wait in this round, until the turn is over."""
         runtime = self.runtime
         while self._waiting:
             if runtime.work_left <= 0:
@@ -306,7 +306,7 @@ class _StreamWaiter(CommitWaiter):
 
 
 class _RetentionTimer(Timer):
-    """Drops old segments some time after the first append since the last time; with a maximum age, for ever on."""
+    """Drops old segments a while after the first append since the last run; with a maximum age, repeatedly."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream

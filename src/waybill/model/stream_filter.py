@@ -5,9 +5,9 @@ from waybill.model.message import Message
 
 
 class StreamFilter:
-    """Which messages a reader wants: by the value of their header `x-stream-filter-value`, or without one.
+    """Which messages a reader gets: by the value of their header `x-stream-filter-value`, or without one.
 
-    RabbitMQ filters chunks, and leaves it to clients to drop what else is in them; here each message is looked at.
+    RabbitMQ filters chunks, and clients must drop the other messages in them; here, each message is checked.
     """
 
     def __init__(self, values: list[str], *, match_unfiltered: bool) -> None:

@@ -10,7 +10,7 @@ SWEEP_LENGTH: Final = 1024
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Timer:
-    """A callback. It may be scheduled at several times at once, and must check whether anything is due."""
+    """A callback. It may be scheduled for several times, and must check whether anything is due."""
 
     def fire(self, now: float) -> None:
         """`now` has reached a time at which this timer was scheduled."""
@@ -24,8 +24,8 @@ class Timer:
 class Timers:
     """A queue of deadlines, earliest first, in the order of scheduling among equals.
 
-    What was scheduled is not taken back one by one: when the queue has grown to twice its size, all that became stale
-    is dropped at once. So what is put off again and again, or is gone, takes no more room than what is really awaited.
+    Cancelled deadlines are not removed one by one: when the queue has doubled its size, all stale ones are dropped
+    together. So stale deadlines never take more room than live ones.
     """
 
     def __init__(self) -> None:

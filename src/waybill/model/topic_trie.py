@@ -22,7 +22,7 @@ class _Node:
 
 
 class TopicTrie:
-    """The bindings of one topic exchange, by pattern. `steps`: how many nodes the last match has looked at."""
+    """The bindings of one topic exchange, by pattern. `steps`: how many nodes the last match visited."""
 
     def __init__(self) -> None:
         self.steps = 0

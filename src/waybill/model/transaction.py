@@ -61,7 +61,7 @@ class Transaction:
     def commit(self, runtime: Runtime) -> bool:
         """Apply everything, atomically. False if a full queue refused one of the messages.
 
-        `outcomes` stays: the engine returns the credit that they free.
+        `outcomes` is kept: the engine returns the credit that they free.
         """
         accepted = True
         runtime.work_left -= self.units >> 1

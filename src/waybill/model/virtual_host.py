@@ -114,7 +114,7 @@ class VirtualHost(DeletionHost):
         return exchange
 
     def delete_exchange(self, name: str, *, if_unused: bool) -> Deletion | None:
-        """Remove an exchange and its bindings; one that is not there is no error. Returns the chore that does so."""
+        """Remove an exchange and its bindings; a missing one is no error. Returns the chore that does so."""
         if name == "":
             raise AccessRefused("operation not permitted on the default exchange")
         if name.startswith("amq."):
@@ -307,7 +307,7 @@ class VirtualHost(DeletionHost):
     def unbind(
         self, kind: str, destination: str, source_name: str, routing_key: str, arguments: dict[str, object]
     ) -> None:
-        """Remove a binding; one that is not there is no error, and neither are missing ends of it."""
+        """Remove a binding; a missing binding, source or destination is no error."""
         if source_name == "":
             raise AccessRefused("operation not permitted on the default exchange")
         source = self.exchanges.get(source_name)
@@ -385,7 +385,7 @@ class VirtualHost(DeletionHost):
     # --- administration ---
 
     def apply_policies(self) -> None:
-        """Give every entity its settings again: the policies have changed. Many get theirs in turns to come."""
+        """Apply changed policies to every entity, to many of them in later turns."""
         if self._applying is not None:
             self._applying.stop()
         applying = PolicyApplication(
@@ -400,7 +400,7 @@ class VirtualHost(DeletionHost):
         self.runtime.begin(applying)
 
     def rights_changed(self) -> None:
-        """Drop cached routes, so that publishers are checked for permission again, and routed anew."""
+        """Drop cached routes, so that permissions and routes of publishers are checked again."""
         self.epoch += 1
 
     def _key(self, name: str) -> str:
@@ -409,7 +409,7 @@ class VirtualHost(DeletionHost):
     # --- recovery ---
 
     def restore_exchange(self, definition: dict[str, object]) -> Exchange:
-        """Make a durable exchange again, without the messages that it delays, from what `declare_exchange` defined."""
+        """Restore a durable exchange, without its delayed messages, from the definition by `declare_exchange`."""
         exchange = make_exchange(
             str(definition["name"]),
             str(definition["type"]),
@@ -429,7 +429,7 @@ class VirtualHost(DeletionHost):
         return exchange
 
     def restore_queue(self, definition: dict[str, object]) -> Queue:
-        """Make a durable queue again, without its messages, from what `declare_queue` defined."""
+        """Restore a durable queue, without its messages, from the definition by `declare_queue`."""
         queue_id = definition["id"]
         assert isinstance(queue_id, int)  # noqa: S101 - we wrote it
         return self._make_queue(
@@ -442,7 +442,7 @@ class VirtualHost(DeletionHost):
         )
 
     def restore_binding(self, definition: dict[str, object]) -> None:
-        """Bind again. What was bound is there, unless it was not durable after all; then so was the binding not."""
+        """Restore a binding. Without its source and destination it was not durable, and is dropped."""
         source = self.exchanges.get(str(definition["source"]))
         destination = str(definition["destination"])
         kind = str(definition["destination_kind"])
@@ -455,7 +455,7 @@ class VirtualHost(DeletionHost):
     # --- routing ---
 
     def resolve(self, exchange_name: str, routing_key: str) -> Route:
-        """The route of a message, to be kept as long as `epoch` stays. Raises `NotFound`, `AccessRefused`."""
+        """The route of a message, valid until `epoch` changes. Raises `NotFound`, `AccessRefused`."""
         exchange = self.exchange(exchange_name)
         if exchange.internal:
             raise AccessRefused(f"cannot publish to internal exchange '{exchange_name}' in vhost '{self.name}'")

@@ -82,10 +82,10 @@ class Accounts:
         return account is not None and self._check.is_proved(account.credential, password)
 
     def authenticate(self, name: str, password: str, peer_address: str, now: float) -> User | None:
-        """The user of that name if this is their password and they may log in from there, or None.
+        """The user of that name if the password is right and they may log in from the address, else None.
 
-        After too many wrong guesses an address is refused for a while, except for users who have logged in from there
-        before. An unknown user takes as long as a wrong password.
+        After too many wrong passwords, an address is refused for a while, except for users who have logged in from
+        there before. An unknown user takes as long as a wrong password.
         """
         account = self.by_name.get(name)
         guard = self._guard

@@ -238,7 +238,7 @@ class Administration:
         self._store.undefine(VIRTUAL_HOST, name)
 
     def set_virtual_host_limits(self, name: str, *, max_connections: int, max_queues: int) -> None:
-        """Negative: no limit. Existing connections and queues beyond a limit stay."""
+        """Set limits; a negative one means no limit. Existing connections and queues beyond a limit are kept."""
         self._check_growth(f"limits of vhost '{name}'")
         self._virtual_host(name).max_queues = max(max_queues, UNLIMITED)
         self.limits[name] = VirtualHostLimits(max_connections, max_queues)
@@ -267,7 +267,7 @@ class Administration:
     def links(self, *, virtual_host: str | None = None, user: str | None = None) -> list[Terminus]:
         """The links of AMQP 1.0 that are attached or can be resumed; of a virtual host, of a user.
 
-        Links that an older version stored belong to the user "" until somebody attaches them again.
+        Links stored by older versions belong to the user "" until they are attached again.
         """
         return [
             terminus

@@ -13,7 +13,7 @@ class LoginGuard:
 
     Addresses are hosts, and in IPv6 networks of 64 bits, which one host can own. When there are too many, the least
     recently active are forgotten. With an empty bucket, only users who have logged in from the address before can log
-    in; all others are refused without a look at the password.
+    in; all others are refused without a check of the password.
     """
 
     def __init__(self) -> None:

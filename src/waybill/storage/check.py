@@ -293,8 +293,8 @@ def _repair_log(filesystem: Filesystem, log: _LogName, durable: i64) -> None:
 def _without_bad(records: bytes, *, is_mended: bool, is_last: bool) -> bytes:
     """The records of a batch, with an empty one in place of each bad one. All others keep their bytes and places.
 
-    `is_last`: nothing follows, so a rest too short for a record is left out.
-    `is_mended`: a record with one wrong bit is corrected instead. Raises DefinitionsLost if more is wrong.
+    `is_last`: nothing follows, so a rest too short for a record is dropped. `is_mended`: a record with one wrong bit is
+    corrected instead. Raises DefinitionsLost if more is wrong.
     """
     pieces: list[bytes] = []
     index: i64 = 0

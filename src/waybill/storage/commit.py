@@ -44,7 +44,7 @@ def replace_file(filesystem: Filesystem, replacement: FileReplacement) -> None:
 
 
 class Commit:
-    """A batch of `size` bytes to be written. `is_synced`: somebody waits for it, so `finish` syncs.
+    """A batch of `size` bytes to be written. `is_synced`: a waiter needs it, so `finish` syncs.
 
     Every method raises OSError; then nothing is known about what is durable, and nothing is retried.
     """

@@ -24,8 +24,8 @@ class File(Protocol):
     def reserve(self, size: int) -> None:
         """Write `size` zeros behind the end, as far as there is room, for appends to overwrite.
 
-        A sync is then cheaper than after the file grew. The end stays where it was; after a crash, what is still
-        reserved is part of the file. `close` frees it.
+        A sync is then cheaper than after the file grew. The end does not move; after a crash, reserved bytes are part
+        of the file. `close` frees it.
         """
 
     def sync(self) -> None:

@@ -168,7 +168,7 @@ class Journal(CommittingStore):
             yield StoredMessage(sequence, location, message, requeued.delivery_count, was_delivered, requeued.changes)
 
     def _read_at_start(self, location: i64) -> Message:
-        """Read during recovery, where a temporary failure is retried at once. Raises DamagedMessage, and OSError."""
+        """Read during recovery, where a temporary failure is retried immediately. Raises DamagedMessage, OSError."""
         for _ in range(TRIES_MAX):
             try:
                 return self.log.read(location)

@@ -31,7 +31,7 @@ class _CountedSection(AtomicSection):
 class MemoryMessages(MessageStore):
     """Keeps no durable messages: their queues hold them.
 
-    A location leads to a message only while somebody may read it back.
+    A location is valid only as long as its message may be read back.
     """
 
     def __init__(self) -> None:

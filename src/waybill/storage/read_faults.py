@@ -1,4 +1,4 @@
-"""What happens to reads that fail while the store is in use. Nothing blocks here: the reader tries again later.
+"""Handles failed reads while the store is in use. Nothing blocks here: the reader tries again later.
 
 A lack of descriptors or memory is temporary: the read is retried for as long as it takes. A read that fails with any
 other error is retried a few times. Then its place counts as damaged: it is reported, skipped, and stays on the disk.

@@ -1,7 +1,7 @@
-"""Makes new definitions for a data directory whose own are lost for good.
+"""Creates new definitions for a data directory whose own are lost.
 
 Every queue with messages and every stream is named `recovered.` and its id. There are no users or permissions: an
-operator must import them. The old file, if there is one, is kept beside the new one, and so are older ones.
+operator must import them. The old file, if any, and older ones are kept next to the new one.
 """
 
 from typing import Final

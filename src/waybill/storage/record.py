@@ -152,7 +152,7 @@ def record_is_whole(data: bytes, index: i64, length: i64) -> bool:
 def record_fits(data: bytes, index: i64, length: i64) -> bool:
     """Whether the fields of a record with a matching digest are plausible.
 
-    A digest does not protect against somebody who can write to the disk: check numbers before using them.
+    A digest does not protect against an attacker who can write to the disk: check numbers before using them.
     """
     kind: i64 = data[index + KIND_OFFSET]
     first = index + RECORD_HEAD_SIZE

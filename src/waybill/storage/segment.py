@@ -38,9 +38,9 @@ class Requeued:
 class Segment:
     """One file of the journal's log.
 
-    A segment is removed when it has no live message (`live` is 0) and every segment in `dependencies` is gone: older
-    segments whose messages this one settles, purges or counts deliveries of. If it were removed first, a crash would
-    bring those messages back.
+    A segment is removed when it has no live message (`live` is 0) and every segment in `dependencies` has been removed:
+    older segments whose messages this one settles, purges or counts deliveries of. If it were removed first, a crash
+    would bring those messages back.
     """
 
     def __init__(self, number: i64) -> None:

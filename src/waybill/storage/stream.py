@@ -198,7 +198,7 @@ class DiskStream(StoredStream):
         self.filesystem.sync_directory(segment.log.directory)
 
     def _begin_again(self, segment: StreamSegment, report: RecoveryReport) -> None:
-        """A crash came before the first batch of the last file was whole: write that file anew."""
+        """A crash interrupted the first batch of the last file: start that file again."""
         report.torn_bytes += int(segment.log.size)
         segment.log.close()
         self.filesystem.remove(segment.log.name)

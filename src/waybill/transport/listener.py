@@ -70,7 +70,7 @@ class Admission:
         self._said_at = -SAY_EVERY_S
 
     def change_places(self, places: int) -> None:
-        """Allow another number of sockets. Those that are open stay."""
+        """Change the maximum number of sockets. Open ones are kept."""
         self.places = places
         if self.has_room():
             self._call_waiting()

@@ -12,7 +12,7 @@ const SECONDS = { "15m": 900, "1h": 3600, "24h": 86400, "7d": 604800 };
 const LIKE_ID = /^[0-9a-f]{6,}[0-9a-f-]*$/i;
 
 export const columns = picked => [
-  picked && { label: "Pick", class: "c-pick", cell: row => h("input", { type: "checkbox", "aria-label": `Pick ${row.id}`, checked: picked.has(row.id), onchange: () => picked.table.toggle(row.id) }) },
+  picked && { label: "Select", class: "c-pick", cell: row => h("input", { type: "checkbox", "aria-label": `Select ${row.id}`, checked: picked.has(row.id), onchange: () => picked.table.toggle(row.id) }) },
   { name: "Job", class: "c-main", cell: row => h("div.two", link(`job/${row.id}`, row.type), h("span.line.quiet.mono", row.error && row.state !== "completed" ? `${row.error.type || row.error.code}: ${row.error.message}` : row.args_preview ?? "")) },
   { name: "State", class: "c-state", cell: row => badge(row.state) },
   { name: "Queue", class: "c-queue wide", cell: row => link(`queues/${encodeURIComponent(row.queue)}`, row.queue) },

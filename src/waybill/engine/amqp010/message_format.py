@@ -4,8 +4,8 @@ The content is never changed by the broker, but for dead letters:
 
     | size u32 | header segment | body |
 
-What delivery-properties says is in the fields of the message, and is written anew for each consumer. So the header
-segment has this struct only if it tells something else: a time, or an identity to resume by. Then it comes first.
+The values of delivery-properties are fields of the message, and the struct is written again for each consumer. So the
+header segment contains it only if it has other values: a time, or an identity to resume by. Then it comes first.
 """
 
 from datetime import datetime

@@ -1,8 +1,8 @@
-"""The sessions of a node, by virtual host, user and name: those that are attached, and those that wait for it.
+"""The attached and detached sessions of a node, by virtual host, user and name.
 
-A session belongs to its user: the same name of another user is another session. One that is detached is kept for the
-timeout that its peer asked for. A restart of the node ends all sessions; its peer is told so when it attaches, by a
-session that expects no command.
+A session belongs to its user: the same name of another user is another session. A detached session is kept for the
+timeout that its peer requested. A restart of the node ends all sessions; a peer notices when it attaches, by a session
+that expects no command.
 """
 
 from typing import Final
@@ -32,7 +32,7 @@ class KeptSession(Confirming):
         self.wait = Wait(self)
 
     def expire(self) -> None:
-        """Its time is over: give everything back."""
+        """Its timeout has passed: give everything back."""
         raise NotImplementedError
 
 

@@ -95,8 +95,9 @@ def _with_long_counts(deaths: object) -> object:
 def fitted(content: bytes, frame_max: i64) -> bytes:
     """`content` in frames of at most `frame_max` octets.
 
-    A header frame cannot be divided (4.2.6.1). One that has grown beyond the limit loses what brokers have added to it,
-    the record of deaths first. One that was published larger than this consumer's frames goes as it is, as in RabbitMQ.
+    A header frame cannot be divided (4.2.6.1). If it has grown beyond the limit, headers added by brokers are dropped,
+    the record of deaths first. If it was published larger than this consumer's frames, it is sent unchanged, as in
+    RabbitMQ.
     """
     if _header_frame_size(content) > frame_max:
         for names in (_DEATHS, _DEATHS + _ADDED):
@@ -114,8 +115,8 @@ def _header_frame_size(content: bytes) -> i64:
 def with_integer_header(content: bytes, facts: ContentFacts, name: bytes, value: i64) -> bytes:
     """`content` with one more header, a 64-bit integer. `facts` is scratch space.
 
-    Spliced in after the headers that are there, without decoding them: a stream does this once a delivery. A header of
-    that name that the publisher set stays before it, and readers of tables let the last one win.
+    It is inserted after the existing headers without decoding them, since a stream does this for each delivery. A
+    header of that name set by the publisher stays before it; readers of tables use the last one.
     """
     scan(content, 0, facts)
     field = BytesWriter()

@@ -257,7 +257,7 @@ class _TopicFilter(Filter):
 
 
 def _fits(pattern: list[str], words: list[str]) -> bool:
-    """Whether the words match. It follows all possible positions in the pattern at once, so it never backtracks."""
+    """Whether the words match. All possible positions in the pattern are followed together, without backtracking."""
     places = _with_skipped(pattern, {0})
     for word in words:
         following: set[int] = set()

@@ -39,7 +39,7 @@ class Lifetime:
         self._link_count += 1
 
     def link_went(self, *, is_creator: bool, was_counted: bool) -> None:
-        """A link is gone for good. `was_counted`: `link_came` was called for it."""
+        """A link has ended. `was_counted`: `link_came` was called for it."""
         if was_counted:
             self._link_count -= 1
         if is_creator:
@@ -47,7 +47,7 @@ class Lifetime:
         self.check()
 
     def check(self) -> None:
-        """Delete the queue if nothing keeps it any more."""
+        """Delete the queue if nothing keeps it alive."""
         if self._has_creator or self.queue.is_deleted:
             return
         policy = self.policy

@@ -4,7 +4,7 @@ The content is the message without its header and delivery annotations, and is n
 
     | message-annotations | properties | application-properties | body | footer |
 
-The broker adds message annotations only; the bare message and its footer stay as they came.
+The broker only adds message annotations; the bare message and its footer are not changed.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class Amqp10Format(MessageFormat):
     def headers(self, content: bytes) -> dict[str, object]:
         """The application properties, and the annotations that begin with `x-`, which override them.
 
-        Sections that cannot be decoded are left out, so that the message is not lost.
+        Sections that cannot be decoded are skipped, so that the message is not lost.
         """
         facts = MessageFacts()
         try:

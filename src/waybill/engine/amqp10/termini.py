@@ -66,7 +66,7 @@ class LinkEnd:
         raise NotImplementedError
 
     def give_up(self, entries: list[Entry], terminus: "Terminus") -> None:
-        """The terminus is gone: apply the default outcome to what it held, in this order, and then call `let_go`."""
+        """The terminus ends: apply the default outcome to its deliveries, in this order, then call `let_go`."""
         raise NotImplementedError
 
 
@@ -132,7 +132,7 @@ class Terminus(Timer):
         return self.termini.has(self)
 
     def goes_with(self, event: int) -> bool:
-        """Whether the terminus expires with the event, at once."""
+        """Whether the terminus expires immediately with the event."""
         return event >= EVENTS[self.expiry_policy] and self.timeout_s == 0
 
     def configure(self, durable: int, expiry_policy: str, timeout_s: int) -> None:
@@ -210,7 +210,7 @@ class Terminus(Timer):
             self.let_go()
 
     def let_go(self) -> None:
-        """Nothing is held any more: delete what was created for the terminus."""
+        """All deliveries are released: delete what was created for the terminus."""
         lifetime = self.lifetime
         if lifetime is not None:
             self.lifetime = None
@@ -255,7 +255,7 @@ class Termini:
         self.recount(terminus)
 
     def claim(self, terminus: Terminus, user: str) -> None:
-        """Give a terminus without a user to the user who has attached its link."""
+        """Assign a terminus without a user to the user who has attached its link."""
         if terminus.user == user or not self.has(terminus):
             return
         del self._by_key[terminus.key]

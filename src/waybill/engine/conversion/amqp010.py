@@ -170,7 +170,7 @@ def _take_texts(
 
 
 def _take_subject(message: CanonicalMessage, kept: Preserved, headers: dict[str, object]) -> None:
-    """The header stays as an application property, unless it was made of a subject."""
+    """The header remains an application property, unless it was created from a subject."""
     value = headers.get(SUBJECT_HEADER)
     shown = value if type(value) is str else None
     message.subject = kept.text("subject", shown, shown)
@@ -260,7 +260,7 @@ def _take_body(message: CanonicalMessage, kept: Preserved, kind: str | None, bod
 
 
 def write_amqp010(message: CanonicalMessage) -> bytes:
-    """Content of 0-10. What has no encoding, since it is nested too deeply, is left out."""
+    """Content of 0-10. Values that are nested too deeply to be encoded are dropped."""
     kept = Preserved()
     headers: dict[str, object] = {}
     body = _write_body(message, kept, headers)

@@ -1,8 +1,8 @@
 """Content of AMQP 0-9-1 as a canonical message, and a canonical message as such content.
 
-What 0-9-1 has no place for travels in the header `x-amqp-1.0`, a map in the encoding of 1.0. There is none unless it is
-needed. Who sends on what he got sends it along, so that the way back to 1.0 finds everything as it was; a header that
-was changed meanwhile counts, and not what `x-amqp-1.0` says of it.
+Values without a place in 0-9-1 travel in the header `x-amqp-1.0`, a map in the encoding of 1.0, which is only present
+if needed. If the message is sent on with it, the conversion back to 1.0 restores the original values; a header that was
+changed meanwhile takes precedence over `x-amqp-1.0`.
 """
 
 from typing import Final
@@ -240,7 +240,7 @@ def _take_body(message: CanonicalMessage, kept: Preserved, type_: str | None, bo
 
 
 def write_amqp091(message: CanonicalMessage) -> bytes:
-    """Content frames on channel 1. What does not fit a table of 0-9-1 at all is left out."""
+    """Content frames on channel 1. Values that do not fit a table of 0-9-1 are dropped."""
     kept = Preserved()
     headers: dict[str, object] = {}
     properties = BasicProperties()

@@ -1,8 +1,8 @@
 """Content of AMQP 1.0 as a canonical message, and a canonical message as such content.
 
-Content has neither header nor delivery annotations: what the header says lies beside the content, in the model's
-message. Three message annotations carry what came over 0-9-1 and has no other place: `x-basic-type` its type,
-`x-opt-headers` the headers that are no application properties, `x-opt-properties` the properties that 1.0 cannot say.
+Content has neither header nor delivery annotations: the values of the header are fields of the model's message. Three
+message annotations carry values from 0-9-1 that have no other place: `x-basic-type` the type, `x-opt-headers` headers
+that cannot be application properties, `x-opt-properties` properties that 1.0 lacks.
 """
 
 from typing import Final
@@ -34,7 +34,7 @@ NO_PROPERTIES: Final = encode_value(Properties())
 
 
 def read_amqp10(content: bytes) -> CanonicalMessage:
-    """The canonical message of `content`. What it holds is checked no further: an undecodable section is left out."""
+    """The canonical message of `content`. A section that cannot be decoded is skipped."""
     facts = MessageFacts()
     scan_message(content, 0, len(content), facts)
     message = CanonicalMessage()
@@ -94,7 +94,7 @@ def _take_foreign(message: CanonicalMessage) -> None:
 
 
 def write_amqp10(message: CanonicalMessage) -> bytes:
-    """Content of 1.0. What has no encoding, since it is nested too deeply, is left out."""
+    """Content of 1.0. Values that are nested too deeply to be encoded are dropped."""
     out = BytesWriter()
     annotations = dict(message.annotations)
     if message.type is not None:

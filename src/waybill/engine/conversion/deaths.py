@@ -27,7 +27,7 @@ _COUNT_MAX: Final = 2**63 - 1
 
 
 def annotation_of(deaths: object) -> Array | None:
-    """`x-opt-deaths` for a list of deaths; None if an entry is none that a broker writes."""
+    """`x-opt-deaths` for a list of deaths; None if an entry was not written by a broker."""
     if not isinstance(deaths, list):
         return None
     entries: list[object] = []
@@ -86,7 +86,7 @@ def _milliseconds(time: object) -> int:
 
 
 def deaths_of(annotation: object) -> list[dict[str, object]] | None:
-    """The list for `x-death`, with times as Timestamp; None if the annotation is none that a broker writes."""
+    """The list for `x-death`, with times as Timestamp; None if the annotation was not written by a broker."""
     items = list(annotation.items) if isinstance(annotation, Array) else annotation
     if not isinstance(items, list):
         return None

@@ -44,7 +44,7 @@ def text_of(identifier: MessageId) -> tuple[str | None, str | None]:
 
 
 def identifier_of(text: str, kind: object) -> MessageId | None:
-    """The id of 1.0 that a text of that type stands for; None if it stands for none."""
+    """The 1.0 id represented by a text of that type; None if it represents none."""
     if kind == ULONG:
         is_number = text.isascii() and text.isdigit() and len(text) <= 20 and str(int(text)) == text
         return ULong(int(text)) if is_number and int(text) <= _ULONG_MAX else None

@@ -39,7 +39,7 @@ class Preserved:
 
     @staticmethod
     def decode(octets: object) -> "Preserved | None":
-        """Read the header; None if it is none of ours: anybody can write a header."""
+        """Read the header; None if it is not one of ours, since anyone can write a header."""
         if not isinstance(octets, bytes):
             return None
         kept = Preserved()
@@ -98,11 +98,11 @@ class Preserved:
         return octets if len(octets) <= KEPT_MAX_OCTETS else b""
 
     def keep(self, name: str, value: object, shown: str | None) -> None:
-        """Keep a property, which `shown` stands for in 0-9-1."""
+        """Preserve a property, which is shown in 0-9-1 as `shown`."""
         self.properties[name] = [value, None if shown is None else shown.encode("utf-8", "surrogateescape")]
 
     def value(self, name: str, shown: str | None, default: object) -> object:
-        """A kept property if `shown` still stands for it, else `default`."""
+        """A preserved property if it is still shown as `shown`, else `default`."""
         entry = self.properties.get(name)
         if entry is None:
             return default

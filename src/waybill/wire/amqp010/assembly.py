@@ -1,4 +1,4 @@
-"""Puts frames together to controls and commands, each channel by itself.
+"""Assembles frames into controls and commands, separately for each channel.
 
     command segment | header segment | body segment        a command, on track 1; header and body may be missing
     control segment                                        a control, on track 0
@@ -36,7 +36,7 @@ _NOTHING: Final = -1
 
 
 class _Track:
-    """What has come of the assembly on one track of a channel. `parts` are the frames of the unfinished segment."""
+    """The unfinished assembly on one track of a channel. `parts` are the frames of the unfinished segment."""
 
     def __init__(self) -> None:
         self.kind: i64 = _NOTHING
@@ -109,7 +109,7 @@ class Assembler:
         return facts.end
 
     def drop(self, channel: int) -> None:
-        """Forget what has come of a command on a channel: its session is detached."""
+        """Drop the unfinished command of a channel: its session was detached."""
         for key in (channel * 2, channel * 2 + 1):
             track = self._tracks.pop(key, None)
             if track is not None:

@@ -2,8 +2,8 @@
 
     | size u32 | code u16 | flags u16 | fields |   delivery-properties 0x0401, message-properties 0x0403, others
 
-The broker reads what routes and keeps a message, and checks the rest without making objects of it. On the way to a
-consumer it writes delivery-properties anew; all else stays as it came.
+The broker reads the fields that it needs to route and store a message, and checks the rest without creating objects.
+For a consumer, it writes delivery-properties again; everything else is unchanged.
 """
 
 from typing import Final
@@ -88,7 +88,7 @@ class HeaderFacts:
 
 
 def scan_header(data: bytes, facts: HeaderFacts, offset: i64 = 0, end: i64 = -1) -> None:
-    """Fill `facts` from the header segment `data[offset:end]`. Raises DecodeError, also for what `facts` leaves out."""
+    """Fill `facts` from the header segment `data[offset:end]`. Raises DecodeError, also for fields not in `facts`."""
     facts.clear()
     limit: i64 = len(data) if end == -1 else end
     fragment: i64 = ABSENT
@@ -197,7 +197,7 @@ def delivered_header(
 ) -> bytes:
     """The header segment for a consumer: delivery-properties with these values, then all other structs as they are.
 
-    `facts` are those of `data[:end]`, of all of it if `end` is -1; `ttl_ms` is what is left of it, ABSENT for none.
+    `facts` are those of `data[:end]`, of all of it if `end` is -1; `ttl_ms` is the time left, ABSENT for none.
     """
     out = BytesWriter()
     write_delivery_properties(out, facts, exchange, routing_key, ttl_ms, redelivered=redelivered)

@@ -1,4 +1,4 @@
-"""What controls, commands and structs have in common: fields, packed behind flags that say which of them are there.
+"""The base of controls, commands and structs: fields, packed after flags that say which are present.
 
     | size, 0 1 2 or 4 octets | code u16, if it has one | flags, `pack` octets | fields that are there ... |
 

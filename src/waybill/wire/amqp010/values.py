@@ -97,7 +97,7 @@ class Decoder:
         return Array(code, tuple(items))
 
     def struct32(self, depth: i64) -> object:
-        """Decode a struct behind size and code; one of an unknown code stays Typed. Raises DecodeError."""
+        """Decode a struct after its size and code; one with an unknown code is Typed. Raises DecodeError."""
         reader = self.reader
         start = reader.offset
         outer_end = self._enter(depth)

@@ -199,7 +199,7 @@ def channel_of(content: bytes) -> i64:
 
 
 def refragment(content: bytes, frame_max: i64) -> bytes:
-    """Content whose body frames fit `frame_max` (0: no limit): `content` itself if they do, else cut anew."""
+    """Content whose body frames fit `frame_max` (0: no limit): `content` itself if they do, else new frames."""
     header_end = _header_end(content, 0) + 1
     size: i64 = len(content)
     fits = True

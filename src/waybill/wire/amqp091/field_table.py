@@ -84,7 +84,7 @@ class RawTimestamp:
 
 @dataclass(frozen=True)
 class EncodedField:
-    """A value that is encoded already, to be written as it is.
+    """A value that is already encoded, to be written unchanged.
 
     `kind` is the octet of its type, `count` how many values it is, with those inside of it.
     """
@@ -111,7 +111,7 @@ def decode_table(data: bytes, offset: i64) -> tuple[dict[str, object], int]:
 
 
 def read_table(reader: Reader) -> dict[str, object]:
-    """Take a table off `reader`. Of values with the same name the last one stays. Raises DecodeError."""
+    """Take a table off `reader`. If a name is repeated, the last value counts. Raises DecodeError."""
     return _TableDecoder(reader).read_table(1)
 
 

@@ -46,7 +46,7 @@ class BasicConsumeOk(Method):
 
 @method(60, 30, "basic.cancel", "consumer_tag:shortstr no_wait:bit")
 class BasicCancel(Method):
-    """End a consumer; from the server: its queue is gone."""
+    """Cancel a consumer; from the server: its queue was deleted."""
 
     consumer_tag: str = ""
     no_wait: bool = False

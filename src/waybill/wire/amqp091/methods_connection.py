@@ -92,7 +92,7 @@ class ConnectionCloseOk(Method):
 
 @method(10, 60, "connection.blocked", "reason:shortstr")
 class ConnectionBlocked(Method):
-    """RabbitMQ: the broker reads no more publishes for now."""
+    """RabbitMQ: the broker has stopped reading publishes."""
 
     reason: str = ""
 

@@ -27,7 +27,7 @@ class ExchangeDeclare(Method):
 
 @method(40, 11, "exchange.declare-ok")
 class ExchangeDeclareOk(Method):
-    """The exchange is there."""
+    """The exchange exists."""
 
 
 @method(40, 20, "exchange.delete", "-:short exchange:shortstr if_unused:bit no_wait:bit")
@@ -41,7 +41,7 @@ class ExchangeDelete(Method):
 
 @method(40, 21, "exchange.delete-ok")
 class ExchangeDeleteOk(Method):
-    """The exchange is gone."""
+    """The exchange was deleted."""
 
 
 @method(
@@ -62,7 +62,7 @@ class ExchangeBind(Method):
 
 @method(40, 31, "exchange.bind-ok")
 class ExchangeBindOk(Method):
-    """The binding is there."""
+    """The binding exists."""
 
 
 @method(
@@ -83,4 +83,4 @@ class ExchangeUnbind(Method):
 
 @method(40, 51, "exchange.unbind-ok")
 class ExchangeUnbindOk(Method):
-    """The binding is gone. Its id is 51, out of the pattern of all others."""
+    """The binding was removed. Its id is 51, outside the pattern of all others."""

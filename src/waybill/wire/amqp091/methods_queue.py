@@ -25,7 +25,7 @@ class QueueDeclare(Method):
 
 @method(50, 11, "queue.declare-ok", "queue:shortstr message_count:long consumer_count:long")
 class QueueDeclareOk(Method):
-    """The queue is there, with this many messages ready and consumers."""
+    """The queue exists, with this many ready messages and consumers."""
 
     queue: str = ""
     message_count: int = 0
@@ -47,7 +47,7 @@ class QueueBind(Method):
 
 @method(50, 21, "queue.bind-ok")
 class QueueBindOk(Method):
-    """The binding is there."""
+    """The binding exists."""
 
 
 @method(50, 30, "queue.purge", "-:short queue:shortstr no_wait:bit")
@@ -77,7 +77,7 @@ class QueueDelete(Method):
 
 @method(50, 41, "queue.delete-ok", "message_count:long")
 class QueueDeleteOk(Method):
-    """The queue is gone, and that many messages with it."""
+    """The queue was deleted with this many messages."""
 
     message_count: int = 0
 
@@ -94,4 +94,4 @@ class QueueUnbind(Method):
 
 @method(50, 51, "queue.unbind-ok")
 class QueueUnbindOk(Method):
-    """The binding is gone."""
+    """The binding was removed."""

@@ -94,7 +94,7 @@ def scan_disposition(data: bytes, offset: i64, end: i64, facts: DispositionFacts
 
 
 def decode_state(data: bytes, start: i64, end: i64) -> Composite | Described:
-    """Decode the delivery state `data[start:end]`. An unknown one stays Described. Raises DecodeError."""
+    """Decode the delivery state `data[start:end]`. An unknown one is Described. Raises DecodeError."""
     decoder = Decoder(data, start, end)
     state = read_field(STATE, decoder.value(1))
     if decoder.reader.offset != end or not isinstance(state, (*COMPOSITE, Described)):

@@ -4,8 +4,8 @@
     |        | annotations  | annotations |            | properties   | or one value                |        |
                                           |<------------------ bare message ------------------>|
 
-The bare message must come out octet by octet as it came in, so a message stays encoded. `scan_message` locates its
-sections, and reads the header, which the broker needs.
+The bare message must be delivered unchanged, octet for octet, so a message stays encoded. `scan_message` locates its
+sections and reads the header, which the broker needs.
 """
 
 from collections.abc import Mapping

@@ -76,7 +76,7 @@ def prepare(text: str) -> str:
 
 
 def parse_client_first(response: bytes) -> ClientFirst:
-    """Raises MalformedResponse, also for channel binding and for acting as somebody else."""
+    """Raises MalformedResponse, also for channel binding and for acting as another user."""
     text = _text(response)
     flag, first, rest = text.partition(",")
     identity, second, bare = rest.partition(",")

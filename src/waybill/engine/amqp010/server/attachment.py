@@ -227,7 +227,7 @@ class Attachments:
 
 
 class Farewell(Chore):
-    """The end of a session that the peer has detached: it is told once everything is given back."""
+    """The end of a session that the peer has detached: the peer is notified once everything is given back."""
 
     def __init__(self, connection: SessionHost, channel: i64, name: bytes, ending: Ending) -> None:
         self._connection = connection

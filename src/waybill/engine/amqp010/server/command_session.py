@@ -1,11 +1,11 @@
-"""The commands of a session, whatever they say: their ids, their completion, and the replay of those that were sent.
+"""The commands of a session, independent of their content: ids, completion, and the replay of sent commands.
 
-    received   executed in order; `next_in` is the count of the next one
-    executed   unless it waits (`pending`), a command is executed once its handler returns
-    completed  told to the peer at the end of a batch, after the commit if a message of the batch had to be stored
+    received   executed in order; `next_in` is the count of the next one executed   unless it waits (`pending`), a
+    command is executed once its handler returns completed  sent to the peer at the end of a batch, after the commit if
+    a message of the batch had to be stored
 
-So the peer hears of one range, and a completion says that all before it is durable. What was completed and what the
-peer knows of (session.known-completed) is left out from then on.
+So the peer gets one range, and a completion means that everything before it is durable. Completions that the peer
+confirms (session.known-completed) are not sent again.
 """
 
 from typing import Final
@@ -107,7 +107,7 @@ class CommandSession(KeptSession):
         self.next_in += 1
 
     def received(self) -> i64:
-        """A command has come. Returns its count."""
+        """A command was received. Returns its count."""
         number = self.next_in
         if self.replay.size > UNCONFIRMED_BYTES_MAX:
             raise _too_much("commands that were sent, and that the peer has never confirmed")
@@ -181,7 +181,7 @@ class CommandSession(KeptSession):
         self.tell_completed()
 
     def _send_dispositions(self, mark: i64) -> None:
-        """Tell what became of transfers, before their completion."""
+        """Send the outcomes of transfers, before their completion."""
         if not self._rejected.is_empty:
             for ranges in self._rejected.all_wire():
                 self.send_command(MessageReject(ranges, REJECT_UNROUTABLE, "no queue takes it"))

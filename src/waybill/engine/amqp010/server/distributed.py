@@ -133,7 +133,7 @@ def rollback(session: SessionView, command: DtxRollback) -> Struct:
 
 
 def forget(session: SessionView, command: DtxForget) -> None:
-    """No branch ends by a heuristic decision here, so there is none to forget."""
+    """Refuse dtx.forget: no branch is completed heuristically."""
     _find(session, command.xid)
     raise IllegalState("the branch was not completed heuristically")
 

@@ -71,7 +71,7 @@ class Envelope:
         return True
 
     def resolve(self, connection: SessionHost) -> Route:
-        """The route, as long as the topology stays. Raises what forbids the user to publish this way."""
+        """The route, valid until the topology changes. Raises the error that forbids the user to publish this way."""
         route = self.route
         virtual_host = connection.virtual_host
         if route is not None and self.epoch == virtual_host.epoch:

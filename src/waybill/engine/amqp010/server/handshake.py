@@ -60,7 +60,7 @@ class Handshake:
         )
 
     def step(self, control: Control) -> None:
-        """Raises a connection fault if the peer may not go on."""
+        """Raises a connection fault if the handshake fails."""
         if self._expected != control.CODE:
             raise connection_fault(CLOSE_FRAMING_ERROR, f"{control.NAME} is not expected in the opening")
         if isinstance(control, ConnectionStartOk):

@@ -29,7 +29,7 @@ class IdRanges:
         return not self.firsts
 
     def add(self, first: i64, last: i64) -> None:
-        """Add counts beyond those that are there."""
+        """Add counts above the existing ones."""
         lasts = self.lasts
         if lasts and lasts[-1] + 1 == first:
             lasts[-1] = int(last)
@@ -88,10 +88,10 @@ class IdRanges:
 
 
 class Spans:
-    """What the ranges that a peer names have in common with what is there: in order, without overlaps.
+    """The intersection of a peer's ranges with the existing counts: in order, without overlaps.
 
-    Ranges may be much larger than that, or name it again and again. Whoever looks for many keys at once asks `has`;
-    `is_small` tells that it is less to look for each count from `numbers`.
+    Ranges may be much larger than that, or overlap. To look up many keys, use `has`; if `is_small`, looking up each
+    count of `numbers` is cheaper.
     """
 
     def __init__(self, ranges: Ranges, near: i64, lowest: i64, count: i64) -> None:

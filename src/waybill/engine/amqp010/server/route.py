@@ -1,4 +1,4 @@
-"""Transfers that begin as the last one did: recognised by their octets, and taken without decoding.
+"""Transfers that begin like the last one: recognised by their octets and taken without decoding.
 
     | frame: message.transfer | frame: header segment | frame: body segment |
 

@@ -91,7 +91,7 @@ class Session(SessionView):
             self.held = held
 
     def detach(self) -> bool:
-        """The connection is gone, or has given the session up. False if the session has ended with that."""
+        """The session was detached, or its connection lost. False if that ends the session."""
         connection = self.connection
         self.connection = None
         self._is_collecting = False
@@ -118,7 +118,7 @@ class Session(SessionView):
             self._send_again(waits=False)
 
     def _begin_again(self, connection: SessionHost, first: i64) -> None:
-        """What is kept is to be sent again. The peer expects what comes from `first` on, if that is known."""
+        """Send kept commands again, from `first` if it is known what the peer expects."""
         kept = self.replay.sent
         start = kept[0].id if kept else self.next_out
         if 0 < first < start:
@@ -285,7 +285,7 @@ class Session(SessionView):
         self.runtime.work_left -= len(self.subscriptions) >> WAKE_UNIT_BITS
 
     def consumer_cancelled(self, consumer: CreditedConsumer, number: i64) -> None:
-        """The queue is gone ("queue-deletion"): an exception by the spec, and the end of the session.
+        """The queue was deleted ("queue-deletion"): an exception in the spec, and the end of the session.
 
         In Qpid's broker the subscription only gets nothing more, until it is cancelled, and its clients rely on that.
         """
@@ -311,7 +311,7 @@ class Session(SessionView):
         self.attached.flushing(self)
 
     def finish_flushes(self) -> None:
-        """The queues were drained: end the flushes of those that have no more for their subscriptions now."""
+        """After draining: end the flushes of subscriptions whose queues have nothing more for them."""
         flushing = self.flushing
         self.flushing = []
         for consumer, number in flushing:
@@ -335,7 +335,7 @@ class Session(SessionView):
     # --- memory ---
 
     def grow_window(self) -> bool:
-        """Make room to keep track of more deliveries that no queue counts. False if there is none."""
+        """Reserve memory to track more deliveries that no queue counts. False if there is none."""
         runtime = self.runtime
         more = min(self.window_room, self.unsettled_max - self.window_room)
         size = more * TRACKED_BYTES

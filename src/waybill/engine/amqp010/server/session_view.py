@@ -60,9 +60,9 @@ class SessionView(CommandSession):
         raise NotImplementedError
 
     def give_back_memory(self, size: i64) -> None:
-        """A transaction does not hold so much any more."""
+        """A transaction holds less memory."""
         raise NotImplementedError
 
     def consumer_cancelled(self, consumer: CreditedConsumer, number: i64) -> None:
-        """The queue of a subscription is gone."""
+        """The queue of a subscription was deleted."""
         raise NotImplementedError

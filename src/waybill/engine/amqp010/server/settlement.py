@@ -30,7 +30,7 @@ SCAN_UNIT_BITS: Final = 4
 
 
 def counts_in(session: SessionView, ranges: Ranges, known: dict[i64, Entry]) -> list[i64]:
-    """The counts of deliveries in `known` that the ranges name: a range may be much larger than what is there."""
+    """The counts of deliveries in `known` within the ranges, which may be much larger."""
     if not known:
         return []
     count: i64 = len(known)
@@ -123,7 +123,7 @@ def _accept(session: SessionView, entries: list[Entry]) -> None:
 
 
 def _drop_browsed(session: SessionView, ranges: Ranges) -> None:
-    """What was only looked at is looked at no more."""
+    """Drop deliveries that were not acquired."""
     if session.browsed:
         was_full = len(session.browsed) >= session.window_room
         for number in counts_in(session, ranges, session.browsed):
@@ -205,7 +205,7 @@ def _take_back(session: SessionView, transaction: Transaction, ranges: Ranges) -
 
 
 def acquire(session: SessionView, command: MessageAcquire) -> Struct:
-    """message.acquire: messages that were only looked at are the peer's, unless others have them by now."""
+    """message.acquire: give the peer messages that it did not acquire, unless others have them by now."""
     acquired = IdRanges()
     newest: i64 = next(reversed(session.unsettled)) if session.unsettled else i64(0)
     is_late = False

@@ -88,7 +88,7 @@ def _named(session: Session, destination: str | None) -> Subscription:
 
 
 def cancel(session: Session, command: MessageCancel) -> None:
-    """Nothing comes after this; what came before stays with the peer ("post-cancel-transfer-resolution")."""
+    """No transfer follows; the peer keeps earlier ones ("post-cancel-transfer-resolution")."""
     subscription = _named(session, command.destination)
     del session.subscriptions[command.destination]
     session.detach_memory(consumer_size(command.destination))

@@ -139,7 +139,7 @@ class Subscription(CreditedConsumer):
         return self.no_ack or len(session.unsettled) < session.unsettled_max
 
     def _fits_window(self, session: SessionView) -> bool:
-        """Whether the session may have one more transfer on its way."""
+        """Whether the session may have one more transfer in flight."""
         windowed = session.windowed
         if windowed.count >= session.unsettled_max:
             return False
@@ -447,7 +447,7 @@ class Subscription(CreditedConsumer):
         self._head_again = self._frames_before(self._properties_again, header_size)
 
     def _prepare_body(self, size: i64) -> None:
-        """Prepare the head of the frame of a body of that size. Nothing of a run of messages holds any more."""
+        """Prepare the head of a body frame of that size, outside a run of messages."""
         self._content_size = -1
         out = BytesWriter()
         write_frame_head(out, WHOLE_BODY, BODY, self.session.channel, size + FRAME_HEAD_SIZE)

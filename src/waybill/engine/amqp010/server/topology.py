@@ -185,7 +185,7 @@ def queue_declare(session: SessionView, command: QueueDeclare) -> None:
 
 
 def _use_queue(session: SessionView, queue: Queue, command: QueueDeclare, alternate: str) -> None:
-    """Declare a queue that is there. Its durability and auto-deletion stay ("pre-existence")."""
+    """Declare an existing queue. Its durability and auto-deletion do not change ("pre-existence")."""
     if alternate and alternate != (queue.policy.alternate_exchange or ""):
         raise session_fault(ERROR_NOT_ALLOWED, f"queue '{queue.name}' has another alternate exchange")
     if command.exclusive and command.passive and queue.owner is None:

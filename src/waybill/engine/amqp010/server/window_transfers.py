@@ -44,7 +44,7 @@ class WindowTransfers:
         return self._runs[0].first if self._runs else i64(0)
 
     def add(self, consumer: CreditedConsumer, size: i64, first: i64, count: i64) -> None:
-        """A subscription got `count` transfers more, with counts from `first` on: beyond all that are there."""
+        """A subscription got `count` more transfers, from `first` on, above all existing ones."""
         self.count += count
         runs = self._runs
         if runs:

@@ -76,7 +76,7 @@ class ClientChannel:
         self.request(ChannelOpen(), reply)
 
     def request(self, method: Method, reply: Callable[[Reply], None]) -> None:
-        """Send a method that has an answer. `reply` is called at once if the channel is not usable.
+        """Send a method that has an answer. `reply` is called immediately if the channel is not usable.
 
         Raises EncodeError for what AMQP cannot express; nothing is sent then.
         """
@@ -169,7 +169,7 @@ class ClientChannel:
             self._take_content()
 
     def connection_closed(self, reason: CloseReason) -> None:
-        """The connection is no more, and so is the channel."""
+        """The connection was closed, and the channel with it."""
         if self.state is not ChannelState.CLOSED:
             self._move(ENDED)
             self._end(reason)

@@ -60,7 +60,7 @@ class Confirms:
         return [token for token in settled if token is not None]
 
     def settle_all(self) -> list[object]:
-        """The tokens of all that wait, which then wait no more."""
+        """Remove and return the tokens of all waiting publishes."""
         waiting = [token for token in self._tokens[self._start :] if token is not None]
         self._tokens.clear()
         self._contents.clear()
@@ -73,12 +73,12 @@ class Confirms:
         return self._next_number
 
     def waiting_below(self, number: int) -> list[object]:
-        """The tokens of the publishes before `number` that wait. They go on waiting: an answer may still come."""
+        """The tokens of waiting publishes before `number`. They keep waiting: an answer may still come."""
         end = len(self._tokens) - self._next_number + number
         return [token for token in self._tokens[self._start : max(end, self._start)] if token is not None]
 
     def take_returned(self, content: Content) -> object | None:
-        """The token of the message that came back, which then waits no more; None if there is none."""
+        """Remove and return the token of a returned message; None if there is none."""
         found = -1
         for index in range(self._start, len(self._tokens)):
             candidate = self._contents[index]

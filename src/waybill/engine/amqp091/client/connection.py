@@ -1,7 +1,7 @@
-"""A connection from the client's side, without I/O. `states.py` has its life as a table.
+"""A client connection, without I/O. Its states are a table in `states.py`.
 
-Heartbeats (0-9-1, 4.2.7). Time is looked at twice an interval: nothing written since the last look sends a heartbeat,
-nothing read for two intervals ends the connection.
+Heartbeats (0-9-1, 4.2.7). The time is checked twice per interval: if nothing was written since the last check, a
+heartbeat is sent; if nothing was read for two intervals, the connection ends.
 """
 
 from typing import Final
@@ -150,7 +150,7 @@ class ClientEngine:
         return channel
 
     def close(self) -> None:
-        """Close in an orderly way. `events.closed` follows when the server has answered or the transport is gone."""
+        """Close in an orderly way. `events.closed` follows when the server has answered or the transport is closed."""
         if self.state in {ConnectionState.CLOSING, ConnectionState.CLOSED}:
             return
         if self.state is ConnectionState.OPEN:
@@ -319,7 +319,7 @@ class ClientEngine:
         self._channels.pop(number, None)
 
     def _free_number(self) -> int:
-        """The next free number in turn, so that a number is not reused at once; 0 if there is none."""
+        """The next free number, in rotation, so that a number is not reused immediately; 0 if there is none."""
         highest = self.channel_max or 0xFFFF
         if len(self._channels) >= highest:
             return 0

@@ -66,7 +66,7 @@ class Deliveries:
     def take(self, data: bytes, position: i64, method_end: i64) -> i64:
         """Take a whole basic.deliver with its content at `position`; the position after it.
 
-        0 if not all of it is there or it looks unusual: then it goes the slow way, frame by frame.
+        0 if it is incomplete or unusual: then it is read frame by frame.
         """
         total: i64 = len(data)
         header = method_end + 1

@@ -82,8 +82,8 @@ class Delivery:
     def ack(self, multiple: bool = False) -> bool:  # noqa: FBT001, FBT002 - the bit of basic.ack
         """Acknowledge it (`multiple`: and all before it on this channel).
 
-        False, and nothing is sent, if it is settled already or its channel is gone: the broker delivers it again then.
-        The acknowledgement is written at the end of this turn of the loop.
+        False, and nothing is sent, if it is already settled or its channel is closed, in which case the broker
+        redelivers it. The acknowledgement is written at the end of this turn of the loop.
         """
         return self._settler.ack(self.delivery_tag, multiple)
 
@@ -124,7 +124,7 @@ class _NoChannel(Settler):
 def copied_delivery(
     encoded_properties: bytes, body: bytes, *, consumer_tag: str = "", redelivered: bool = True
 ) -> Delivery:
-    """Return a message that somebody has kept as if it were delivered; there is nothing to settle with any broker."""
+    """Return a stored message as a delivery; it needs no settlement with a broker."""
     return Delivery(_NoChannel(), consumer_tag, 0, (redelivered, "", ""), encoded_properties, body)
 
 

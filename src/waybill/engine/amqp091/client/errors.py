@@ -1,4 +1,4 @@
-"""What the server may do wrong. What we do wrong is told by exceptions of the calls that do it."""
+"""Errors of the server. Errors of the user are exceptions of the calls that cause them."""
 
 
 class ProtocolViolation(Exception):

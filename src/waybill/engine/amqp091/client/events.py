@@ -22,7 +22,7 @@ class Initiator(Enum):
 
 @dataclass(frozen=True)
 class CloseReason:
-    """Why a channel (`number` > 0) or a connection (`number` 0) is no more.
+    """Why a channel (`number` > 0) or a connection (`number` 0) was closed.
 
     `code` is a reply code of the protocol, 0 if the transport broke. `class_id` and `method_id` name the method that
     the peer objects to, 0 if it names none.
@@ -44,7 +44,7 @@ class ConnectionEvents:
         """The handshake is done: channels may be opened."""
 
     def closed(self, reason: CloseReason) -> None:
-        """The connection is no more; its channels have been told before. Comes once."""
+        """The connection was closed; its channels were notified before. Called once."""
 
     def blocked(self, reason: str) -> None:
         """The broker takes no publishes for now (connection.blocked)."""
@@ -70,7 +70,7 @@ class ChannelEvents:
     """Events of a channel."""
 
     def channel_closed(self, reason: CloseReason) -> None:
-        """The channel is no more; requests in flight have failed with the same reason. Comes once."""
+        """The channel was closed; requests in flight have failed with the same reason. Called once."""
 
     def confirmed(self, tokens: list[object]) -> None:
         """The broker has taken the messages with these tokens, in order of publishing."""
@@ -85,10 +85,10 @@ class ChannelEvents:
         """The channel ended before the broker said anything about the messages with these tokens."""
 
     def consumer_cancelled(self, consumer_tag: str) -> None:
-        """The broker has ended a consumer, for example since its queue is gone."""
+        """The broker has cancelled a consumer, for example because its queue was deleted."""
 
     def flow_changed(self, active: bool) -> None:  # noqa: FBT001 - the argument of channel.flow
         """The broker asks to pause or resume publishing on this channel."""
 
     def callback_failed(self, delivery: Delivery, error: Exception) -> None:
-        """A consumer's callback raised; the delivery stays unsettled."""
+        """A consumer's callback raised an exception; the delivery stays unsettled."""

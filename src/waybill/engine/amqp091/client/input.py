@@ -31,7 +31,7 @@ class Input:
         return joined
 
     def keep(self, rest: bytes) -> None:
-        """Keep the beginning of a frame. Its size has been checked if 8 octets or more are there."""
+        """Keep the beginning of a frame. With 8 octets or more, its size has been checked."""
         size: i64 = SMALLEST_FRAME
         if len(rest) >= SMALLEST_FRAME:
             size = FRAME_OVERHEAD + (i64(read_i32_be(rest, 3)) & 0xFFFFFFFF)

@@ -37,7 +37,7 @@ class PendingRequests:
         self._waiting.append(Request(method, reply))
 
     def take(self, answer: Method) -> Request:
-        """The request that `answer` is for, which then waits no more. Raises ProtocolViolation if there is none."""
+        """Remove and return the request that `answer` is for. Raises ProtocolViolation if there is none."""
         for request in self._waiting:
             method = request.method
             if not answer.NAME.startswith(method.NAME + "-") or _consumer_tag(answer) != _consumer_tag(method):
@@ -47,7 +47,7 @@ class PendingRequests:
         raise ProtocolViolation(COMMAND_INVALID, f"unexpected {answer.NAME}: no request waits for it")
 
     def fail(self, reason: CloseReason) -> None:
-        """There will be no answers any more."""
+        """Fail all requests: no answers will come."""
         waiting = list(self._waiting)
         self._waiting.clear()
         for request in waiting:

@@ -1,11 +1,11 @@
-"""The lives of a connection and of a channel, as tables: for each state the events that may come, and where they lead.
+"""The states of a connection and of a channel, as tables: for each state, its events and the next state.
 
-An event is the method of the server that brings it about, or one of ours after "sent ". What stands in no table is
-refused: sent by the server it is a violation of the protocol, asked by the user a ValueError. Only the
-`_move` of each sets its state, before anything is written.
+An event is a method of the server, or one of ours after "sent ". Events that are not in the table are refused: from the
+server they are protocol violations, from the user a ValueError. Only the `_move` of each sets its state, before
+anything is written.
 
-Known weak spots: connection.secure keeps the state and is looked at by the login itself; requests and their answers on
-an open channel have a table of their own, see `PendingRequests`.
+Known weak spots: connection.secure keeps the state and is checked by the login; requests and their answers on an open
+channel have their own table, see `PendingRequests`.
 """
 
 from enum import Enum
@@ -28,7 +28,7 @@ class ConnectionState(Enum):
 
 
 class ChannelState(Enum):
-    """OPENING: channel.open is written, and requests may follow at once. CLOSING: channel.close is."""
+    """OPENING: channel.open is written, and requests may follow. CLOSING: channel.close is written."""
 
     OPENING = "opening"
     OPEN = "open"

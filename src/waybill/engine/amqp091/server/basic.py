@@ -71,7 +71,7 @@ def qos(channel: Channel, method: BasicQos) -> None:
 
 
 def limit_channel(channel: Channel, count: i64, octets: i64) -> None:
-    """What all consumers of the channel may hold; 0: no more than any channel may hold at most."""
+    """Limit what all consumers of the channel may hold; 0: only the general limit of channels."""
     channel.prefetch = count
     if octets == 0:
         channel.window = None
@@ -224,7 +224,7 @@ def _take_convertible(channel: Channel, queue: Queue, method: BasicGet) -> tuple
 
 
 def _given_tag(channel: Channel, method: BasicReject | BasicNack) -> int:
-    """A delivery tag that may have been given. Beyond that, 64 bits without a sign do not fit the numbers in use."""
+    """A delivery tag, limited to valid ones: unsigned 64-bit numbers do not fit the integers in use."""
     if method.delivery_tag > MAX_TAG_GIVEN:
         raise channel.unknown_tag(method.delivery_tag, method.METHOD_ID)
     return method.delivery_tag

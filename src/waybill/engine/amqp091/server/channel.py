@@ -335,7 +335,7 @@ class Channel(ConsumerHost):
         self._settle_all(entries, outcome)
 
     def _settle_all(self, entries: list[Entry], outcome: str) -> None:
-        """Settle these, which the channel does not hold any more."""
+        """Settle deliveries that were removed from the channel."""
         self._was_full = self.unsettled_count >= self.unsettled_max
         self.unsettled_count -= len(entries)
         self.connection.begin(Settlement(self, entries, outcome))
@@ -396,8 +396,8 @@ class Channel(ConsumerHost):
     def recover(self, answer: Method | None) -> None:
         """Give everything unsettled back to its queue.
 
-        The answer comes first: if this takes several turns, some of it is delivered again before the last of it is
-        back, and a peer takes what comes before the answer for what it has to forget.
+        The answer is sent first: if this takes several turns, some messages are redelivered before the last one is
+        back, and a peer forgets all deliveries that arrive before the answer.
         """
         if answer is not None:
             self.send(answer)

@@ -36,7 +36,7 @@ class ChannelHost(ServerConnection):
         self.send(method_frame(channel, method))
 
     def begin(self, task: "ChannelTask") -> None:
-        """Do what a frame asks for, and answer. If the turn is too short for it, the frames behind it wait."""
+        """Execute the request of a frame and answer it. If it takes longer than the turn, later frames wait."""
         raise NotImplementedError
 
     def holds_messages(self) -> bool:
@@ -53,7 +53,7 @@ class ChannelHost(ServerConnection):
 
 
 class ChannelTask(Chore):
-    """A chore of a channel. Its connection takes no further frame before it is done; if it goes, the chore goes on."""
+    """A chore of a channel, which continues if the connection ends. The connection takes no frame before it is done."""
 
     def finish(self) -> None:
         """Tell the peer."""
@@ -70,7 +70,8 @@ class ConsumerHost:
     """A channel, as its consumers and its tasks see it.
 
     `prefetch`: the limit of the whole channel (qos with global), 0 for none; `window`: that in octets. `has_limit`: one
-    of them is there. `counts_octets`: a consumer has a window, or the channel. `is_open` turns False for good.
+    of them is set. `counts_octets`: a consumer or the channel has a window in octets. `is_open` never becomes True
+    again.
     """
 
     def __init__(self, connection: ChannelHost, number: i64) -> None:
@@ -119,5 +120,5 @@ class ConsumerHost:
         raise NotImplementedError
 
     def consumer_cancelled(self, tag: str) -> None:
-        """The queue of a consumer is gone."""
+        """The queue of a consumer was deleted."""
         raise NotImplementedError

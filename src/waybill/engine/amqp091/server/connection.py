@@ -284,7 +284,7 @@ class Connection(ChannelHost):
         return o
 
     def _take_messages(self, route: ChannelRoute, data: bytes, o: i64, n: i64) -> i64:
-        """Publish the message at `o`, and those behind it that differ in their bodies only.
+        """Publish the message at `o`, and following ones that differ only in their bodies.
 
         Returns where those end that were taken, or as `PublishRoute.content_end` if the first cannot be.
         """

@@ -98,7 +98,7 @@ class ChannelConsumer(Consumer):
         return channel.unsettled_count < channel.unsettled_max
 
     def window_changed(self) -> None:
-        """There is a window in octets, or none any more: its own, or that of the channel."""
+        """The window in octets of the consumer or the channel was set or removed."""
         self.counts_size = not self.no_ack and (self.window is not None or self.channel.window is not None)
 
     def has_credit_for(self, entry: Entry) -> bool:
@@ -255,7 +255,7 @@ class ChannelConsumer(Consumer):
 
 
 def give_room(channel: ConsumerHost, holder: Holder, entries: list[Entry]) -> None:
-    """What `holder` held is not in the windows of octets any more: in its own, and in that of its channel."""
+    """Remove what `holder` held from the windows in octets of the consumer and the channel."""
     for entry in entries:
         if isinstance(holder, ChannelConsumer) and holder.window is not None:
             holder.window.remove(entry)

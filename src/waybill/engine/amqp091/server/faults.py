@@ -99,7 +99,7 @@ def fault_of(error: Exception, class_id: int, method_id: int) -> Fault | None:
 
 
 def read_method(payload: bytes) -> Method:
-    """Decode the payload of a method frame. Raises a connection fault that names the method, if it can be told."""
+    """Decode the payload of a method frame. Raises a connection fault that names the method, if it is known."""
     try:
         return decode_method(payload)
     except UnknownMethod as unknown:

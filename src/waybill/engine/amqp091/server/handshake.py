@@ -65,7 +65,7 @@ class Handshake:
         )
 
     def step(self, method: Method) -> None:
-        """Raises a connection fault if the peer may not go on."""
+        """Raises a connection fault if the handshake fails."""
         if self._expected != method.NAME:
             raise connection_fault(
                 COMMAND_INVALID, f"expected {self._expected}, got {method.NAME}", method.CLASS_ID, method.METHOD_ID

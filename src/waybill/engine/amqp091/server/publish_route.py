@@ -55,7 +55,7 @@ class PublishRoute:
         self._content_max: i64 = min(WHOLE_CONTENT_LIMIT, channel.connection.host.limits.message_size_max)
 
     def run_end(self, data: bytes, o: i64, n: i64, *, one_by_one: bool) -> i64:
-        """Where the messages that start at `o` end, as far as they are whole and differ in their bodies only."""
+        """The end of the run of complete messages from `o` on that differ only in their bodies."""
         stride = self.stride
         prefix = self._prefix
         size: i64 = len(prefix)
@@ -69,7 +69,7 @@ class PublishRoute:
         return o
 
     def content_end(self, data: bytes, h: i64, n: i64) -> i64:
-        """Where the content that follows the method frame ends, if all of it is there: `facts` are of it then.
+        """The end of the content after the method frame if it is complete; then `facts` describe it.
 
         `INCOMPLETE` if the rest is worth waiting for; 0 if it must be taken frame by frame.
         """
@@ -125,7 +125,7 @@ class PublishRoute:
             self._header = NO_HEADER
 
     def _expect_more(self) -> None:
-        """A second message has the header that is kept. Where it is looked at as well, each is looked at alone."""
+        """A second message has the cached header. If headers affect routing, each message is examined alone."""
         facts = self.facts
         size = facts.body_size
         if size > min(self._content_max, self._frame_max - FRAME_OVERHEAD) or facts.flags & LOOKED_AT:

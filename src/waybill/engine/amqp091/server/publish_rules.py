@@ -17,7 +17,7 @@ MAX_EXPIRATION_DIGITS: Final = 18
 
 
 def resolve(connection: ChannelHost, published: PublishRoute) -> None:
-    """Route what is published this way, as long as the topology stays."""
+    """The route of messages published this way, valid until the topology changes."""
     connection.check_permission("write", "exchange", published.exchange)
     connection.check_topic("write", published.exchange, published.routing_key)
     virtual_host = connection.virtual_host

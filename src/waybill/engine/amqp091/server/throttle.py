@@ -13,10 +13,10 @@ ALARM_GRACE_BYTES: Final = 1 << 20
 
 
 class Throttle:
-    """Stops a publisher in an alarm: it is not read at all, and told so (connection.blocked).
+    """Stops a publisher during an alarm: it is not read, and is notified (connection.blocked).
 
-    But one that understands connection.blocked and holds unsettled messages is read on until it has published for
-    another MiB: were it stopped at once, as in RabbitMQ, it could never settle them and end the alarm.
+    But a publisher that understands connection.blocked and holds unsettled messages is still read until it has
+    published another MiB: if it were stopped immediately, as in RabbitMQ, it could never settle them and end the alarm.
     """
 
     def __init__(self, connection: ChannelHost) -> None:
@@ -30,7 +30,7 @@ class Throttle:
         self._grace -= size
 
     def alarm_changed(self, *, has_published: bool) -> None:
-        """There is an alarm, or it is over. `has_published`: since the peer was told, or at all."""
+        """The alarm was raised or cleared. `has_published`: since the peer was notified, or ever."""
         connection = self._connection
         host = connection.host
         if host.alarm:

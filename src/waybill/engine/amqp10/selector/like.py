@@ -1,4 +1,4 @@
-"""LIKE: `%` stands for any text, `_` for one character, and the escape character makes either stand for itself."""
+"""LIKE: `%` matches any text, `_` one character; the escape character makes either literal."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""Accepts what the peer has sent, in runs: one disposition for consecutive deliveries of a batch of input.
+"""Accepts deliveries of the peer in runs: one disposition for consecutive deliveries of a batch of input.
 
-Nothing of a batch is told before the commit if any delivery of it must be durable.
+If any delivery of a batch must be durable, its dispositions are sent after the commit.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ NO_DELIVERY: Final = -1
 
 
 class AcceptedRuns(Confirming):
-    """The accepted deliveries of one session that the peer has not been told of."""
+    """The accepted deliveries of one session whose disposition has not been sent."""
 
     def __init__(self, connection: SessionHost, channel: i64) -> None:
         self._connection = connection

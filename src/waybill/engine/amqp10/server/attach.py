@@ -1,8 +1,8 @@
-"""Attaches links (1.0, 2.6.3): makes what the peer asked for, and answers with what is in force.
+"""Attaches links (1.0, 2.6.3): creates what the peer requests, and answers with what is in force.
 
-A refused link is attached without its terminus, and detached at once with the reason. A link that was attached before
-gets its terminus again; another connection that still has it loses it (2.6.1). Permissions and limits are checked
-before anything changes, so a refused link leaves all termini and all other links as they were.
+A refused link is attached without its terminus and immediately detached with the reason. A link that was attached
+before gets its terminus back; another connection that still has the link loses it (2.6.1). Permissions and limits are
+checked before anything changes, so a refused link leaves all termini and all other links as they were.
 """
 
 from mypy_extensions import i64

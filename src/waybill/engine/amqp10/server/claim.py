@@ -83,7 +83,7 @@ class Claim:
             self._termini.add(terminus)
 
     def give_up(self) -> None:
-        """Delete what was created for a new terminus. An existing one stays as it was."""
+        """Delete what was created for a new terminus. An existing one is not changed."""
         if not self.is_resumed and not self.terminus.is_listed:
             self.terminus.discard()
         elif not self.is_resumed:

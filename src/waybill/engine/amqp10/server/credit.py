@@ -39,7 +39,7 @@ class LinkCredit(Timer):
         return self.left + self._revoked > 0
 
     def grant(self) -> None:
-        """Give the peer full credit, now or when it need not wait any more."""
+        """Give the peer full credit, now or when it no longer has to wait."""
         if self._is_closed:
             return
         host = self._session.connection.host

@@ -45,7 +45,7 @@ class DetachedDeliveries:
         return [number for number in [(first + index) & WRAP for index in range(int(count))] if number in entries]
 
     def take(self, number: i64) -> tuple[DeliveryHost, Entry] | None:
-        """Remove a delivery, also from its terminus. None if it is not there."""
+        """Remove a delivery, also from its terminus. None if it does not exist."""
         pair = self.entries.pop(number, None)
         if pair is None:
             return None

@@ -1,8 +1,8 @@
-"""Direct reply-to in AMQP 1.0, as in RabbitMQ 4.2: a source for answers that nobody declares.
+"""Direct reply-to in AMQP 1.0, as in RabbitMQ 4.2: a source for replies without a declared queue.
 
 The peer attaches a receiver with settled deliveries, whose source is dynamic, expires with the link and has the
-capability `rabbitmq:volatile-queue`. Our attach has its address, `/queues/amq.rabbitmq.reply-to.` and something that
-nobody can guess. Requests carry it in `reply-to`; whoever answers, in any protocol, needs no permission to read it.
+capability `rabbitmq:volatile-queue`. Our attach has its address, `/queues/amq.rabbitmq.reply-to.` and a part that
+cannot be guessed. Requests carry it in `reply-to`; the replying peer, in any protocol, needs no permission.
 """
 
 from typing import Final

@@ -70,7 +70,7 @@ def connection_fault(condition: str, text: str) -> Fault:
 
 
 def link_error(error: Exception) -> Error:
-    """What to detach a link with for an error. Raises it if it concerns more than the link, or is none of a peer.
+    """The error to detach a link with. Raises the error if it concerns more than the link, or was not caused by a peer.
 
     This is the one guard between what a peer sends by a link and the link's session.
     """

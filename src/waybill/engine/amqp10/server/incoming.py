@@ -206,7 +206,7 @@ class IncomingLink(LinkEnd):
         return True
 
     def _resumed_pieces(self, data: bytes, facts: TransferFacts) -> BytesWriter:
-        """The part of a resumed delivery that we have, up to where the peer goes on."""
+        """The part of a resumed delivery that we have, up to the position where the peer continues."""
         terminus = self.terminus
         state = decode_state(data, facts.state_start, facts.state_end) if facts.state else None
         partial = terminus.partial if terminus.partial_tag == self.delivery.tag else b""
@@ -388,7 +388,7 @@ class IncomingLink(LinkEnd):
             self.detached(LINK_DETACHED, closed=closed)
 
     def detached(self, event: int, *, closed: bool) -> None:
-        """The link is gone by an event. The terminus keeps what came of an incomplete delivery."""
+        """The link was detached. The terminus keeps the received part of an incomplete delivery."""
         if not self.is_attached:
             return
         self.is_attached = False
@@ -416,7 +416,7 @@ class IncomingLink(LinkEnd):
 
 
 class _Deletion(Watcher):
-    """Tells the link at once that its target was deleted."""
+    """Notifies the link immediately that its target was deleted."""
 
     def __init__(self, link: IncomingLink) -> None:
         self._link = link

@@ -1,4 +1,4 @@
-"""The delivery that a link receives: what its transfers must agree on, its pieces, and what its sender is told."""
+"""The delivery that a link receives: checks of its transfers, its pieces, and the outcome for its sender."""
 
 from typing import Final
 
@@ -29,10 +29,10 @@ NO_DELIVERY: Final = -1
 
 
 class IncomingDelivery:
-    """The present delivery of one link, and its settlement modes.
+    """The current delivery of one link, and its settlement modes.
 
-    `is_settled`: the sender has settled it, so it hears of no outcome. `settles_second`: the sender settles it after
-    us, so we remember its outcome until then. `pieces`: what came of a delivery in several transfers. `resumes_only`:
+    `is_settled`: the sender has settled it, so it gets no outcome. `settles_second`: the sender settles it after us, so
+    we remember its outcome until then. `pieces`: the received parts of a delivery in several transfers. `resumes_only`:
     the link takes no new deliveries.
     """
 
@@ -129,7 +129,7 @@ class IncomingDelivery:
             raise link_fault(INVALID_FIELD, "an unsettled delivery on a link of snd-settle-mode settled")
 
     def begin_pieces(self, pieces: BytesWriter) -> None:
-        """The delivery takes several transfers. `pieces`: what is there of a resumed one."""
+        """The delivery takes several transfers. `pieces`: the existing part of a resumed one."""
         self.pieces = pieces
         if self.transaction is not None:
             self.transaction.partial_count += 1
@@ -143,7 +143,7 @@ class IncomingDelivery:
         pieces.write(piece)
 
     def end_pieces(self) -> None:
-        """The delivery is complete, or no more of it will come."""
+        """The delivery is complete, or its rest will not arrive."""
         self.connection.held.give_back(self._held)
         self._held = 0
         if self.pieces is not None and self.transaction is not None:
@@ -164,7 +164,7 @@ class IncomingDelivery:
         self.session.accepted_runs.add(self.number, settles=not self.settles_second)
 
     def tell(self, outcome: bytes) -> None:
-        """Tell the sender of an outcome other than `accepted`, at once."""
+        """Send an outcome other than `accepted` to the sender, immediately."""
         if self.settles_second:
             self.terminus.settling[self.tag] = self.number
             self.terminus.outcomes[self.tag] = outcome

@@ -73,7 +73,7 @@ class LinkHost(HostedSession):
         self.connection.draining(self)
 
     def remove_incoming(self, peer_handle: i64) -> bool:
-        """Drop what comes by a link until the peer detaches it too. False if the session has no such link."""
+        """Drop transfers of a link until the peer detaches it, too. False if the session has no such link."""
         raise NotImplementedError
 
     def remove_outgoing(self, peer_handle: i64) -> bool:

@@ -6,8 +6,8 @@
       |    the peer's detach  |                         |
       '-----------------------+-------------------------'
 
-A refused attach goes through ATTACHED at once: the answer is an attach, and a detach with the reason. While a handle is
-DETACHING, what comes by it is dropped.
+A refused attach passes through ATTACHED immediately: the answer is an attach, and a detach with the reason. While a
+handle is DETACHING, its transfers are dropped.
 """
 
 from typing import Final

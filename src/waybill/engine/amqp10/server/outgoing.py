@@ -216,7 +216,7 @@ class OutgoingLink(DeliveryHost):
             entry.queue.undeliverable(entry, is_settled=self.no_ack)
 
     def _skips(self, entry: Entry) -> bool:
-        """Whether the link does not want a message of a stream. A stream offers all that it has."""
+        """Whether the filters of the link exclude a message of a stream, which offers all its messages."""
         is_wanted = self.chooses(entry)
         if self.no_ack or not is_wanted:
             # Streams count every delivery as unsettled.
@@ -371,7 +371,7 @@ class OutgoingLink(DeliveryHost):
             self.detached(LINK_DETACHED, closed=closed)
 
     def detached(self, event: int, *, closed: bool) -> None:
-        """The link is gone by an event. Its unsettled deliveries wait in the terminus, or get the default outcome."""
+        """The link was detached. Its unsettled deliveries wait in the terminus, or get the default outcome."""
         if not self.is_attached:
             return
         self.is_attached = False

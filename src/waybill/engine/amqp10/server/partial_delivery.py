@@ -13,7 +13,7 @@ HEADER_ROOM: Final = 64
 
 
 class PartialDelivery(ParkedDelivery):
-    """What is left of one delivery. The connection holds its payload until all of it is sent, or given up."""
+    """The rest of one delivery. The connection holds its payload until all of it is sent or dropped."""
 
     def __init__(self, session: LinkHost, handle: i64, payload: bytes, offset: i64) -> None:
         self._session = session
@@ -46,7 +46,7 @@ class PartialDelivery(ParkedDelivery):
         return True
 
     def end(self) -> None:
-        """The delivery is sent, or given up."""
+        """The delivery was sent or dropped."""
         self.is_over = True
         connection = self._session.connection
         held = connection.held

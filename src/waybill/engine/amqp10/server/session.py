@@ -132,7 +132,7 @@ class Session(LinkHost):
             self.wake_consumers()
 
     def wake_consumers(self) -> None:
-        """Deliveries may go on."""
+        """Deliveries may continue."""
         for link in self.links.outgoing.values():
             if not link.is_active:
                 link.credit_available()
@@ -271,7 +271,7 @@ class Session(LinkHost):
     # --- the end ---
 
     def close(self, event: int) -> SessionEnd | None:
-        """End by an event that ends this session at least. Nothing is sent any more; the rest is a task."""
+        """End the session without sending anything more; giving back its deliveries is a task."""
         if not self.is_open:
             return None
         self.is_open = False

@@ -71,7 +71,7 @@ class SessionHost(ServerConnection):
             self.host.mark_dirty(self)
 
     def begin(self, task: FrameTask) -> None:
-        """Do what a frame asks for. If the turn is too short for it, the frames behind it wait."""
+        """Execute the request of a frame. If it takes longer than the turn, later frames wait."""
         raise NotImplementedError
 
     def fail_session(self, session: HostedSession, error: Exception) -> None:

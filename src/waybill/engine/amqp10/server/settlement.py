@@ -98,7 +98,7 @@ class LateSettlement(OneByOne):
 
 
 class SenderSettlement(SessionTask):
-    """The peer settles the deliveries `first` to `last` that it has sent: nobody asks for their outcomes any more."""
+    """The peer settles the deliveries `first` to `last` that it has sent: their outcomes are no longer needed."""
 
     def __init__(self, session: LinkHost, termini: list[Terminus], first: i64, last: i64) -> None:
         super().__init__(session)

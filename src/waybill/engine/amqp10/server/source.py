@@ -1,4 +1,4 @@
-"""The source of a link by which the peer receives: a queue, or a queue of its own bound to an exchange."""
+"""The source of a link by which the peer receives: a queue, or the link's own queue bound to an exchange."""
 
 from typing import Final
 
@@ -49,7 +49,7 @@ DEFAULT_OUTCOME: Final = Outcome(Released())
 
 
 class SourceNode:
-    """A source as it is in force. Raises a link fault, or an error of the model, if it cannot be as requested.
+    """A source in force. Raises a link fault, or an error of the model, if the request cannot be fulfilled.
 
     Nothing is created or changed before `open`, which sets `queue` and `terminus`, except the queue that `auto_create`
     makes. `copies`: the link receives copies, and the messages stay in the queue. `is_for_replies`: see `direct_reply`.

@@ -1,7 +1,7 @@
-"""What one frame asks for, or the end of a link, if it may take more than one turn.
+"""The request of one frame, or the end of a link, if it may take more than one turn.
 
-The connection takes no further frame before the task is done (`SessionHost.begin`). A task goes on when its connection
-is gone. Deliveries are taken oldest first: between two turns queues deliver again what went back to them, in its order.
+The connection takes no further frame before the task is done (`SessionHost.begin`). A task continues when its
+connection is lost. Deliveries are taken oldest first: between two turns, queues redeliver requeued messages in order.
 """
 
 from typing import Final

@@ -152,7 +152,7 @@ class LinkTransaction:
         return TransactionalState(self.identifier, outcome).encode()
 
     def fail(self, error: Error) -> None:
-        """Allow nothing but a rollback. The first error is the one that is told."""
+        """Only allow a rollback. The first error is reported."""
         if self.failure is None:
             self.failure = Error(TRANSACTION_ROLLBACK, error.description, error.info)
 
@@ -236,7 +236,7 @@ class LinkTransaction:
             terminus.termini.keep_delivery(terminus, posted.tag, is_accepted=True)
 
     def _obstacle(self) -> Error | None:
-        """Why a queue cannot take what the senders were told that it would."""
+        """Why a queue cannot take a message whose acceptance was promised to the sender."""
         counts: dict[Queue, int] = {}
         sizes: dict[Queue, int] = {}
         for queues, message in self._publishes:
@@ -274,7 +274,7 @@ class LinkTransaction:
         self._acquired = []
 
     def _end(self) -> None:
-        """Nothing becomes part of it any more."""
+        """Close the transaction to further work."""
         self.is_over = True
         budget = self._budget
         budget.held.give_back(self._held)

@@ -128,7 +128,7 @@ def received_of(partial: bytes) -> Received:
 
 
 def position_in(partial: bytes, state: Composite | Described | None) -> i64:
-    """Where in `partial` the peer goes on, `NOTHING_HELD` if that is beyond its end. Raises DecodeError."""
+    """Where in `partial` the peer continues; `NOTHING_HELD` if that is beyond its end. Raises DecodeError."""
     if not (isinstance(state, COMPOSITE) and isinstance(state, Received)):
         return 0
     if state.section_number == 0 and state.section_offset == 0:
