@@ -82,7 +82,7 @@ class Application:
         return _finish(request, _refusal(request, RequestRefused(code, message)))
 
     def admit(self, request: Request, role: str) -> Response | None:
-        """Let a request in that somebody else answers, from who has this role. Return the refusal of others."""
+        """Check the role for a request that is answered elsewhere. Return None, or the refusal."""
         request.id = _request_id(request.headers.get("x-request-id", ""))
         try:
             self._check(request, role)
@@ -109,7 +109,7 @@ class Application:
         return route
 
     def _check(self, request: Request, role: str) -> None:
-        """Find out who asks. Raises RequestRefused."""
+        """Authenticate the client. Raises RequestRefused."""
         if self._keys is None:
             _check_origin(request)
         elif role != OPEN:
@@ -118,9 +118,9 @@ class Application:
 
 
 def _check_origin(request: Request) -> None:
-    """Refuse what a page of somebody else makes a browser of this machine send. Raises RequestRefused.
+    """Refuse requests that a page of another origin makes a local browser send. Raises RequestRefused.
 
-    Such a request names another origin. If its name was made to lead here (DNS rebinding), the host is no loopback.
+    Such a request names another origin. With DNS rebinding, its host is not a loopback name.
     """
     headers = request.headers
     if not _is_local(headers.get("host", "localhost"), headers.get("origin")):

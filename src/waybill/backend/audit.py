@@ -1,6 +1,6 @@
-"""The audit log: who has changed what, and when. An entry is a record that is kept for thirty days.
+"""The audit log: who changed what, and when. An entry is a record that is kept for thirty days.
 
-Jobs themselves are no entries: the events tell of them. Bodies are not in it, as they may have secrets.
+Pushes are not logged, since job events record them. Bodies are not logged, as they may contain secrets.
 """
 
 from __future__ import annotations

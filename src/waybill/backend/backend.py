@@ -1,7 +1,7 @@
-"""A backend: a client, a coordinator and the leases of what it gives out, over one broker.
+"""A backend: a client, a coordinator, and the leases of fetched jobs, over one broker.
 
-Its answers are true of the event stream: a change is answered when the broker has confirmed it and the view of this
-backend's coordinator has folded its event, so that whoever reads after that finds it.
+Responses are consistent with the event stream: a change is answered once the broker has confirmed it and this backend's
+job view has applied its event, so that a later read sees it.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class Backend:
         return found
 
     async def job_counts(self) -> JobCounts:
-        """Return how many jobs there are by queue and state, as of now. The next call changes what it has returned."""
+        """Return the current number of jobs by queue and state. The next call modifies the returned object."""
         return await self.extensions.job_counts()
 
     async def counts(self) -> Mapping[tuple[str, str], int]:
@@ -226,7 +226,7 @@ class Backend:
         return sorted(({*(await self.job_counts()).by_queue} - {""}) | set(self.coordinator.queues))
 
     def workers(self) -> dict[str, Worker]:
-        """Return the workers that were heard of within the last hour, by id."""
+        """Return the workers that sent something within the last hour, by id."""
         return self.events.workers.all() | {one.id: one for one in self.extensions.workers.all()}
 
     def knows_queue(self, queue: str) -> bool:
@@ -248,7 +248,7 @@ class Backend:
             self._coordinated.add(queue)
 
     async def _drop_oldest(self, queue: str, count: int) -> int:
-        """Discard the oldest jobs of a queue; returns how many, once the view knows of them."""
+        """Discard the oldest jobs of a queue; returns how many, once the view has applied it."""
         executions = await self.fetcher.oldest(queue, count)
         if not executions:
             return 0
@@ -287,10 +287,10 @@ class Backend:
 
     @asynccontextmanager
     async def folded(self, keys: Sequence[tuple[str, str]], *, is_certain: bool = False) -> AsyncIterator[None]:
-        """Leave the block when the view knows of these events, each by its type and job, that the block causes.
+        """Wait at the end of the block until the view has applied these events, each given by type and job.
 
-        Raises TimeoutError if they do not come, unless it `is_certain` that they will: the broker has confirmed what
-        they tell of, and only our database keeps us from knowing.
+        Raises TimeoutError if they do not arrive, unless it `is_certain` that they will: the broker has confirmed the
+        change, and only our database is slow.
         """
         view = self.view
         expected = [view.expect(*key) for key in keys]

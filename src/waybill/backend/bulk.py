@@ -1,4 +1,4 @@
-"""Changes of many jobs at once: by their ids, or by a filter, which a dry run tells of without changing anything."""
+"""Changes of many jobs, selected by ids or by a filter. A dry run shows the effect without changing anything."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def _named(backend: Backend, ids: object) -> Selection:
 
 
 def refusal_of(action: str, form: Form) -> str:
-    """Return why a job cannot be changed so, empty if it can."""
+    """Return why a job cannot be changed in this way, empty if it can."""
     state = str(form["state"])
     if action == "cancel":
         return "" if state in CANCELLABLE else f"The job has ended: it is {state}."
@@ -93,7 +93,7 @@ def refusal_of(action: str, form: Form) -> str:
 
 
 async def apply(backend: Backend, action: str, selection: Selection) -> list[Outcome]:
-    """Change jobs; returns what became of each, those that nobody knows in the end."""
+    """Change jobs; returns the outcome of each, unknown jobs last."""
     refused = {str(form["id"]): why for form in selection.jobs if (why := refusal_of(action, form))}
     changing = [form for form in selection.jobs if form["id"] not in refused]
     change = cancel if action == "cancel" else retry

@@ -1,4 +1,4 @@
-"""Encrypts and decrypts payloads for tools that have no keys of their own: a codec server (ojs-encryption section 9).
+"""Encrypts and decrypts payloads for tools without keys: a codec server (ojs-encryption section 9).
 
 A payload is what `waybill.ojs.middleware.encryption` makes of arguments: version (1), nonce (12), ciphertext, tag (16).
 With the id of its job it is bound to it (version 2), else to nothing (version 1, that of the specification).
@@ -43,7 +43,7 @@ class Codec:
     """The codec of one server."""
 
     def __init__(self, keys: Mapping[str, bytes], present: str) -> None:
-        """Raises InvalidCodecKeys for keys of another length, or if `present` is none of them."""
+        """Raises InvalidCodecKeys for keys of the wrong length, or if the key `present` is missing."""
         if present not in keys or any(len(key) != KEY_BYTES for key in keys.values()):
             raise InvalidCodecKeys(f"the present key {present!r} is missing, or a key does not have {KEY_BYTES} bytes")
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}

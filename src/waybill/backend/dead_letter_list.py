@@ -88,7 +88,7 @@ class DeadLetterList:
         return [form for form in await self._all(wanted.queue, wanted.prefix) if wanted.matches(form)]
 
     async def one(self, queue: str, job_id: str) -> Form | None:
-        """Return a dead letter, None if it is not there."""
+        """Return a dead letter, None if there is none."""
         async with self._looking, DeadLetters(self._backend.jobs, queue) as dead:
             found = [one for one in await dead.peek() if one.id == job_id]
         return (await self._forms(queue, found))[0] if found else None
@@ -154,7 +154,7 @@ class DeadLetterList:
 
 
 def key_of(form: Form) -> str:
-    """Return what dead letters are ordered by: nothing about one that stays changes it."""
+    """Return the sort key of a dead letter, which does not change while it exists."""
     return f"{form.get('queue')}/{form.get('died_at', '')}/{form['id']}"
 
 

@@ -1,4 +1,4 @@
-"""Waits for the end of a job, for whoever asks for its result."""
+"""Waits for the end of a job, for requests of its result."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def envelope_of(body: Json) -> Json:
 
 
 def is_pending(body: Json) -> bool:
-    """Say whether a job is to wait until somebody activates it. Raises RequestRefused."""
+    """Return whether a job must wait until it is activated. Raises RequestRefused."""
     options = body.get("options")
     found = options.get("pending") if isinstance(options, dict) else None
     found = body.get("pending") if found is None else found

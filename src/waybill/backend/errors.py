@@ -1,4 +1,4 @@
-"""What a client is told that cannot have what it asks for (ojs-http-binding section 16, ojs-errors sections 3 and 5).
+"""Error responses (ojs-http-binding section 16, ojs-errors sections 3 and 5).
 
 The codes on the wire are those of the HTTP binding, in lower case; `type` is the class that clients branch on.
 """
@@ -83,7 +83,7 @@ class RequestRefused(Exception):
         hint: str | None = None,
         headers: list[tuple[str, str]] | None = None,
     ) -> None:
-        """Say what is wrong in whole sentences, for the one who reads the client's log."""
+        """`message` says in full sentences what is wrong, for readers of the client's log."""
         super().__init__(message)
         self.code = code
         self.message = message
@@ -97,7 +97,7 @@ class RequestRefused(Exception):
         return KINDS[self.code]
 
     def body(self, request_id: str) -> dict[str, object]:
-        """Return what the client is told."""
+        """Return the body of the response."""
         kind = self.kind
         return {
             "error": {
@@ -124,7 +124,7 @@ def invalid(field: str, what: str) -> RequestRefused:
 
 
 def not_found(what: str, name: str) -> RequestRefused:
-    """Return the error for something that is not there."""
+    """Return the error for a missing object."""
     details: dict[str, object] = {"resource_type": what, "resource_id": name[:300]}
     return RequestRefused("not_found", f"{what.capitalize()} {name[:300]!r} does not exist.", details=details)
 
@@ -141,7 +141,7 @@ def duplicate_of(error: DuplicateJob) -> RequestRefused:
 
 
 def partly(failures: Sequence[PushFailed], pushed: Sequence[str]) -> Exception:
-    """Say what became of jobs of which the broker took a part: AMQP has no batches that are all or nothing."""
+    """Return the error for a batch that the broker accepted in part: AMQP has no atomic batches."""
     if not pushed:
         return failures[0]
     details: dict[str, object] = {

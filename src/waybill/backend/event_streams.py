@@ -1,6 +1,6 @@
-"""Events for those who listen: server-sent events (W3C), each with an id, a heartbeat while nothing happens.
+"""Server-sent events (W3C), each with an id, and a heartbeat while nothing happens.
 
-A listener that reads slower than things happen loses the oldest. It is told how many.
+A listener that reads too slowly loses the oldest events, and is told how many.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Listener:
     """What one listener has not read yet."""
 
     def __init__(self, wanted: Wanted) -> None:
-        """`wanted` says which events it wants."""
+        """`wanted` selects events."""
         self._wanted = wanted
         self._waiting: deque[ReceivedEvent] = deque()
         self._arrived = asyncio.Event()
@@ -53,12 +53,12 @@ class Listener:
         self._arrived.set()
 
     def end(self) -> None:
-        """Nothing comes any more: the server ends."""
+        """End the stream: the server shuts down."""
         self._has_ended = True
         self._arrived.set()
 
     async def next(self, timeout_seconds: float = HEARTBEAT_SECONDS) -> ReceivedEvent | None:
-        """Return the next event, None if there is none for that long. Raises Over at the end."""
+        """Return the next event, None after the timeout. Raises Over at the end."""
         if not self._waiting:
             if self._has_ended:
                 raise Over
@@ -74,7 +74,7 @@ class Listener:
 
 
 class Listeners:
-    """Everybody who listens to this server."""
+    """All listeners of this server."""
 
     def __init__(self) -> None:
         self._listeners: set[Listener] = set()
@@ -102,7 +102,7 @@ class Listeners:
             self._listeners.discard(listener)
 
     def tell(self, events: list[ReceivedEvent]) -> None:
-        """Give events to all who want them."""
+        """Pass events to the listeners that want them."""
         for event in events:
             for listener in self._listeners:
                 listener.take(event)

@@ -1,4 +1,4 @@
-"""What a server does beside the jobs themselves, and keeps as records: answers under keys, and what operators set."""
+"""Server features besides jobs, stored as records: responses under idempotency keys, and settings of operators."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _log = logging.getLogger("waybill.backend")
 
 
 class Directive(msgspec.Struct):
-    """What a worker is told in its heartbeats: quiet or terminate."""
+    """The directive in responses to a worker's heartbeats: quiet or terminate."""
 
     directive: str
 
@@ -56,7 +56,7 @@ class Maintenance(msgspec.Struct):
 
 
 class Dismissed(msgspec.Struct):
-    """A group of failures that somebody has seen to, as far as it had grown by then."""
+    """A dismissed group of failures, with its size at that time."""
 
     until: str
 

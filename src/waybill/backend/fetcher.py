@@ -1,4 +1,4 @@
-"""Takes jobs from queues for workers, and leaves out those that must not run: cancelled, expired, done before."""
+"""Takes jobs from queues for workers, except those that must not run: cancelled, expired or already done."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Fetcher:
         backend_id: str,
         limits: Limits,
     ) -> None:
-        """Nothing is consumed before somebody fetches."""
+        """Consumes nothing before the first fetch."""
         self._limits = limits
         self._broker = broker
         self._view = view
@@ -74,7 +74,7 @@ class Fetcher:
         self._broker.connection.on_reconnect(self._paused.look_soon)
 
     async def close(self) -> None:
-        """Let everybody who waits go, with nothing."""
+        """End all waiting fetches without jobs."""
         self._is_closing = True
         for waiter in self._waiting:
             if not waiter.done():
@@ -173,7 +173,7 @@ class Fetcher:
         return [one for one in found if one is not None]
 
     def give_back(self, leases: Sequence[Lease]) -> None:
-        """Put jobs back whose worker has gone before it got them: no attempt of theirs is used."""
+        """Requeue jobs whose worker disconnected before it got them; no attempt is used."""
         for lease in leases:
             execution = lease.execution
             if self._leases.get(execution.envelope.id) is lease:
@@ -208,7 +208,7 @@ class Fetcher:
     # What may run. ----------------------------------------------------------------------------------------------
 
     async def _admit(self, queue: str, delivery: Delivery) -> Execution | None:
-        """Return the attempt that a delivery stands for, None if it must not run: it is settled then."""
+        """Return the attempt of a delivery; None if it must not run, in which case it is settled."""
         try:
             envelope = read_delivered(delivery)
             attempt = attempt_number(delivery.encoded_properties, envelope)
@@ -240,10 +240,10 @@ class Fetcher:
         return False
 
     async def _was_begun(self, execution: Execution) -> bool:
-        """Deal with a job that somebody had before: True if that settles it.
+        """Handle a job that was delivered before: True if that settles it.
 
-        The events tell what became of it: it has ended, its next attempt is there already, or it vanished with whoever
-        had it, which counts as an attempt (ojs-retry section 9.2). One that never began is as new.
+        According to the events, it has ended, its next attempt exists, or it was lost with its worker, which counts as
+        an attempt (ojs-retry section 9.2). A job that never started is treated as new.
         """
         settlement = self._settlement
         if execution.key in self._cancellations.replaced:

@@ -179,7 +179,7 @@ class History:
         return {"processed_per_minute": processed, "failed_per_minute": failed, "enqueued_per_minute": enqueued}
 
     def rate(self, queue: str, counts: JobCounts) -> Rate:
-        """Return what has ended since the start of this server or for an hour; `counts` are those of now."""
+        """Return the jobs that ended here within the last hour; `counts` are the current ones."""
         now = self._clock()
         steps = self._since(now - HOUR - MINUTE)
         unsampled = _NOTHING

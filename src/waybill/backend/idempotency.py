@@ -1,4 +1,4 @@
-"""Idempotency keys: a change that is asked for twice under one key is made once, and answered twice with the same.
+"""Idempotency keys: a change requested twice under one key is made once, and both requests get the same response.
 
     1. A claim is written under the key: the digest of the request, and from what the ids of its jobs are made.
     2. The change is made. Jobs without ids of their own get those.
@@ -54,7 +54,7 @@ UNKEYED: Final = frozenset({"/ojs/v1/workers/fetch", "/ojs/v1/workers/heartbeat"
 
 
 class Claim(msgspec.Struct, omit_defaults=True):
-    """What is kept under a key. `by` is who has made the claim; a `status` of 0 stands for no answer yet."""
+    """The record of a key. `by` is the server that made the claim; a `status` of 0 means no response yet."""
 
     digest: str
     seed: str
@@ -139,7 +139,7 @@ class Idempotency:
                 return claim, before is None
 
     async def _found(self, key: str) -> tuple[Claim | None, int]:
-        """Return the claim under a key, with its version; one that somebody else is at is waited for."""
+        """Return the claim under a key, with its version; waits for one that another server is processing."""
         ends_at = asyncio.get_running_loop().time() + WAIT_SECONDS
         while True:
             record = await self._records.get(key)
@@ -154,7 +154,7 @@ class Idempotency:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _again(self, request: Request, ids: list[str], handler: Handler) -> Response:
-        """Push what is missing of jobs of which some are there, and tell how all are now."""
+        """Push the missing jobs of a partly enqueued batch, and return the current state of all."""
         known = {info.id for info in await self._view.many(ids)}
         if request.path in MANY_JOBS and len(known) < len(ids):
             body = request.json()

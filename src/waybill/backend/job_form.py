@@ -1,7 +1,7 @@
-"""A job as the binding shows it: what was pushed, with what the events say of it since.
+"""A job in the form of the binding: the pushed job with its state from the events.
 
-No event tells that a delay is over: a scheduled job, or one that waits for its next attempt, is available from its
-time on, because its message is in its queue then. One that has expired will never start.
+The end of a delay has no event: a scheduled job, or one that waits for its next attempt, is available from its time on,
+because its message is in its queue then. An expired job never starts.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def form_of_push(envelope: Envelope, body: Form) -> Form:
 
 
 def form_of(detail: JobDetail, now: datetime) -> Form:
-    """Return a job as it is now.
+    """Return the current form of a job.
 
-    The events of what was pushed over AMQP do not carry its arguments: it has none here, and `args_known` is false.
+    Events of jobs pushed over AMQP do not contain arguments: these jobs have none, and `args_known` is false.
     """
     info = detail.info
     form: Form = dict(detail.envelope or {})
@@ -69,7 +69,7 @@ def form_of(detail: JobDetail, now: datetime) -> Form:
 
 
 def list_parents(form: Form) -> None:
-    """Have the results of the steps before a job be a list, as the binding's clients want it, and by step as well."""
+    """Return the results of earlier steps as a list, which the binding's clients expect, and also by step."""
     parents = form.get("parent_results")
     if isinstance(parents, dict):
         form |= {"parent_results": list(parents.values()), "parent_results_by_step": parents}
@@ -88,7 +88,7 @@ def state_of(info: JobInfo, expires_at: object, now: datetime) -> str:
 
 
 def _add_end(form: Form, info: JobInfo, state: str) -> None:
-    """Add the times of the end: `completed_at` is there for what has run to its end, well or not."""
+    """Add the times of the end: `completed_at` is set if the last attempt ended, successfully or not."""
     if state not in TERMINAL or info.ended_at is None:
         return
     form[f"{state}_at"] = info.ended_at

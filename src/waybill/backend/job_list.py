@@ -1,6 +1,6 @@
 """Lists of jobs with filters, a page at a time.
 
-The order is that of the ids, the newest first: an id never changes, so a page stays what it was however its jobs do.
+Jobs are ordered by id, newest first: ids never change, so pages are stable while states change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BECOMES: Final = {
 
 
 async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], Form]:
-    """Return a page of jobs, and what is told of it. Raises RequestRefused."""
+    """Return a page of jobs and its pagination. Raises RequestRefused."""
     query = request.query
     states = {one for name in ("state", "states") for one in query.get(name, "").split(",") if one}
     if not states <= STATES:

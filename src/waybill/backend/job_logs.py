@@ -1,7 +1,7 @@
-"""Logs of jobs: what workers write while they run one, kept beside it for some days (records of ojs-logging).
+"""Logs of jobs, written by workers and kept for some days (records of ojs-logging).
 
-The specification has the form of a log record, and no way to store one. Here a worker appends records to its job, some
-at a time, and each append is one record of the server: `job-log/JOB/ID`, in the order of the ids.
+The specification defines the form of a log record, but not how to store it. Here, a worker appends log records to its
+job, and each append is one record of the server: `job-log/JOB/ID`, in the order of the ids.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class JobLogs:
         self._records = records
 
     async def append(self, job_id: str, entries: list[Form]) -> list[Form]:
-        """Keep log records of a job; returns them. Raises RequestRefused if there are too many."""
+        """Store log records of a job; returns them. Raises RequestRefused if there are too many."""
         before = await self._records.list(_prefix(job_id), MOST_APPENDS)
         if len(before) >= MOST_APPENDS or len(msgspec.json.encode(entries)) > MAX_APPEND_BYTES:
             details: Form = {"max_appends": MOST_APPENDS, "max_bytes": MAX_APPEND_BYTES}
@@ -75,7 +75,7 @@ class JobLogs:
 
 
 def read_entry(given: object, job: Form, now: str, index: int) -> Form:
-    """Return a log record as it is kept, of what a worker sends. Raises RequestRefused."""
+    """Return a worker's log record in its stored form. Raises RequestRefused."""
     field = f"entries[{index}]"
     if not isinstance(given, dict):
         raise invalid(field, "must be an object")

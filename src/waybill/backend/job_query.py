@@ -18,7 +18,7 @@ _TEXTS: Final = ("queue", "type", "id", "fingerprint", "text", "state")
 
 
 class JobQuery(NamedTuple):
-    """`wanted` is what a store finds; `states` are those of now, none for all."""
+    """`wanted` is the query for the store; `states` are current states, empty for all."""
 
     wanted: JobFilter
     states: frozenset[str]

@@ -27,9 +27,9 @@ TENANT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
 
 
 class Key(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A key as it is kept: `hash` is the SHA-256 of its text, in hexadecimal.
+    """A stored key: `hash` is the SHA-256 of its text, in hexadecimal.
 
-    One of a tenant sees and touches what is that tenant's: see `tenancy`.
+    A tenant's key only has access to what belongs to the tenant: see `tenancy`.
     """
 
     name: str

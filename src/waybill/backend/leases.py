@@ -1,4 +1,4 @@
-"""The jobs that are given out: who has each, until when, and what becomes of one of which nothing is heard.
+"""Leases of fetched jobs: the worker and end of each, and what happens without heartbeats.
 
 A lease is an unacknowledged delivery. If this backend dies, its connection does, and the broker gives every job of it
 to somebody else. While it lives, nobody gets the job twice, and the lease ends in one of these ways:
@@ -53,7 +53,7 @@ class Lease:
 
     @property
     def ends_at(self) -> float:
-        """When it ends by itself."""
+        """When the lease expires."""
         return min(self.visible_until, self.execution.deadline)
 
     def begun(self, _job: object) -> None:
@@ -74,7 +74,7 @@ class Leases:
         backend_id: str,
         on_end: Callable[[str], None],
     ) -> None:
-        """`backend_id` stands for workers without a name. `on_end` is called with each job whose lease is over."""
+        """`backend_id` is used for workers without a name. `on_end` is called with each job whose lease has ended."""
         self._on_end = on_end
         self._events = events
         self._view = view
@@ -125,7 +125,7 @@ class Leases:
         return True
 
     def end(self, job_id: str) -> Lease | None:
-        """Take a lease away, to settle its job; None if there is none."""
+        """Remove and return a lease, to settle its job; None if there is none."""
         lease = self._leases.pop(job_id, None)
         if lease is not None:
             self._on_end(job_id)
@@ -145,7 +145,7 @@ class Leases:
         return lease
 
     def cancel(self, job_id: str) -> None:
-        """End the lease of a job that somebody has cancelled."""
+        """End the lease of a cancelled job."""
         lease = self.end(job_id)
         if lease is not None:
             self._settlement.cancelled(lease.execution)
@@ -159,7 +159,7 @@ class Leases:
         return sum(lease.worker_id in worker_ids for lease in self._leases.values())
 
     def expire(self, lease: Lease) -> None:
-        """End a lease as if nothing had been heard of its worker."""
+        """End a lease as if its worker had sent no heartbeats."""
         if self.end(lease.execution.envelope.id) is lease:
             self._expire(lease, is_timeout=False)
 

@@ -1,4 +1,4 @@
-"""What keeps a job from being fetched next: limits that it asks for (ojs-rate-limiting), and jobs of higher priority.
+"""Decides which job is fetched next, by the job's limits (ojs-rate-limiting) and by priority.
 
 Permits are those of the workers over AMQP (`middleware.permit_pool`): both count together, and so do all servers of one
 broker. A job for which there is no permit is passed by, and kept here, unacknowledged, for the next fetch: it is
@@ -44,7 +44,7 @@ POOLS_REMEMBERED: Final = 200
 
 
 class Override(msgspec.Struct, omit_defaults=True):
-    """What somebody has set for a key, until a moment, RFC 3339 in UTC; None stays as the jobs have it."""
+    """Limits set for a key until a time, RFC 3339 in UTC; None means the limits of the jobs."""
 
     concurrency: int | None = None
     rate: Window | None = None
@@ -97,7 +97,7 @@ class Limits:
         )
 
     async def admits(self, execution: Execution) -> bool:
-        """Say whether a job with a limit may start now; else it is dealt with as it wants. Raises ClientError."""
+        """Return whether a job with a limit may start now; if not, apply its `on_limit`. Raises ClientError."""
         try:
             policies = self._policies(execution)
         except InvalidJob as error:
@@ -153,7 +153,7 @@ class Limits:
         return found
 
     def note_priority(self, queue: str, priority: int) -> None:
-        """Take note of a job's priority: its queue may have fewer levels, so that two of them are one there."""
+        """Record a job's priority: its queue may have fewer levels, so two priorities may share one."""
         if priority == 0 or queue in self.mixed or self._levels >= EXACT_LEVELS:
             return
         level = queue, message_priority(priority, self._levels)
@@ -168,7 +168,7 @@ class Limits:
         return min(WINDOW - sum(delivery not in self._late for delivery in parked), MOST_PARKED - len(parked))
 
     def is_full(self, queue: str) -> bool:
-        """Say whether no more jobs of a queue can be kept here."""
+        """Return whether the limit of held jobs of a queue is reached."""
         return len(self._parked.get(queue, ())) >= MOST_PARKED
 
     def keeps_any(self) -> bool:
@@ -248,7 +248,7 @@ class Limits:
         return [*found, *(one for one in (of_queue, of_tenant) if one is not None)]
 
     async def _take(self, execution: Execution, policies: list[RateLimitPolicy]) -> RateLimitPolicy | None:
-        """Take all permits of a job; the policy of which there is none, and then none is taken."""
+        """Take all permits of a job. If one is missing, take none and return its policy."""
         taken: list[Permit] = []
         for policy in policies:
             self._note(policy)
@@ -289,7 +289,7 @@ class Limits:
         return found
 
     def _hold_back(self, execution: Execution, policy: RateLimitPolicy) -> None:
-        """Do with a job that may not start what it wants."""
+        """Apply the `on_limit` of a job that may not start."""
         delivery = execution.delivery
         if delivery not in self._late:
             self._exceeded(execution, policy)
@@ -352,7 +352,7 @@ class Limits:
 
 
 def _wait_seconds(policy: RateLimitPolicy) -> float:
-    """Return after how long a job that is put off may have its turn."""
+    """Return the delay before a rescheduled job may start."""
     windows = [one.period.total_seconds() / one.limit for one in (policy.rate, policy.throttle) if one is not None]
     return max([1.0, *windows])
 
@@ -362,7 +362,7 @@ def _now() -> str:
 
 
 def _rank(one: tuple[Delivery, Execution]) -> int:
-    """Order jobs by priority; those of one stay in the order in which they came."""
+    """Order jobs by priority; jobs of the same priority stay in order of arrival."""
     return -one[1].envelope.priority
 
 

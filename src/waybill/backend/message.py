@@ -84,7 +84,7 @@ class Request:
         return found
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
-        """Return a number of the query, within its range. Raises RequestRefused for what is none."""
+        """Return a number of the query, limited to its range. Raises RequestRefused if it is not a number."""
         text = self.query.get(name, "")
         if not text:
             return default
@@ -116,7 +116,7 @@ def read_query(raw: bytes) -> dict[str, str]:
 
 
 def streamed(stream: AsyncIterator[bytes], media_type: str, status: int = 200) -> Response:
-    """Return an answer that goes on as long as its stream does, for server-sent events: each piece is sent at once."""
+    """Return a streaming response, for server-sent events: each piece is sent immediately."""
     return Response(status, headers=[("Content-Type", media_type), ("Cache-Control", "no-store")], stream=stream)
 
 

@@ -1,7 +1,7 @@
 """Metrics as Prometheus reads them, with the names of ojs-observability, ojs-multi-tenancy and ojs-backpressure.
 
-Gauges are what the view knows of all servers. What is counted and measured comes from the event stream, of all servers
-and workers too, from the first time on that somebody asks this server: who asks nothing pays nothing.
+Gauges come from the job view and cover all servers. Counters and histograms come from the event stream, which also
+covers all servers and workers. They start with the first scrape of this server, so unused metrics cost nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Operations on many jobs in the background: cancel, retry or discard all that a filter finds, at a rate.
+"""Background operations on many jobs: cancel, retry or discard all jobs that match a filter, at a rate.
 
-An operation belongs to the server that runs it, and ends with it: what it has changed by then stays changed, and what
-is left can be found by the same filter. The jobs are chosen when it begins.
+An operation ends with the server that runs it: changes made by then remain, and the same filter finds the rest. The
+jobs are selected at the start.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _log = logging.getLogger("waybill.backend")
 
 
 class Operation(msgspec.Struct):
-    """One of them, as it is now: running, stopping, done, stopped or failed. `rate` is jobs a second, 0 for any."""
+    """An operation: running, stopping, done, stopped or failed. `rate` is jobs per second, 0 for no limit."""
 
     id: str
     action: str
@@ -95,7 +95,7 @@ class Operations:
         return found if found is not None and tenant in {"", found.tenant} else None
 
     def stop(self, operation: Operation) -> None:
-        """Have one change no more jobs."""
+        """Stop an operation."""
         if operation.state == RUNNING:
             operation.state = STOPPING
 

@@ -1,4 +1,4 @@
-"""What clients say of a job in forms of their own, as the envelope has it: limits, uniqueness, named priorities."""
+"""Converts options in the forms of clients to those of the envelope: limits, uniqueness, named priorities."""
 
 from __future__ import annotations
 

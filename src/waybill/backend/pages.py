@@ -1,6 +1,6 @@
-"""Pages of lists: a cursor says after what a page begins, so that nothing is missed or told twice.
+"""Pagination: a cursor names the element before a page, so that nothing is missed or repeated.
 
-An offset, which the text has, counts from the present beginning.
+An offset, as in the specification, counts from the current beginning.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ def write_cursor(key: str) -> str:
 
 
 def limit_of(request: Request, default: int = LIMIT, most: int = MOST) -> int:
-    """Return how many a client wants. Raises RequestRefused."""
+    """Return the requested page size. Raises RequestRefused."""
     return request.number("limit", request.number("per_page", default, 1, most), 1, most)
 
 
 def offset_of(request: Request, limit: int) -> int:
-    """Return how many a client wants to skip: as many as it says, or pages. Raises RequestRefused."""
+    """Return how many elements to skip, from the offset or the page number. Raises RequestRefused."""
     page = request.number("page", 1, 1, MAX_OFFSET)
     return request.number("offset", (page - 1) * limit, 0, MAX_OFFSET)
 
 
 def pagination_of(total: int | None, limit: int, offset: int, next_key: str | None) -> Form:
-    """Return what is told of a page: `next_key` is the key of its last element, None if it is the last one."""
+    """Return the pagination object: `next_key` is the key of the page's last element, None on the last page."""
     found: Form = {"limit": limit, "offset": offset, "has_more": next_key is not None}
     if total is not None:
         found["total"] = total
@@ -64,7 +64,7 @@ def pagination_of(total: int | None, limit: int, offset: int, next_key: str | No
 def page_of(
     request: Request, items: Sequence[T], key: Callable[[T], str], *, default: int = LIMIT, most: int = MOST
 ) -> tuple[list[T], Form]:
-    """Return a page of a list in the order of its keys, and what is told of it. Raises RequestRefused."""
+    """Return a page of a list ordered by key, and its pagination object. Raises RequestRefused."""
     limit = limit_of(request, default, most)
     after = cursor_of(request)
     offset = sum(key(one) <= after for one in items) if after else offset_of(request, limit)

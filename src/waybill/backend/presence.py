@@ -1,4 +1,4 @@
-"""Whether a server is there: it has a queue of its own, which its connection takes with it."""
+"""Whether a server is running: each has an exclusive queue, which ends with its connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HIDDEN: Final = (ResourceLocked, AccessRefused)
 
 
 class Presence:
-    """This server's, and a look at others'. Names are known to the broker only while their servers are."""
+    """The presence of this server, and checks of others. A name exists on the broker only while its server runs."""
 
     def __init__(self, broker: BrokerConnection) -> None:
         self._broker = broker

@@ -1,7 +1,7 @@
-"""What workers over HTTP tell of attempts: progress (ojs-progress), and checkpoints (ojs-durable-execution).
+"""Reports of workers over HTTP about attempts: progress (ojs-progress) and checkpoints (ojs-durable-execution).
 
-Both are job.progress events, as workers over AMQP write them. Progress goes out once a second a job, the latest value
-each time; a checkpoint goes out at once, and is safe when it is answered. Both count as heartbeats.
+Both are job.progress events, as from workers over AMQP. Progress is published once a second per job, with the latest
+value; a checkpoint is published immediately and is durable when the request is answered. Both count as heartbeats.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_MESSAGE: Final = 500
 
 
 class Report(msgspec.Struct):
-    """What a worker says: from 0 to 1, a text, details of its own."""
+    """A worker's report: progress from 0 to 1, a text, details."""
 
     progress: float | None = None
     message: str | None = None
@@ -36,7 +36,7 @@ class Report(msgspec.Struct):
 
 
 class _Told:
-    """What was told of a job lately."""
+    """The latest reports of a job."""
 
     __slots__ = ("attempt", "folded", "pending", "percent", "sent_at", "timer")
 
@@ -50,10 +50,10 @@ class _Told:
 
 
 class ProgressWriter:
-    """Writes what is told into the stream."""
+    """Writes reports to the event stream."""
 
     def __init__(self, events: EventWriter, view: JobView, leases: Leases, backend_id: str) -> None:
-        """`backend_id` stands for workers without a name."""
+        """`backend_id` is used for workers without a name."""
         self._events = events
         self._view = view
         self._leases = leases
@@ -70,7 +70,7 @@ class ProgressWriter:
             told.timer = self._loop.call_at(max(self._loop.time(), told.sent_at + EVERY_SECONDS), self._send, job.id)
 
     def checkpoint(self, job: JobInfo, checkpoint: Checkpoint | None, event_id: str | None = None) -> None:
-        """Tell what the next attempt shall find, None for nothing: at once, by an event with this id if given."""
+        """Publish a checkpoint for the next attempt immediately, None to delete it; `event_id` is optional."""
         told = self._told_of(job)
         self._leases.extend(job.id, job.worker_id or "", None)
         lease = self._leases.get(job.id)
@@ -81,13 +81,13 @@ class ProgressWriter:
         self._write(job, told, report, checkpoint, event_id, is_removed=checkpoint is None)
 
     def flush(self, job_id: str) -> None:
-        """Write what was told of a job: its attempt ends."""
+        """Write the reports of a job whose attempt ends."""
         told = self._told.get(job_id)
         if told is not None and told.pending is not None:
             self._write(told.pending[0], told, told.pending[1])
 
     async def known(self, job_id: str) -> None:
-        """Return when the view knows what was told of a job, or after a while."""
+        """Wait until the view has applied the reports of a job, or a while."""
         self.flush(job_id)
         told = self._told.get(job_id)
         if told is not None and told.folded is not None:
@@ -170,7 +170,7 @@ def read_report(body: Form) -> Report:
 
 
 def _later(before: tuple[JobInfo, Report] | None, report: Report) -> Report:
-    """Return what is to be told of two reports: the latest of each kind, and never less."""
+    """Merge two reports: the later value of each kind, and progress that never decreases."""
     if before is None:
         return report
     earlier = before[1]

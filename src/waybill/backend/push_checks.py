@@ -70,7 +70,7 @@ class PushChecks:
         """Jobs on their way into queues with bounds, which the view does not know yet."""
 
     def lets_pass(self, request: Request) -> bool:
-        """Say whether nothing is to be looked at."""
+        """Return whether there is nothing to check."""
         is_set = self.bounds or self.tenants or self._defaults
         if not self._schemas.is_idle or is_set or TENANT_HEADER in request.headers:
             return False
@@ -126,7 +126,7 @@ class PushChecks:
         raise RequestRefused("unsupported", text, details=details, hint=hint)
 
     async def _admit(self, request: Request, wanted: dict[str, int]) -> list[tuple[str, str]]:
-        """Return when there is room for all, and what is told of it. Raises RequestRefused if there is none."""
+        """Wait until there is room for all jobs; returns a warning, if any. Raises RequestRefused if there is none."""
         if not wanted:
             return []
         ends_at = asyncio.get_running_loop().time() + _block_timeout(request)

@@ -1,7 +1,7 @@
-"""Enqueues together what clients enqueue at the same time: one flush, one wait for confirms, one look at the view.
+"""Groups enqueues that arrive at the same time: one flush, one wait for confirms, one wait for the view.
 
-Requests that arrive in one turn of the loop, or while other groups are on their way, become one group. Each job is
-answered for itself.
+Requests that arrive in one turn of the loop, or while other groups are in progress, become one group. Each job gets its
+own response.
 """
 
 from __future__ import annotations

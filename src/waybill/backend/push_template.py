@@ -1,7 +1,8 @@
-"""What the jobs of one type and one set of options have in common: looked at once, and put together for each job.
+"""Caches the validated and encoded options of jobs that share them, and assembles the text of each job.
 
-A client enqueues thousands of jobs that differ in their arguments and metadata. What the others say, octet for octet,
-is checked and encoded with the first of them; `enqueue` and the envelope's own rules are the slow way, and decide.
+A client may enqueue thousands of jobs that differ only in arguments and metadata. The other fields are checked and
+encoded with the first of them, and compared octet for octet. The slow path, `enqueue` and the envelope's rules, is
+authoritative.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class PushTemplate(template.PushTemplate):
     """The common part of such jobs, of which some have metadata."""
 
     def __init__(self, prototype: Envelope) -> None:
-        """`prototype` is valid, stamped and without metadata; its id, arguments and times are not looked at."""
+        """`prototype` is valid, stamped and without metadata; its id, arguments and times are ignored."""
         super().__init__(prototype)
         self.prototype = prototype
         self.queue = prototype.queue
@@ -83,7 +84,7 @@ class PushTemplate(template.PushTemplate):
         return one
 
     def form(self, one: Outgoing) -> bytes:
-        """Return a job as its client is told of it, as JSON."""
+        """Return the response for a job, as JSON."""
         return one.body[:-1] + self._end
 
 

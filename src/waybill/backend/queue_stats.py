@@ -59,7 +59,7 @@ async def stats_of(backend: Backend, name: str) -> tuple[Form, bool]:
 
 
 async def _waiting(backend: Backend, name: str, counts: Mapping[str, int]) -> Form:
-    """Count the jobs that wait for their time, without those whose time has come."""
+    """Count scheduled jobs, without those that are due."""
     if not 0 < sum(counts.get(state, 0) for state in _LATER) <= MOST_LOOKED_AT:
         return {}
     wanted = JobFilter(name, frozenset(_LATER))

@@ -25,7 +25,7 @@ class RecentEvents:
     """What this backend has seen since its start, up to a limit."""
 
     def __init__(self) -> None:
-        """Nothing is there before somebody calls `take`: the view does, which follows the stream."""
+        """Empty until the view, which follows the stream, calls `take`."""
         self._messages: deque[bytes] = deque()
         self._size = 0
         self.seen_count = 0
@@ -67,7 +67,7 @@ class RecentEvents:
         return [event for body in self._messages for event in read_events(body)[0]]
 
     def after(self, event_id: str) -> list[ReceivedEvent] | None:
-        """Return what came after an event, None if that one is not kept any more."""
+        """Return the events after an event, None if that one is no longer kept."""
         events = self.read()
         place = next((index for index, event in enumerate(events) if event.id == event_id), None)
         return None if place is None else events[place + 1 :]

@@ -1,4 +1,4 @@
-"""Hides arguments in what this server shows; workers get them whole, and who pushes a job sees what it has sent."""
+"""Hides arguments in responses; workers get all arguments, and a pushing client sees what it sent."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Redaction:
         return route._replace(handler=begin, quick=None)
 
     def shown(self, value: object) -> object:
-        """Return an answer with arguments hidden. A job of which some are hidden says so, `args_redacted`."""
+        """Return a response with arguments hidden. Jobs with hidden arguments have `args_redacted`."""
         if isinstance(value, list):
             return [self.shown(one) for one in value]
         if not isinstance(value, dict):

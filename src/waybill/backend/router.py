@@ -42,7 +42,7 @@ class _Node:
 
 
 class Router:
-    """The routes of an application. A segment in braces, `{id}`, stands for any one segment."""
+    """The routes of an application. A segment in braces, `{id}`, matches any one segment."""
 
     def __init__(self, routes: list[Route]) -> None:
         """Build the tree."""

@@ -1,7 +1,7 @@
-"""The schemas of job types: what their arguments must be, by version (ojs-schema-registry).
+"""The schemas of arguments, by job type and version (ojs-schema-registry).
 
-A schema is JSON Schema 2020-12 for `args`; one for an object is taken for the first and only argument. Nothing outside
-of a schema is ever fetched, and its patterns are matched in linear time: whoever registers one cannot make a push hang.
+A schema is JSON Schema 2020-12 for `args`; one for an object applies to the first and only argument. Nothing outside of
+a schema is ever fetched, and its patterns are matched in linear time, so a schema cannot make a push hang.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Schema(msgspec.Struct, omit_defaults=True):
 
 
 class Mode(msgspec.Struct):
-    """How strictly a job type is validated; the name `*` is for all that have no mode of their own."""
+    """How strictly a job type is validated; the name `*` is the default for all types."""
 
     mode: str
 
@@ -84,7 +84,7 @@ class Schemas:
         return WARN if found is None else found.mode
 
     async def register(self, schema: Schema, *, replaces: bool) -> bool:
-        """Keep a schema; False if there is one of this version. Raises RequestRefused for one that is none."""
+        """Store a schema; False if this version exists. Raises RequestRefused if it is invalid."""
         compile_schema(schema.schema)
         known = self.of_type(schema.job_type)
         older = [one for one in known if order_of(one.version) < order_of(schema.version)]
@@ -99,7 +99,7 @@ class Schemas:
         return await self.versions.put(name_of(schema.job_type, schema.version), schema, is_new=not replaces)
 
     def check(self, job: Mapping[str, object]) -> list[str]:
-        """Return what is to be told of the arguments of a job. Raises RequestRefused for wrong ones in strict mode."""
+        """Return warnings about the arguments of a job. Raises RequestRefused for invalid ones in strict mode."""
         job_type, version = job.get("type"), job.get("version")
         if not isinstance(job_type, str):
             return []
@@ -181,9 +181,9 @@ def _retrieve(uri: str) -> Any:  # noqa: ANN401 - what the library's protocol sa
 
 
 def _size(schema: object, definitions: Form, inside: tuple[str, ...] = (), known: dict[str, int] | None = None) -> int:
-    """Return how many parts a schema has with all that it refers to, each time anew.
+    """Return the number of parts of a schema, counting each reference separately.
 
-    Raises RequestRefused for references beyond its own definitions, which could fetch, and for those that go round.
+    Raises RequestRefused for references outside its definitions, which would be fetched, and for circular ones.
     """
     known = {} if known is None else known
     if isinstance(schema, list):
@@ -220,7 +220,7 @@ def name_of(job_type: str, version: str) -> str:
 
 
 def order_of(version: str) -> tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]:
-    """Return what versions are ordered by (SemVer 2.0.0 section 11). Raises RequestRefused for what is none."""
+    """Return the sort key of a version (SemVer 2.0.0 section 11). Raises RequestRefused if it is invalid."""
     found = _VERSION.fullmatch(version)
     if found is None:
         raise invalid("version", "must be a version such as 2.0 or 1.4.2")
@@ -230,7 +230,7 @@ def order_of(version: str) -> tuple[int, int, int, bool, tuple[tuple[bool, int, 
 
 
 def breaking_changes(before: Form, after: Form, place: str = "") -> list[str]:
-    """Return in which ways what fitted a schema may not fit another (section 8.2), as far as that is plain."""
+    """Return the breaking changes between two schemas (section 8.2), as far as they can be detected."""
     found: list[str] = []
     if "type" in before and "type" in after and before["type"] != after["type"]:
         found.append(f"{place or 'the arguments'}: the type was {before['type']} and is {after['type']}")

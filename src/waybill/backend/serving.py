@@ -1,4 +1,4 @@
-"""A backend behind a port, and, for conformance tests, the way to begin anew."""
+"""A backend behind a port; for conformance tests, it can be reset."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Serving:
         region: str | None = None,
         beside: Callable[[Application], Answering] | None = None,
     ) -> None:
-        """`make_jobs` opens a client and what it needs: once, or for each beginning in a test.
+        """`make_jobs` opens a client and what it needs: once, or after each reset in a test.
 
         `redacts` are names of arguments that nobody is shown: see `Redaction`. `trace_url` is where traces can be
         looked at, with `{trace_id}` in it. `region` is where this server is, in a federation. `beside` makes the
@@ -143,7 +143,7 @@ class Serving:
             self._server.connections.application = self._application
 
     async def _reset(self, _request: Request) -> Response:
-        """Begin anew, with an empty broker."""
+        """Start again with an empty broker."""
         async with self._resetting:
             old, self._stack = self._stack, AsyncExitStack()
             await old.aclose()

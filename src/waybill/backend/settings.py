@@ -1,6 +1,6 @@
-"""What operators set, kept as records and known to each server without asking: schemas, bounds of queues, tenants.
+"""Settings of operators, stored as records and cached by each server: schemas, bounds of queues, tenants.
 
-A server reads them when it starts, and again when the stream tells of a change. They are few, and small.
+A server reads them when it starts, and again when the stream reports a change. They are few and small.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Shelf(Generic[T]):
         return self._raw[name].updated_at
 
     async def put(self, name: str, value: T, *, is_new: bool = False, expires_at: str | None = None) -> bool:
-        """Set one; False if it was to be new and is not. Raises RequestRefused if there are too many, TimeoutError."""
+        """Set one; False if it must be new but exists. Raises RequestRefused if there are too many, TimeoutError."""
         if name not in self._known and len(self._known) >= MOST:
             raise RequestRefused("conflict", f"The limit of {MOST} is reached.")
         is_put = await self._records.put(
@@ -69,7 +69,7 @@ class Shelf(Generic[T]):
         return is_put
 
     def put_soon(self, name: str, value: T, *, expires_at: str | None = None) -> None:
-        """Set one for this server at once, and for the others soon."""
+        """Set one for this server immediately, and for the others soon."""
         self._known[name] = value
         self._records.put_soon(self._prefix + name, value, expires_at=expires_at)
 
@@ -118,19 +118,19 @@ class Settings:
         return made
 
     async def start(self) -> None:
-        """Read all, and follow changes."""
+        """Read all, then follow changes."""
         for shelf in self._shelves:
             await shelf.look()
         self._following = asyncio.get_running_loop().create_task(self._follow())
 
     async def close(self) -> None:
-        """Follow no more."""
+        """Stop following changes."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
 
     def on_folded(self) -> None:
-        """Take note that the view has folded something."""
+        """Called after the view has applied events."""
         if self._fold.changed:
             self._fold.changed.clear()
             self._changed.set()

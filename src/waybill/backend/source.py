@@ -25,10 +25,10 @@ _log = logging.getLogger("waybill.backend")
 
 
 class Source:
-    """The deliveries of one queue, over a channel of its own: another queue's trouble does not touch its leases."""
+    """The deliveries of one queue, over a separate channel: errors of other queues do not affect its leases."""
 
     def __init__(self, queue: str, name: str, channel: Channel, hand_back: Callable[[str, Delivery], None]) -> None:
-        """`name` is what the queue is called on the broker. `hand_back` returns what nobody wants any more."""
+        """`name` is the queue's name on the broker. `hand_back` requeues deliveries that are no longer needed."""
         self.queue = queue
         self.is_paused = False
         self._name = name
@@ -41,7 +41,7 @@ class Source:
         self._credit = 0
 
     async def take(self, count: int) -> list[Delivery]:
-        """Return up to `count` deliveries that are there now. Raises ClientError."""
+        """Return up to `count` deliveries that are available now. Raises ClientError."""
         taken: list[Delivery] = []
         while self._held and len(taken) < count:
             delivery = self._held.popleft()
@@ -63,7 +63,7 @@ class Source:
         return taken
 
     def keep(self, delivery: Delivery) -> None:
-        """Take a delivery that is to be given to whoever asks next."""
+        """Keep a delivery for the next request."""
         self._held.append(delivery)
         self._wake()
 
@@ -81,7 +81,7 @@ class Source:
             self._listening = asyncio.get_running_loop().create_task(self._listen())
 
     def leave(self, waiter: asyncio.Future[None]) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self._waiting.pop(waiter, None)
         self._changed.set()
 
@@ -90,14 +90,14 @@ class Source:
         self._changed.set()
 
     async def close(self) -> None:
-        """Listen no more, and give back what nobody has asked for."""
+        """Stop consuming, and requeue deliveries that were not requested."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
         self._give_back()
 
     async def _listen(self) -> None:
-        """Have a consumer as long as somebody waits."""
+        """Keep a consumer while requests wait."""
         consumer: Consumer | None = None
         try:
             while self._waiting:

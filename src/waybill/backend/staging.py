@@ -60,7 +60,7 @@ class Staging:
         events.record(job_id, JobUnstaged(**names))
 
     def forget(self, job_id: str, job_type: str, queue: str) -> None:
-        """Take note that a job is not to be activated any more: it was cancelled."""
+        """Forget a pending job that was cancelled."""
         self._backend.broker.events.record(job_id, JobUnstaged(job_type=job_type, queue=queue))
 
 

@@ -1,4 +1,4 @@
-"""Answers that go on: server-sent events, for example."""
+"""Streaming responses, such as server-sent events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _log = logging.getLogger("waybill.backend")
 
 
 async def close_stream(stream: AsyncIterator[bytes]) -> None:
-    """End a stream whose reader has gone, so that what it holds is let go of at once."""
+    """Close a stream whose reader has disconnected, to release its resources immediately."""
     if isinstance(stream, AsyncGenerator):
         try:
             await stream.aclose()

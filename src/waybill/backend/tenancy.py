@@ -63,7 +63,7 @@ class Tenancy:
     # What is done before. ---------------------------------------------------------------------------------------
 
     async def nothing(self, request: Request) -> None:
-        """Let a request pass: what answers it looks at `queue_prefix`, or tells nothing of others."""
+        """Let a request pass: its handler applies `queue_prefix`, or reveals nothing of other tenants."""
 
     async def job(self, request: Request) -> None:
         """Have a job be the tenant's."""
@@ -299,7 +299,7 @@ def _own_steps(part: Json, request: Request) -> None:
 
 
 def _check_queue(queue: object, request: Request) -> None:
-    """Refuse what would leave the queues of its tenant, in whatever way it says so."""
+    """Refuse requests for queues of other tenants, in any form."""
     if not isinstance(queue, str) or not queue.startswith(request.queue_prefix):
         raise RequestRefused("permission_denied", "This queue does not belong to the tenant.")
 

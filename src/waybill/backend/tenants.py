@@ -1,4 +1,4 @@
-"""What operators set for tenants: how much each may have enqueued, and how much of it may run (ojs-multi-tenancy 8).
+"""Limits of tenants: how many jobs each may have enqueued and running (ojs-multi-tenancy 8).
 
 A tenant is here whose queues are: those whose names begin with its own (see `tenancy`), whoever pushes there. Depths
 are those of the view, and so those of all servers; the rate of pushes is counted by each server for itself.
@@ -129,7 +129,7 @@ def count_of(counts: Counts, tenant: str, states: frozenset[str]) -> int:
 
 
 def read_tenant(limits: object, before: Tenant) -> Tenant:
-    """Return what is set for a tenant, changed as a client wants it. Raises RequestRefused."""
+    """Return the settings of a tenant with the changes of a request. Raises RequestRefused."""
     if not isinstance(limits, dict):
         raise invalid("limits", "must be an object")
     unknown = sorted(set(limits) - {*NAMES, "max_enqueue_rate", "reason"})

@@ -18,7 +18,7 @@ MOST_SECONDS: Final = 7 * 86_400
 
 
 class TypeDefault(msgspec.Struct, omit_defaults=True):
-    """That of one type; None says nothing. `evidence` is why, for who reads it later."""
+    """The defaults of one type; None for no default. `evidence` is the reason, for later readers."""
 
     max_attempts: int | None = None
     timeout_seconds: int | None = None
@@ -36,7 +36,7 @@ class TypeDefaults:
         return len(self.shelf)
 
     def fill(self, job: Form) -> bool:
-        """Add to a job, as a client sends it, what it does not say; says whether that is anything."""
+        """Add missing options to a job of a client; returns whether anything was added."""
         kind = job.get("type")
         found = self.shelf.get(kind.partition("@")[0]) if isinstance(kind, str) else None
         if found is None:

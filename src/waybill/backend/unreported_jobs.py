@@ -1,7 +1,7 @@
-"""Jobs that a server has put into their queues, and died before it could tell of them.
+"""Jobs that a server enqueued before it died without writing their events.
 
-The broker has confirmed such a job, and no event tells of it. Whoever is to push it again looks into its queue first,
-and writes the event that is missing. Jobs that are found go back to their places.
+The broker has confirmed such a job, but it has no event. Before the job is pushed again, its queue is searched and the
+missing event written. Jobs that are found return to their places.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AT_A_TIME: Final = 500
 
 
 class _Message(msgspec.Struct):
-    """What is looked at of the message of a job."""
+    """The fields that are read from the message of a job."""
 
     id: str
     type: str = ""
@@ -33,9 +33,9 @@ class _Message(msgspec.Struct):
 
 
 async def tell_of(broker: BrokerConnection, view: JobView, wanted: Mapping[str, Collection[str]]) -> None:
-    """Look for jobs, by queue, of which nothing is known, and have the view know those that are in their queue.
+    """Search for unknown jobs in their queues, and write events for those that are found.
 
-    Raises RequestRefused if a queue is too long to be looked at: whether the job is there cannot be said.
+    Raises RequestRefused if a queue is too long to be searched.
     """
     await catch_up(view, broker.events)
     for queue, ids in wanted.items():

@@ -1,7 +1,7 @@
-"""Which versions of jobs a worker can do (ojs-job-versioning section 8).
+"""Which versions of jobs a worker supports (ojs-job-versioning section 8).
 
-A worker says so for each type, when it fetches or in its heartbeats. A job with a version goes to a worker of this
-server whose range includes it; a worker that says nothing of a type takes all of it.
+A worker declares ranges per type when it fetches or in heartbeats. A job with a version goes to a worker of this server
+whose range includes it; a worker without a range for a type takes all versions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Range = list[tuple[str, Version]]
 
 
 class _Versioned(msgspec.Struct):
-    """What is looked at of a job."""
+    """The fields that are read from a job."""
 
     version: str | None = None
 
@@ -41,13 +41,13 @@ _decode = msgspec.json.Decoder(_Versioned).decode
 
 
 def read_version(text: str) -> Version | None:
-    """Return a version, None for what is none."""
+    """Return a version, None if it is invalid."""
     found = _VERSION.fullmatch(text)
     return None if found is None else (int(found[1]), int(found[2] or 0))
 
 
 def read_range(text: str) -> Range:
-    """Return a range: all of its bounds must hold. Raises ValueError for what is none."""
+    """Return a range, all of whose bounds must hold. Raises ValueError if it is invalid."""
     text = text.strip()
     if text == "*":
         return []
@@ -66,7 +66,7 @@ def read_range(text: str) -> Range:
 
 
 def read_handlers(given: object) -> Callable[[Execution], bool] | None:
-    """Return what says whether a worker can do a job, None if it can do all. Raises RequestRefused."""
+    """Return the ranges of a worker, None if it takes all jobs. Raises RequestRefused."""
     if given is None:
         return None
     if not isinstance(given, list) or len(given) > MOST_HANDLERS:

@@ -34,7 +34,7 @@ class NotAllowed(Exception):
 
 
 class Answer(NamedTuple):
-    """What an endpoint has said. A `status` of 0 stands for no answer; `error` says why."""
+    """The response of an endpoint. A `status` of 0 means no response; `error` says why."""
 
     status: int
     body: str = ""
@@ -92,7 +92,7 @@ def signature_of(secrets: list[str], timestamp: str, body: bytes) -> str:
 
 
 async def send(url: str, headers: dict[str, str], body: bytes, *, allows_private: bool) -> Answer:
-    """Send a POST, and return what came of it. Raises nothing but what cancels it."""
+    """Send a POST and return the outcome. Raises nothing except cancellation."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -166,7 +166,7 @@ async def _read(reader: asyncio.StreamReader) -> tuple[Answer, str]:
 
 
 async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
-    """Return the status and the headers of an answer. Raises ValueError for what is none."""
+    """Return the status and headers of a response. Raises ValueError if it is invalid."""
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     words = lines[0].split(" ", 2)
     if len(words) < 2 or not words[0].startswith("HTTP/1.") or not (words[1].isdecimal() and len(words[1]) == 3):

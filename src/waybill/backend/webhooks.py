@@ -147,7 +147,7 @@ class Webhooks:
         asyncio.get_running_loop().create_task(self._gather(self._consumer)).add_done_callback(_report)
 
     def look(self) -> None:
-        """Look at once for what is due."""
+        """Check immediately for due deliveries."""
         self._looked.set()
 
     # From events to deliveries. -----------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Webhooks:
                 delivery.ack()
 
     async def _take(self, delivery: Delivery) -> None:
-        """Write a record for each delivery of a message's events, and let go of it then."""
+        """Write a record for each delivery of a message's events, then acknowledge the message."""
         wanted = [
             (event, subscription)
             for event in read_events(delivery.body)[0]
@@ -237,7 +237,7 @@ class Webhooks:
         self.look()
 
     async def _deliver(self, record: Record, sent: Sent) -> None:
-        """Take a delivery, send it, and write what came of it."""
+        """Claim a delivery, send it, and store the outcome."""
         delivery_id = record.key.removeprefix(OPEN)
         taken_until = format_timestamp(datetime.now(UTC) + timedelta(seconds=TAKEN_SECONDS))
         taken = msgspec.structs.replace(sent, next_at=taken_until)

@@ -24,7 +24,7 @@ class Reason(msgspec.Struct, omit_defaults=True):
 
 
 async def why_waiting(backend: Backend, form: Form) -> list[Reason]:
-    """Return what a job waits for; nothing keeps one that runs or has ended."""
+    """Return why a job is waiting, or that it is running or has ended."""
     state, queue = str(form["state"]), str(form["queue"])
     if state in TERMINAL:
         return [Reason("ended", f"The job has ended: it is {state}.")]
@@ -46,7 +46,7 @@ async def why_waiting(backend: Backend, form: Form) -> list[Reason]:
 
 
 async def _of_workers(backend: Backend, queue: str) -> list[Reason]:
-    """Look for somebody who takes jobs of this queue: a consumer of the broker, or a worker that fetches here."""
+    """Check for workers of this queue: a consumer at the broker, or a worker that fetches from this server."""
     topology = backend.broker.declarer.topology
     found = await Inspector(backend.broker.connection).queue(topology.job_queue(queue))
     fetching = [one for one in backend.extensions.workers.all() if queue in one.queues and not is_stale(one)]
@@ -63,7 +63,7 @@ async def _of_workers(backend: Backend, queue: str) -> list[Reason]:
 
 
 async def _of_others(backend: Backend, form: Form, queue: str) -> list[Reason]:
-    """Say what is before it."""
+    """Return what the job waits behind."""
     reasons = []
     if form.get("rate_limit") is not None:
         waiting = backend.limits.waiting(queue=queue)

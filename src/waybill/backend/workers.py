@@ -18,7 +18,7 @@ MOST: Final = 10_000
 
 
 class Worker(msgspec.Struct, omit_defaults=True):
-    """A worker. `told` is what it says of itself in heartbeats."""
+    """A worker. `told` has its own data from heartbeats."""
 
     id: str
     queues: list[str]
@@ -147,5 +147,5 @@ class AmqpWorkers:
 
 
 def is_stale(worker: Worker) -> bool:
-    """Say whether nothing was heard of a worker for long."""
+    """Return whether a worker has been silent for too long."""
     return worker.last_heartbeat_at < format_timestamp(datetime.now(UTC) - timedelta(seconds=STALE_SECONDS))

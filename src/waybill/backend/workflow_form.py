@@ -28,7 +28,7 @@ _GRAPH_STATES: Final = {"waiting": "pending", "pending": "available"}
 
 
 def form_of_workflow(flow: Flow, values: Values | None = None) -> Form:
-    """Return all that is known; `values` has the results of steps, which are left out without it."""
+    """Return the full form; `values` has the results of steps, which are omitted without it."""
     info = describe(flow, values)
     root = _shown_root(flow)
     is_graph = root.kind == "dag"

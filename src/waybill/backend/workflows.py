@@ -1,4 +1,4 @@
-"""The workflows of one backend: begun, looked at and cancelled by way of its own view of the events."""
+"""The workflows of one backend: started, read and cancelled through its own view of the events."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Workflows:
             await self.gone_on(workflow_id)
 
     async def gone_on(self, workflow_id: str) -> None:
-        """Return when the jobs whose turn has come are in their queues, or after a while."""
+        """Wait until the next jobs are enqueued, or a while."""
         found = await self._flow(workflow_id)
         if found is None or not found.ready:
             return

@@ -410,7 +410,7 @@ class Broker:
             self._idle.set()
 
     def _abort_all(self, *, but_open: bool = False) -> None:
-        """Cut connections. `but_open`: spare those that have logged in, whose peers are told first."""
+        """Abort connections. `but_open`: except those that have logged in, whose peers are notified first."""
         for pump in list(self._commit_loop.outputs):
             if not (but_open and self._is_open(pump)):
                 pump.abort()

@@ -49,7 +49,7 @@ class Changes:
         return result
 
     def begin(self, change: Callable[[Node], T]) -> T:
-        """Call `change`, and return what it returns at once: it may be lost. Raises what `change` raises."""
+        """Call `change` and return its result immediately, before it is durable. Raises what `change` raises."""
         self.update_time()
         self._node.runtime.begin_read()
         try:
@@ -59,11 +59,11 @@ class Changes:
             self._commit_loop.work()
 
     def update_time(self) -> None:
-        """Have the node know the time, for what needs no more than that. Each turn does so, too."""
+        """Update the node's time, for changes that need nothing else. Each turn does so, too."""
         self._node.runtime.now = self._clock.now()
 
     def stop(self) -> None:
-        """Nothing becomes durable any more."""
+        """Fail all waiters: nothing more becomes durable."""
         for future in self._waiting:
             if not future.done():
                 future.set_exception(Stopped("the broker has stopped"))
@@ -76,7 +76,7 @@ class Changes:
 
 
 class _Watched(Chore):
-    """A chore of which somebody waits for the end."""
+    """A chore with a waiter for its end."""
 
     def __init__(self, chore: Chore, ended: asyncio.Future[None]) -> None:
         self._chore = chore

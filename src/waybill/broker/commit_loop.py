@@ -45,7 +45,7 @@ class PumpOutput:
         self._is_tight = False
 
     def after_receive(self) -> None:
-        """Read no further ahead than the engine wants; all else can wait for the turn."""
+        """Pause reading if the engine wants it; everything else can wait for the turn."""
         engine = self._engine
         if engine is not None and engine.is_reading_paused and not self._engine_paused:
             self._engine_paused = True
@@ -53,7 +53,7 @@ class PumpOutput:
         self._after_receive()
 
     def serve(self, engine: ServerEngine) -> None:
-        """Do what an engine that was marked dirty wants."""
+        """Serve an engine that was marked dirty: write, close, set timers."""
         pump = self.pump
         if self._engine is not engine:
             # It is new, or takes the place of one that found out its protocol.
@@ -209,7 +209,7 @@ class CommitLoop:
             await self._committed.wait()
 
     def stop(self) -> None:
-        """Work no more."""
+        """Stop working."""
         self.has_stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -299,7 +299,7 @@ class CommitLoop:
             self.work()
 
     def _commit_what_waits(self) -> None:
-        """Let the disk work on what came during the last commit, before a turn of work that may be long."""
+        """Start the commit of what arrived during the last one, before a turn that may be long."""
         try:
             commit = self._node.begin_commit()
             if commit is not None:

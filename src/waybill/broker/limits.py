@@ -11,7 +11,7 @@ DESCRIPTORS_OF_STORE: Final = 64
 
 
 def change_limits(limits: Limits, named: Mapping[str, float]) -> None:
-    """Set limits by their names, such as `frame_max`. Raises ValueError for a name that is none."""
+    """Set limits by name, such as `frame_max`. Raises ValueError for an unknown name."""
     before = {name: getattr(limits, name, None) for name in named}
     for name, value in before.items():
         if value is None or isinstance(value, bool):

@@ -33,7 +33,7 @@ class BrokerLog(OperatorLog):
         self._write(logging.ERROR, event, detail, {}, error)
 
     def report_suppressed(self) -> None:
-        """Write how many records were left out since the last call, except those of the present second."""
+        """Log how many records were suppressed since the last call, except those of the current second."""
         if self._counts and int(self._clock.now()) != self._second:
             counts, self._counts = self._counts, {}
             for (level, event), count in counts.items():
@@ -57,12 +57,12 @@ class BrokerLog(OperatorLog):
 
 
 def _about(user: str, address: str) -> dict[str, str]:
-    """Return the fields of a record that say whom it is about; those that say nothing are left out."""
+    """Return the fields of a record about its peer, without empty ones."""
     return {name: one_line(text) for name, text in (("user", user), ("address", address)) if text}
 
 
 def one_line(detail: str) -> str:
-    """A detail without characters that could make lines of their own: names in it come from peers."""
+    """A detail without characters that could start new lines: names in it come from peers."""
     if len(detail) > DETAIL_SHOWN:
         detail = f"{detail[:DETAIL_SHOWN]}..."
     if detail.isprintable():

@@ -137,7 +137,7 @@ class Channel(TopologyMethods, PublishingHost, ChannelOwner, ChannelEvents):
         properties: BasicProperties | bytes | None = None,
         mandatory: bool = False,
     ) -> asyncio.Future[None]:
-        """Publish without waiting: the future is done when the broker has confirmed, or at once without confirms.
+        """Publish without waiting: the future is done when the broker has confirmed, or immediately without confirms.
 
         The future has the errors of `publish`, and ConnectionLost if the connection is lost at this moment. The message
         is written at the end of this iteration of the loop, or once the buffer is large. Nothing limits the buffer:
@@ -217,7 +217,7 @@ class Channel(TopologyMethods, PublishingHost, ChannelOwner, ChannelEvents):
         """Wait until publishing may continue: the output buffer is not full, and the broker does not block.
 
         While the connection is lost, waits for it to come back. Raises ConnectionClosed, or PublishTimeout after the
-        URI's `blocked_timeout`; without one, waits for ever.
+        URI's `blocked_timeout`; without one, waits forever.
         """
         self.check_loop()
         if self._flows():

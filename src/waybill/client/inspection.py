@@ -1,6 +1,6 @@
-"""Inspects a broker without changing it: which queues and exchanges exist, and do they have the expected settings.
+"""Inspects a broker without changing it: which queues and exchanges exist, and whether they have expected settings.
 
-Each question uses a channel of its own, which a refusal closes. AMQP cannot tell whether a binding exists.
+Each question uses its own channel, which a refusal closes. AMQP cannot show whether a binding exists.
 """
 
 from typing import cast

@@ -115,7 +115,7 @@ class _Call(Generic[T]):
         task.add_done_callback(lambda _: self._is_over.release())
 
     def cancel(self) -> None:
-        """On the loop: nobody waits any more."""
+        """On the loop: cancel, since nothing waits for the result."""
         if self._task is not None:
             self._task.cancel()
 

@@ -20,7 +20,7 @@ log: Final = logging.getLogger("waybill.client")
 
 
 class Confirmation:
-    """Stands for a future where somebody wants to be told at once, and not in the next turn of the loop."""
+    """Replaces a future where a callback must run immediately, not in the next turn of the loop."""
 
     __slots__ = ("_is_over", "_tell")
 
@@ -30,7 +30,7 @@ class Confirmation:
         self._is_over = False
 
     def done(self) -> bool:
-        """Say whether it is over."""
+        """Return whether it is done."""
         return self._is_over
 
     def set_result(self, _: None) -> None:

@@ -14,9 +14,9 @@ _RANDOM: Final = SystemRandom()
 class ReconnectPolicy:
     """Exponential backoff: before attempt n (from 1) `min(first_delay_s * factor**(n - 1), max_delay_s)`.
 
-    `jitter` 0.25 varies each delay by up to 25 % in either direction. After `max_attempts` failures in a row the
-    connection is given up: with 0 at once, with None never. The defaults are those of the Open Job Spec's AMQP binding,
-    section 11.3.
+    `jitter` 0.25 varies each delay by up to 25 % in either direction. After `max_attempts` failures in a row, the
+    connection is closed: with 0 immediately, with None never. The defaults are those of the Open Job Spec's AMQP
+    binding, section 11.3.
     """
 
     first_delay_s: float = 1.0

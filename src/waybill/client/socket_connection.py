@@ -67,8 +67,8 @@ class SocketConnection(ConnectionEvents):
     ) -> "SocketConnection":
         """Connect and shake hands. Raises ConnectFailed or a ProtocolError; leaves nothing behind if cancelled.
 
-        `on_end` is called at the moment in which the connection ends. `after_reading` are called when what was read is
-        handled, before the output is written; somebody may add to them at any time.
+        `on_end` is called when the connection ends. `after_reading` callbacks run after input was processed, before the
+        output is written; more can be added at any time.
         """
         made = SocketConnection(address, on_end, after_reading)
         settings = replace(address.settings, nonce=urandom(NONCE_BYTES).hex())

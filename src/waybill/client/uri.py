@@ -88,7 +88,7 @@ class BrokerAddress:
 
     @property
     def nodes(self) -> tuple["BrokerAddress", ...]:
-        """Each node by itself, in the order of the URI."""
+        """The nodes, in the order of the URI."""
         return (replace(self, others=()), *self.others)
 
     def tls_context(self) -> ssl.SSLContext | None:
@@ -99,7 +99,7 @@ class BrokerAddress:
 
 
 def one_uri(uris: str | Sequence[str]) -> str:
-    """Return a list of URIs as the one URI that stands for it. Raises InvalidURI for an empty list."""
+    """Combine a list of URIs into one URI. Raises InvalidURI for an empty list."""
     if isinstance(uris, str):
         return uris
     if not uris:

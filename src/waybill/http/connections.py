@@ -24,7 +24,7 @@ MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 
 
 class HttpExchange:
-    """Sends requests with aiohttp. It is connected in one loop; if that is closed, the next request begins anew."""
+    """Sends requests with aiohttp. It is connected in one loop; if that is closed, the next request connects again."""
 
     def __init__(self, url: str) -> None:
         """Nothing is read or sent before the first request."""

@@ -45,7 +45,7 @@ class HttpControl(Control):
         return json_of(answer) if answer.body else {}
 
     async def cancel(self, job_id: str, queue: str | None) -> None:
-        """Return when the server has the request. One that has ended stays as it is."""
+        """Return when the server has the request. A job that has ended is not changed."""
         try:
             await self.request("DELETE", _path(job_id))
         except RequestRefused as error:

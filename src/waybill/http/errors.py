@@ -23,7 +23,7 @@ MAX_TEXT: Final = 500
 
 
 class NoAnswer(ControlFailed):
-    """A server cannot be reached, does not answer in time, or answers what makes no sense."""
+    """A server cannot be reached, does not respond in time, or sends an invalid response."""
 
 
 class RequestRefused(ControlFailed):
@@ -51,7 +51,7 @@ def json_of(answer: Answer) -> dict[str, Any]:
 
 
 def refusal_of(answer: Answer) -> RequestRefused:
-    """Return the error that an answer tells of, whatever its body is."""
+    """Return the error of a response, for any body."""
     try:
         error = json_of(answer).get("error")
     except NoAnswer:

@@ -1,4 +1,4 @@
-"""The place of the broker in a worker over HTTP: the server writes the events, so only progress is told."""
+"""Replaces the event writer in a worker over HTTP: the server writes the events, so only progress is sent."""
 
 from __future__ import annotations
 

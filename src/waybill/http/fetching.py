@@ -1,4 +1,4 @@
-"""The worker's side of leases: long polls for jobs, heartbeats for those at hand, and what the server says to both."""
+"""The worker's side of leases: long polls for jobs, heartbeats for held jobs, and the responses to both."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Fetching:
         await asyncio.sleep(0 if jobs else PAUSE_SECONDS)
 
     def _in_turn(self) -> list[str]:
-        """Return the queues, one with a greater weight more often first: servers look in the order that they are told.
+        """Return the queues, those with a greater weight more often first: servers use this order.
 
         This is a weighted shuffle: the greater the weight, the nearer to 1 its random number.
         """
@@ -188,7 +188,7 @@ class Fetching:
             directed.resume()
 
     async def _lost(self, job_id: str, held: Held) -> None:
-        """Deal with a job whose lease has ended: it was cancelled, or somebody else gets it."""
+        """Handle a job whose lease has ended: it was cancelled, or another worker gets it."""
         job = await self._control.info(job_id, None, ANSWER_SECONDS)
         if self._settlement.held.get(job_id) is not held or held.is_settling:
             return
@@ -199,7 +199,7 @@ class Fetching:
             self._end(job_id, held)
 
     def _end(self, job_id: str, held: Held) -> None:
-        """End an attempt that does not count any more."""
+        """End an attempt that no longer counts."""
         for execution in list(self._runner.active):
             if execution.delivery is held.delivery and self._runner.cancellations.on_replace is not None:
                 self._runner.cancellations.on_replace(execution.key)

@@ -36,7 +36,7 @@ def job_in(answer: Form) -> Form:
 
 
 def taken(envelope: Envelope, job: Form) -> Envelope:
-    """Return the job that a push has come to: this one, or the one that was there before."""
+    """Return the job of a push: the new one, or the existing duplicate."""
     if job["id"] == envelope.id:
         for name in ("state", "created_at", "enqueued_at", "scheduled_at"):
             value = job.get(name)
@@ -55,7 +55,7 @@ def taken(envelope: Envelope, job: Form) -> Envelope:
 
 
 def info_of(job: Form) -> JobInfo:
-    """Return a job as `Jobs.info` does. Raises NoAnswer for what is none."""
+    """Return a job as `Jobs.info` does. Raises NoAnswer if it is invalid."""
     fields = {_INFO.get(name, name): value for name, value in job.items()}
     fields["ended_at"] = next((job[name] for name in _ENDS if isinstance(job.get(name), str)), None)
     errors = fields.get("errors")

@@ -30,7 +30,7 @@ _BATCH: Final = "/ojs/v1/jobs/batch"
 
 
 class HttpPush:
-    """One push of some jobs, which goes on through lost connections until its time is over."""
+    """One push of some jobs, which is retried after lost connections until its timeout."""
 
     def __init__(self, exchange: Exchange, timeout_seconds: float, again: ReconnectPolicy | None) -> None:
         """`again` says how long to wait before each further attempt."""
@@ -39,7 +39,7 @@ class HttpPush:
         self._again = again or AGAIN
 
     async def run(self, jobs: list[Outgoing]) -> list[Envelope | PushFailed]:
-        """Return each job, or why it was not enqueued. Raises InvalidJob for one by itself."""
+        """Return each job, or why it was not enqueued. Raises InvalidJob for a single job."""
         if len(jobs) == 1:
             return [await self._one(jobs[0], _encoded(jobs[0]))]
         outcomes: dict[str, Envelope | PushFailed] = {}
@@ -63,7 +63,7 @@ class HttpPush:
         return [outcomes[one.envelope.id] for one in jobs]
 
     async def _one(self, one: Outgoing, body: bytes, *, may_be_there: bool = False) -> Envelope | PushFailed:
-        """Push a job by itself; `may_be_there`: an earlier attempt may have arrived."""
+        """Push a single job; `may_be_there`: an earlier try may have arrived."""
         envelope = one.envelope
         headers = None if one.idempotency_key is None else {"Idempotency-Key": one.idempotency_key}
         attempt = 0

@@ -1,7 +1,7 @@
-"""What becomes of a fetched job, told to the server until it has heard it: ack, nack, or put back.
+"""Reports the outcome of a fetched job until the server has answered: ack, nack or requeue.
 
-A job is held from its fetch until the server has answered for it; heartbeats extend its lease as long. An answer 409
-means that the lease has ended: the server has given the job to somebody else, or has ended it.
+A job is held from its fetch until the server has answered its outcome; heartbeats extend its lease meanwhile. A
+response 409 means that the lease has ended: another worker has the job, or it has ended.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class HttpSettlement(Settlement):
         error: BaseException | None = None,
         delay: float | None = None,
     ) -> None:
-        """Tell of a failure: the server decides what comes next, unless the handler has."""
+        """Report a failure: the server decides about a retry, unless the handler did."""
         failure.record.retryable = again = gets_another(execution, failure)
         self.failed_count += 1
         if execution.handler is not None:
@@ -125,12 +125,12 @@ class HttpSettlement(Settlement):
         self._say_of(execution, _NACK, body, answered)
 
     def cancelled(self, execution: Execution) -> None:
-        """Drop a job that somebody has cancelled: the server knows."""
+        """Drop a cancelled job: the server knows."""
         self.cancelled_count += 1
         self._release(execution.delivery)
 
     def replaced(self, execution: Execution) -> None:
-        """Drop an attempt whose lease has ended: whatever came of it does not count any more."""
+        """Drop an attempt whose lease has ended: its outcome no longer counts."""
         _log.warning("attempt %d of job %s was replaced", execution.attempt, shown(execution.envelope.id))
         self._release(execution.delivery)
 
@@ -144,7 +144,7 @@ class HttpSettlement(Settlement):
         self._give_up(execution.delivery, execution.queue, execution.envelope, "Expired", "JOB_EXPIRED", text)
 
     def unreadable(self, delivery: Delivery, queue: str, error: InvalidJob) -> None:
-        """Tell of a job that is none."""
+        """Report an invalid job."""
         self._reports.counters.stepped_over["job"] += 1
         _log.error("a job of %s is invalid: %s", queue, clean_text(str(error), MAX_REASON))
         placeholder, _ = placeholder_of(delivery, queue)
@@ -166,7 +166,7 @@ class HttpSettlement(Settlement):
         self._give_up(execution.delivery, execution.queue, envelope, "UnknownJobType", "INVALID_JOB_TYPE", text)
 
     def postponed(self, execution: Execution, seconds: float) -> None:
-        """Put an attempt back that shall begin later."""
+        """Requeue an attempt that must start later."""
         delay_ms = round(min(max(seconds, 0.0), 1e9) * 1000) if seconds == seconds else 0  # noqa: PLR0124 - not NaN
         self._say_of(execution, _NACK, {"requeue": True, "delay_ms": delay_ms})
 
@@ -175,7 +175,7 @@ class HttpSettlement(Settlement):
         self._say(delivery, queue, _NACK, {"requeue": True})
 
     def forget(self, held: Held) -> None:
-        """Hold a job no longer that the server has taken away: nothing is told of it any more."""
+        """Drop a job whose lease the server has ended, without a report."""
         self._release(held.delivery)
 
     async def drain(self, timeout_seconds: float) -> bool:

@@ -57,7 +57,7 @@ class HttpWorker(Worker):
 
     @property
     def consumed_queues(self) -> list[str]:
-        """Those of its queues that it fetches from: none at all if it is quiet."""
+        """The queues that it fetches from; none if it is quiet."""
         return [] if self._fetch_task is None else list(self.queues)
 
     async def start(self) -> None:
@@ -141,7 +141,7 @@ class HttpWorker(Worker):
 
 
 class _ServerLeases(AttemptHeartbeats):
-    """The server knows whose attempts are whose, and refuses what comes too late."""
+    """The server tracks attempts and refuses late outcomes."""
 
     def is_late(self, execution: object) -> bool:
         """Nothing has to be asked for."""

@@ -4,4 +4,4 @@ from waybill.ojs.errors import JobsError
 
 
 class MoveFailed(JobsError):
-    """A move cannot go on; the text names the cause and the queue."""
+    """A move cannot continue; the text names the cause and the queue."""

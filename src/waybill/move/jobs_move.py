@@ -1,4 +1,4 @@
-"""Moves a system of jobs from one broker to another while it works.
+"""Moves a running system of jobs from one broker to another.
 
     hold        no coordinator of the target may lead
     history     the streams of events and cancellations are copied up to their present end
@@ -94,11 +94,11 @@ class JobsMove:
         self._on_progress = on_progress
 
     def stop(self) -> None:
-        """End when the round at hand is done."""
+        """Stop after the current round."""
         self.sessions.stop()
 
     async def plan(self) -> list[PlannedQueue]:
-        """Return what would be moved now, queues that are missing left out. Changes nothing.
+        """Return what would be moved now, without missing queues. Changes nothing.
 
         RabbitMQ counts the messages of streams with a delay.
         """
@@ -202,7 +202,7 @@ class _Session:
         return one
 
     async def _open_streams(self) -> None:
-        """Open those that are there: that of cancellations comes with the first worker."""
+        """Open the existing streams: the first worker creates that of cancellations."""
         marks = _event_mark, _relay_mark
         user = self._target.address.settings.user
         for (name, target_name), mark in zip(stream_names(self._old, self._new), marks, strict=True):
@@ -229,7 +229,7 @@ class _Session:
                     await channel.declare_queue(self._new.pause(queue), durable=True)
 
     async def declare(self) -> None:
-        """Declare what jobs need on the target; queues that exist are used as they are, that of the leader too."""
+        """Declare what jobs need on the target; existing queues are used unchanged, also the leader queue."""
         self._move.tell("declaring")
         async with await self._target.channel() as channel:
             declarer = TopologyDeclarer(channel, replace(self._new, declaration=Declaration.EAGER))

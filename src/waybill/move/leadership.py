@@ -27,7 +27,7 @@ async def is_held(connection: Connection, topology: Topology) -> bool:
 
 
 async def hold(connection: Connection, topology: Topology) -> None:
-    """Let no coordinator begin to lead any more. The one that leads does so for at most LEASE_ENDS_SECONDS."""
+    """Prevent coordinators from becoming the leader. The current one leads for at most LEASE_ENDS_SECONDS."""
     name = topology.leader_queue
     while not await is_held(connection, topology):
         async with await connection.channel() as channel:

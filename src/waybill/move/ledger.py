@@ -1,7 +1,7 @@
-"""The ledger of a move: one message in a queue of the target, which says what has arrived there.
+"""The ledger of a move: one message in a queue of the target, which records what has arrived there.
 
-It is written in the transaction that publishes what it tells of, so both are there or neither. The queue holds one
-message: the newer one pushes out the older.
+It is written in the transaction that publishes the messages it records, so both exist or neither. The queue holds one
+message: a newer one replaces the older.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 async def read_record(connection: Connection, queue: str) -> Record:
-    """Read the ledger, and leave it where it is; an empty record if there is none. Raises MoveFailed."""
+    """Read the ledger without removing it; an empty record if there is none. Raises MoveFailed."""
     async with connection.side_channel() as channel:
         # Given back when the channel closes, a line below.
         found = await channel.get(queue)

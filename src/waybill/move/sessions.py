@@ -52,7 +52,7 @@ class Sessions(Generic[T]):
         return self._stopping.is_set()
 
     def stop(self) -> None:
-        """End when what is at hand is done."""
+        """Stop after the current work."""
         self._stopping.set()
 
     async def pause(self, seconds: float) -> None:

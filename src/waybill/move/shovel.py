@@ -33,7 +33,7 @@ class Destination:
 
 
 class Shovel:
-    """`await Shovel(source_uri, "invoices", target_uri).run()`; `stop` ends it after the batch at hand.
+    """`await Shovel(source_uri, "invoices", target_uri).run()`; `stop` ends it after the current batch.
 
     Messages go to the queue of the same name on the target, or to `destination`.
     """
@@ -66,7 +66,7 @@ class Shovel:
         self._on_progress = on_progress
 
     def stop(self) -> None:
-        """End after the batch at hand."""
+        """Stop after the current batch."""
         self.sessions.stop()
 
     async def waiting(self) -> int:

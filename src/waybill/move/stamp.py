@@ -53,7 +53,7 @@ def stamped(delivery: Delivery, queue: str, run: str, number: int) -> tuple[Basi
 
 
 def read_stamped(delivery: Delivery, transit: str) -> InTransit:
-    """Return what a message of the transit queue holds. Raises MoveFailed for one that somebody else put there."""
+    """Return the content of a message in the transit queue. Raises MoveFailed for a foreign message."""
     try:
         stamp = msgspec.convert((delivery.properties.headers or {})[STAMP], Stamp)
     except (ValueError, KeyError):

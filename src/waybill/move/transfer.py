@@ -1,4 +1,4 @@
-"""Moves messages from one broker to another, each once, whenever the mover is killed.
+"""Moves messages from one broker to another, exactly once, even if the mover is killed.
 
     source                                            target
     queue ---claim (tx)---> transit queue ---carry (tx)---> queue
@@ -170,7 +170,7 @@ class Transfer:
         self.record = record
 
     async def _write(self, record: Record) -> None:
-        """Write the ledger alone, on a channel of its own: the other one is closed or has said too much."""
+        """Write only the ledger, on a separate channel: the other one is closed, or has published unwanted messages."""
         async with await self._target.channel() as channel:
             await channel.publish(record.encode(), routing_key=self._ledger, properties=PROPERTIES, mandatory=True)
         self.record = record

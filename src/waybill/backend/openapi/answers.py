@@ -1,4 +1,4 @@
-"""What clients get, as the document describes it. Objects may have more fields than these."""
+"""Response types of the OpenAPI document. Objects may have additional fields."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Ended(msgspec.Struct):
 
 
 class Heard(msgspec.Struct):
-    """What a worker shall do, and the jobs whose leases were extended."""
+    """The directive for a worker, and the jobs whose leases were extended."""
 
     state: str
     directive: str
@@ -154,7 +154,7 @@ class DeadLetterList(msgspec.Struct):
 
 
 class Deleted(msgspec.Struct):
-    """Something that is gone."""
+    """A deleted object."""
 
     deleted: bool
 

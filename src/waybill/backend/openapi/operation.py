@@ -1,4 +1,4 @@
-"""How a route is described: what it takes, and what it answers beside the errors that each may."""
+"""The description of a route: its parameters, bodies, responses and errors."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What is said of a method on a path. `body` and the answers are types of msgspec; None is an empty answer.
+    """The description of a method on a path. `body` and responses are msgspec types; None is an empty response.
 
-    `errors` are codes of the error catalogue beside those that each operation may answer. `media_types` are those of
-    answers that are no JSON of the binding's.
+    `errors` are error codes in addition to those of every operation. `media_types` are those of responses other than
+    the binding's JSON.
     """
 
     summary: str

@@ -58,7 +58,7 @@ class JobOptions(msgspec.Struct):
 
 
 class NewJob(msgspec.Struct):
-    """A job to enqueue. Options may also stand beside `type` and `args`."""
+    """A job to enqueue. Options may also be top-level fields."""
 
     type: JobType
     args: list[Any]
@@ -69,7 +69,7 @@ class NewJob(msgspec.Struct):
 
 
 class NewJobs(msgspec.Struct):
-    """Jobs to enqueue at once."""
+    """A batch of jobs to enqueue."""
 
     jobs: Annotated[list[NewJob], Meta(min_length=1, max_length=1000)]
 
@@ -82,7 +82,7 @@ class EnqueueRate(msgspec.Struct):
 
 
 class TenantLimits(msgspec.Struct):
-    """What a tenant may have; null is no limit."""
+    """Limits of a tenant; null means no limit."""
 
     max_concurrency: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
     max_queue_depth: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
@@ -162,7 +162,7 @@ class Handled(msgspec.Struct):
 
 
 class Fetch(msgspec.Struct):
-    """Which jobs a worker wants."""
+    """A worker's request for jobs."""
 
     queues: Annotated[list[Queue], Meta(min_length=1, max_length=100)] | UnsetType = UNSET
     pool: Annotated[str, Meta(min_length=1, max_length=128)] | UnsetType = UNSET
@@ -261,7 +261,7 @@ class Bulk(msgspec.Struct):
 
 
 class Backpressure(msgspec.Struct):
-    """How many jobs may wait; 0 stands for any number."""
+    """The maximum number of waiting jobs; 0 means no limit."""
 
     max_depth: Annotated[int, Meta(ge=0)]
     strategy: Literal["reject", "block"] | UnsetType = UNSET
@@ -285,7 +285,7 @@ class Progress(msgspec.Struct):
 
 
 class NewCheckpoint(msgspec.Struct):
-    """What the next attempt shall find."""
+    """The checkpoint for the next attempt."""
 
     state: Any
     worker_id: WorkerId | UnsetType = UNSET

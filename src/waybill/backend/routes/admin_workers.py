@@ -1,4 +1,4 @@
-"""The operators' view of workers: who is there, and what each is told to do (ojs-admin-api section 9)."""
+"""The operators' view of workers: list them, quiet and resume them (ojs-admin-api section 9)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class AdminWorkerRoutes:
         return await self._direct(self._one(request), "terminate", TERMINATE)
 
     async def _direct(self, worker: Worker, directive: str, message: str) -> Response:
-        """Tell a worker what to do: over HTTP in the answer to its next heartbeat, over AMQP at once."""
+        """Send a directive to a worker: over HTTP with the response to its next heartbeat, over AMQP immediately."""
         if worker.protocol == "amqp":
             await direct_worker(self._backend.broker, worker.id, message)
         elif directive == "running":

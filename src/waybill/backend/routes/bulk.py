@@ -112,7 +112,7 @@ class BulkRoutes:
         return job
 
     async def _push(self, jobs: dict[int, Form], request: Request) -> dict[int, Form]:
-        """Push jobs; returns what is told of each."""
+        """Push jobs; returns the response for each."""
         backend = self._backend
         for queue in {str(job.get("queue", "default")) for job in jobs.values()}:
             await backend.know_queue(queue)

@@ -111,7 +111,7 @@ class DeadLetterRoutes:
         return found, is_dry
 
     async def _stats(self, request: Request) -> Response:
-        """Count them: by queue as the broker does, by type and error as far as they are looked at."""
+        """Count them: by queue from the broker, by type and error for those that were read."""
         counts = await self._dead.counts(request.queue_prefix)
         forms = await self._dead.find(filter_of({}, request.queue_prefix))
         errors = (form.get("error") for form in forms)
@@ -141,7 +141,7 @@ class DeadLetterRoutes:
 
 
 def _changes(body: Form) -> Form:
-    """Return the fields that a job is to have anew (ojs-dead-letter section 6.3). Raises RequestRefused."""
+    """Return the fields of a job to override (ojs-dead-letter section 6.3). Raises RequestRefused."""
     given = body.get("override")
     if given is None:
         return {}

@@ -174,7 +174,7 @@ class JobRoutes:
             ended.set_result(None)
 
     async def _refuse_known(self, job_ids: list[str]) -> None:
-        """Refuse ids of clients' own that are taken: what is told twice is enqueued once."""
+        """Refuse ids of clients that already exist: a repeated push is enqueued once."""
         if job_ids:
             known = await self._backend.view.many(job_ids)
             if known:

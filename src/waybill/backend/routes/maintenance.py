@@ -1,6 +1,6 @@
-"""Maintenance mode (ojs-admin-api section 12.1): nothing is given out and no schedule fires, but jobs are taken.
+"""Maintenance mode (ojs-admin-api section 12.1): workers get no jobs and no schedule fires, but pushes are accepted.
 
-What was not paused before is paused, for workers over AMQP as well, and it is that which goes on in the end.
+Queues and cron jobs that were not paused before are paused, also for workers over AMQP, and resumed at the end.
 """
 
 from __future__ import annotations

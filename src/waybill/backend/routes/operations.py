@@ -64,7 +64,7 @@ class OperationRoutes:
         return answer(_form_of(self._known(request)))
 
     async def _stop(self, request: Request) -> Response:
-        """Change no more jobs."""
+        """Stop an operation."""
         operation = self._known(request)
         self._operations.stop(operation)
         return answer(_form_of(operation))

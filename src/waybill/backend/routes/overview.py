@@ -1,4 +1,4 @@
-"""What an operator sees first: counts, rates, the queues that wait longest, who is there (the dashboard's overview)."""
+"""The dashboard's overview: counts, rates, the longest queues and the workers."""
 
 from __future__ import annotations
 

@@ -42,13 +42,13 @@ class PoolRoutes:
         return answer(self._scheduler.form_of(request.parameters["name"]))
 
     async def _put(self, request: Request) -> Response:
-        """Define a pool, or define it anew."""
+        """Create or replace a pool."""
         name = request.parameters["name"]
         await self._scheduler.pools.put(name, read_pool(name, request.json(required=True)))
         return answer(self._scheduler.form_of(name))
 
     async def _remove(self, request: Request) -> Response:
-        """Remove a pool. What its workers have stays theirs; their next fetch has the order of their own queues."""
+        """Remove a pool. Its workers keep their jobs; their next fetch uses the order of their own queues."""
         name = request.parameters["name"]
         if not await self._scheduler.pools.remove(name):
             raise not_found("pool", name)

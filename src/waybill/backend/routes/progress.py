@@ -1,4 +1,4 @@
-"""Progress and checkpoints: told by workers, asked for and followed by others (ojs-progress, ojs-realtime)."""
+"""Progress and checkpoints: reported by workers, read and streamed by other clients (ojs-progress, ojs-realtime)."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class ProgressRoutes:
         )
 
     async def _follow_all(self, request: Request) -> Response:
-        """Stream events as they are."""
+        """Stream events unchanged."""
         types, queues = _listed(request, "types"), _listed(request, "queues")
 
         def wanted(event: ReceivedEvent) -> bool:
@@ -213,7 +213,7 @@ class ProgressRoutes:
 
 
 class _Telling:
-    """What the listener to one job's progress is told of its events."""
+    """Converts the events of a job for a listener to its progress."""
 
     def __init__(self, progress: float | None, *, is_result: bool) -> None:
         self._progress = progress
@@ -244,7 +244,7 @@ class _Telling:
 
 
 class _Changes:
-    """What the listener to states is told: where from, as far as that is known, and where to."""
+    """Converts events for a listener to states: the previous state, if known, and the new one."""
 
     def __init__(self, states: dict[str, str], names: set[str] | None = None, *, ends: bool = False) -> None:
         self._states = states
@@ -266,7 +266,7 @@ _TOLD: Final = ("data", "message")
 
 
 def _is_of(job: JobInfo, body: Form) -> bool:
-    """Say whether whoever tells something of a job has it, as far as it says who it is."""
+    """Return whether the reporting worker holds the job, if it gives its id."""
     worker_id = body.get("worker_id")
     return worker_id in {None, "", job.worker_id} or not job.worker_id
 
@@ -291,7 +291,7 @@ def _percent_form(event: ReceivedEvent) -> Form:
 
 
 def _change(event: ReceivedEvent, states: dict[str, str]) -> Form:
-    """Return a change of a state; where it comes from is what was told before, or what usually comes before."""
+    """Return a state change; its previous state is the last one sent, or the usual predecessor."""
     to = STATES[event.type]
     usual = State.AVAILABLE.value if to in {_ACTIVE, State.CANCELLED.value, State.AVAILABLE.value} else _ACTIVE
     came = states.get(event.subject, usual)
@@ -309,7 +309,7 @@ def _change(event: ReceivedEvent, states: dict[str, str]) -> Form:
 
 
 def _end_of(job: JobInfo, *, is_result: bool) -> bytes:
-    """Return what is told of a job that has ended before somebody listens."""
+    """Return the event for a job that ended before the listener connected."""
     name = _NAMED.get(job.state, job.state)
     if not is_result:
         return sent(name, {**_progress_form(job), "job_id": job.id})

@@ -1,4 +1,4 @@
-"""What comes before the handlers of routes: plain functions, so that who wants nothing of it pays nothing."""
+"""Wrappers around the handlers of routes: plain functions, so routes that do not need them pay nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PUSHES: Final = frozenset({"/ojs/v1/jobs", "/ojs/v1/jobs/batch", "/ojs/v1/jobs/
 
 
 def wrapped(route: Route, backend: Backend, tenancy: Tenancy) -> Route:
-    """Return a route with what comes before and after its handler."""
+    """Return a route with the wrappers around its handler."""
     return route if route.role == OPEN else _tenanted(_changing(route, backend), tenancy)
 
 

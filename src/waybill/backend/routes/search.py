@@ -60,9 +60,9 @@ class SearchRoutes:
         return answer(body)
 
     async def _found(self, query: JobQuery, cursor: str, limit: int) -> tuple[list[Form], str]:
-        """Return the first rows below a cursor, and the one to go on from; empty at the end.
+        """Return the first rows below a cursor, and the next cursor; empty at the end.
 
-        What a store finds may be in another state by now. Where that is so, it is asked again, a few times.
+        A job found by the store may have changed its state since. In that case, the query is repeated a few times.
         """
         view = self._backend.view
         items: list[Form] = []
@@ -103,7 +103,7 @@ class SearchRoutes:
         return answer({"items": items, "total": len(items), "has_more": len(groups) == limit})
 
     async def _dismiss(self, request: Request) -> Response:
-        """Show a group no more until it grows."""
+        """Dismiss a group until it grows."""
         fingerprint, prefix = request.parameters["fingerprint"], request.queue_prefix
         groups = await self._backend.view.read(lambda store: store.failures(GROUPS, prefix))
         group = next((one for one in groups if one.fingerprint == fingerprint), None)

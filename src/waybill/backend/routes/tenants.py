@@ -52,7 +52,7 @@ class TenantRoutes:
         return answer(self._form_of(self._known(request), await self._backend.counts()))
 
     async def _put(self, request: Request) -> Response:
-        """Set a tenant anew."""
+        """Replace the settings of a tenant."""
         name, body = request.parameters["id"], request.json(required=True)
         check_name(name)
         if body.get("priority_boost", 0) != 0:
@@ -70,7 +70,7 @@ class TenantRoutes:
         return answer(self._form_of(name, await self._backend.counts()))
 
     async def _remove(self, request: Request) -> Response:
-        """Forget what is set for a tenant; its jobs stay."""
+        """Delete the settings of a tenant; its jobs are kept."""
         name = self._known(request)
         await self._shelf.remove(name)
         return answer({"deleted": True, "tenant_id": name, "id": name})

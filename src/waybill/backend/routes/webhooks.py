@@ -161,7 +161,7 @@ class WebhookRoutes:
         return form
 
     def _read(self, body: Form, before: Subscription, *, is_new: bool) -> Subscription:
-        """Return a subscription as a client wants it. Raises RequestRefused."""
+        """Return the subscription of a request. Raises RequestRefused."""
         changes: Form = {}
         if is_new or "url" in body:
             changes["url"] = check_url(body.get("url"), allows_private=self._webhooks.allows_private)

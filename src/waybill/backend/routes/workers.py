@@ -157,7 +157,7 @@ class WorkerRoutes:
         return answer(found)
 
     def _heed(self, error: Form, lease: Lease) -> None:
-        """Start no more jobs of a limit's key for as long as what they call has asked for (ojs-rate-limiting 9.1)."""
+        """Hold back jobs of a limit's key for the time requested by the called service (ojs-rate-limiting 9.1)."""
         policy = lease.execution.envelope.rate_limit
         details = error.get("details")
         until = error.get("rate_limit_until", details.get("rate_limit_until") if isinstance(details, dict) else None)
@@ -171,7 +171,7 @@ class WorkerRoutes:
         self._backend.limits.stop_until(str(policy.get("key")), moment)
 
     async def _requeue(self, lease: Lease, delay_seconds: float) -> Response:
-        """Put a job back that its worker has not done: the same attempt, for whoever fetches next, or later."""
+        """Requeue a job that its worker did not run: the same attempt, immediately or later."""
         execution = lease.execution
         job_id = execution.envelope.id
         async with self._backend.folded([("job.scheduled", job_id)]):
@@ -244,7 +244,7 @@ class WorkerRoutes:
         return answer(found)
 
     def _directive_of(self, lease: Lease, state: str) -> str:
-        """Return what a job wants its worker to be told, in a test."""
+        """Return the directive that a job requests for its worker, in tests."""
         if not self._backend.is_test:
             return state
         fields = msgspec.json.decode(lease.execution.delivery.body, type=dict[str, object])

@@ -68,7 +68,7 @@ class Rotations:
 
 
 def in_order(queues: Iterable[str], count: int) -> list[Step]:
-    """Return the steps of the strategy `strict`: each queue only if those before it have no more."""
+    """Return the steps of the strategy `strict`: each queue only if the ones before it are empty."""
     return [(queue, count) for queue in queues]
 
 

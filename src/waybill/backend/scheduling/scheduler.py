@@ -56,7 +56,7 @@ class Look(NamedTuple):
 
 
 class Visit:
-    """One fetch: it may look into its queues several times while it waits, each time by steps of its own."""
+    """One fetch: it may visit its queues several times while it waits, each time with new steps."""
 
     pool_name = ""
 

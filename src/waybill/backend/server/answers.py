@@ -21,7 +21,7 @@ def _date(second: int) -> str:
 
 
 def encode_answer(response: Response, *, is_head: bool, stays: bool, is_old: bool = False) -> bytes:
-    """Return an answer with its body; `stays` says whether the connection does."""
+    """Return a response with its body; `stays`: the connection is kept open."""
     body = response.body
     if response.status in NO_BODY:
         return _head(response, "" if stays else "Connection: close\r\n", has_type=False)
@@ -31,7 +31,7 @@ def encode_answer(response: Response, *, is_head: bool, stays: bool, is_old: boo
 
 
 def encode_stream_head(response: Response, *, is_chunked: bool, stays: bool) -> bytes:
-    """Return what comes before the pieces of a stream; one that is not chunked ends with the connection."""
+    """Return the head of a stream; one that is not chunked ends with the connection."""
     framing = "Transfer-Encoding: chunked\r\n" if is_chunked else ""
     return _head(response, framing + _closing(stays=stays and is_chunked, is_old=False))
 

@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
             self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End what only this client wants; what it has asked to be done is done."""
+        """Cancel what only this client needs; requested changes are completed."""
         self._server.leave(self)
         self._server.release(self._reserved)
         self._reserved = 0
@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
             self._answer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come."""
+        """Process received data."""
         if self._is_dropping or self._refusal is not None:
             return
         reader = self._reader
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """Answer what is complete; refuse what is not. Who waits for jobs and sends no more has gone."""
+        """Answer complete requests; refuse an incomplete one. A client that waits for jobs is considered gone."""
         self._has_ended = True
         if self.is_secure or self._is_dropping:
             return False
@@ -276,7 +276,7 @@ class Connection(asyncio.Protocol):
             self._drop(is_crowded=bool(self._reader.ready or self._reader.has_more or self._refusal))
 
     def _refuse(self, error: BadRequest) -> None:
-        """Answer what cannot be read, and read no more."""
+        """Answer an invalid request, and stop reading."""
         request = Request(error.method, "", {}, error.fields)
         response = self._server.application.refuse(request, error.code, error.message)
         self._transport.write(encode_answer(response, is_head=error.method == "HEAD", stays=False))

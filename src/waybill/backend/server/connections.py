@@ -40,7 +40,7 @@ class Connections:
     """The connections of one server."""
 
     def __init__(self, application: Answering, waiting_paths: Collection[str], limits: Limits) -> None:
-        """A client of one of `waiting_paths` that goes away wants no answer any more: its request is cancelled."""
+        """If a client disconnects during a request to one of `waiting_paths`, the request is cancelled."""
         self.application = application
         self.limits = limits
         self.now = asyncio.get_running_loop().time()
@@ -95,7 +95,7 @@ class Connections:
         return path in self._waiting_paths
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something beside the connections."""
+        """Run a background task."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)

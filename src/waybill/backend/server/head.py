@@ -126,7 +126,7 @@ def _target(target: bytes, method: bytes) -> tuple[str, bytes]:
 
 
 def _expects(headers: dict[str, str]) -> bool:
-    """Say whether the client waits before it sends the body; look at what else HTTP/1.1 asks for."""
+    """Return whether the client waits before it sends the body; checks other requirements of HTTP/1.1."""
     if "host" not in headers:
         raise BadRequest("invalid_request", "The header Host is missing.")
     expected = headers.get("expect")

@@ -38,5 +38,5 @@ class Limits:
 
 
 def body_limit(path: str) -> int:
-    """Return how many octets the body of a request may have."""
+    """Return the maximum size of a request body in octets."""
     return MAX_BATCH_BYTES if path == BATCH_PATH or path.startswith(MANAGEMENT_PATH) else MAX_BODY_BYTES

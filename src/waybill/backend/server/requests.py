@@ -30,7 +30,7 @@ _STAND_IN: Final = b"SOURCE "
 
 
 class Phase(Enum):
-    """What of a request has come."""
+    """Which part of a request has arrived."""
 
     NOTHING = "nothing"
     HEAD = "head"
@@ -75,7 +75,7 @@ class RequestReader:
 
     @property
     def size(self) -> int:
-        """How much of the body is there."""
+        """The received size of the body."""
         return len(self._body)
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class RequestReader:
         self._parser = None
 
     def feed(self, data: bytes) -> None:
-        """Take what has come. Raises BadRequest, after which nothing more can be read."""
+        """Process received data. Raises BadRequest, after which nothing more can be read."""
         if self.is_last:
             self.has_more = True
             return
@@ -175,7 +175,7 @@ class RequestReader:
             raise self._fail("uri_too_long", f"The target is longer than {MAX_TARGET_BYTES} bytes.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a field of the head, or a trailer, which nobody looks at."""
+        """Process a header field, or a trailer, which is ignored."""
         self._fields += (name, value)
 
     def on_headers_complete(self) -> None:
@@ -202,7 +202,7 @@ class RequestReader:
         self.is_asked = head.is_asked
 
     def on_chunk_header(self) -> None:
-        """Take note that the body goes on."""
+        """Note that the body continues."""
         self._has_moved = True
 
     def on_body(self, piece: bytes) -> None:
