@@ -201,7 +201,7 @@ class Jobs:
         return Crons(self)
 
     def codec(self, kind: type[T], encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:
-        """Let handlers take and return objects of a class of the application's own.
+        """Let handlers take and return objects of a class of the application.
 
             jobs.codec(Money, encode=str, decode=Money.parse)
 
@@ -250,7 +250,7 @@ class Jobs:
         return handle
 
     def job(self, job_id: str) -> Job[Any]:
-        """Return a handle for any job by its id, whoever pushed it. Makes no request."""
+        """Return a handle for any job by its id. Makes no request."""
         check_id(job_id)
         return Job(job_id, self)
 
@@ -407,7 +407,7 @@ class Jobs:
 
     @property
     def broker(self) -> BrokerConnection | None:
-        """The connection for pushes, None while there is none. Internal to the package."""
+        """The connection for pushes, None if there is none. Internal to the package."""
         return self._broker
 
     async def broker_connection(self) -> BrokerConnection:

@@ -1,8 +1,8 @@
 """Dead letters: list, retry and discard the jobs of a dead letter queue.
 
-Looking takes messages without acknowledging them and gives them back, so their order stays. A job that is tried again
-is published and confirmed, with its job.enqueued event, before its dead letter is acknowledged: whatever is stopped
-half-way leaves a job in two places at worst, in none never.
+Listing gets messages without acknowledging them and requeues them, so their order does not change. A job that is tried
+again is published and confirmed, with its job.enqueued event, before its dead letter is acknowledged: whatever is
+stopped half-way leaves a job in two places at worst, in none never.
 """
 
 from __future__ import annotations
@@ -147,11 +147,11 @@ class DeadLetters:
             return (await channel.declare_queue(self._name, passive=True)).message_count
 
     async def all(self, limit: int | None = None) -> list[DeadJob]:
-        """Return the dead letters, the oldest first, each with the error that its last event tells of."""
+        """Return the dead letters, oldest first, each with the error of its last event."""
         return await self._with_endings(await self.peek(limit))
 
     async def peek(self, limit: int | None = None) -> list[DeadJob]:
-        """Return the dead letters as their messages tell of them, the oldest first."""
+        """Return the dead letters, oldest first, from their messages only."""
         found: list[DeadJob] = []
         async with await self._open.connection.channel() as channel:
             held: list[Delivery] = []
@@ -175,8 +175,8 @@ class DeadLetters:
         """Put these jobs back into their queue, with no attempt used; returns how many were found.
 
         `rate` is jobs a second; `changes` are fields of the envelope, and a mapping of ids gives each job more of its
-        own. What makes no valid job stays a dead letter, and the others go on; if there are no others, InvalidJob is
-        raised. So are PushFailed's causes of `Channel.publish`: the dead letter stays then.
+        own. A job that becomes invalid stays a dead letter, and the others are retried; if there are no others,
+        InvalidJob is raised. So are PushFailed's causes of `Channel.publish`: the dead letter stays then.
         """
         own: Mapping[str, dict[str, object]] = ids if isinstance(ids, Mapping) else {}
 

@@ -71,7 +71,7 @@ class PushFailed(JobsError):
 
 
 class DuplicateJob(PushFailed):
-    """A job that must be unique was not enqueued: `existing_id` is there already, in the state `existing_state`.
+    """A unique job was not enqueued: `existing_id` exists already, in the state `existing_state`.
 
     That is "unknown" where no coordinator runs: the job has not ended.
     """
@@ -152,7 +152,7 @@ class DiscardJob(JobError):
 
 
 class DeadLetterJob(JobError):
-    """Move the job to the dead letter queue at once, regardless of its retry policy."""
+    """Move the job to the dead letter queue immediately, regardless of its retry policy."""
 
     response = ResponseCode.DEAD_LETTER
 
@@ -165,7 +165,7 @@ class JobCancelled(Exception):
 
 
 class ProcessLost(Exception):
-    """The process that did a job is no more: killed by the kernel for want of memory, or by a fault of its own."""
+    """The process of a job died: killed by the kernel for lack of memory, or crashed."""
 
 
 class PostponeJob(Exception):

@@ -42,7 +42,7 @@ else:
 
 
 class Options(TypedDict, total=False):
-    """What may be said about a job beside its type and its arguments.
+    """Options of a job besides its type and arguments.
 
     `delay` and `scheduled_at` name the same thing, as a duration from now or as a time; a time is a datetime that
     knows its zone, a timedelta, RFC 3339 text, or text like `+PT2S`. `timeout` is in seconds, and so is
@@ -127,7 +127,7 @@ class SyncPusher(Protocol):
 class Handler(Generic[P, R_co]):
     """A function that runs the jobs of one type. Calling the handler calls the function itself.
 
-    `R_co` is the result of its jobs: what a plain function returns, and what comes of awaiting an async one.
+    `R_co` is the type of its jobs' result: what a plain function returns, or what awaiting an async one returns.
     """
 
     def __init__(

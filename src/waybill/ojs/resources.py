@@ -77,7 +77,7 @@ class Resources:
         return all(factory in self._made for factory in wanted_by(function).values())
 
     async def open(self, function: Factory) -> None:
-        """Make what a function wants and is not made yet. Raises what the factories raise."""
+        """Create missing resources of a function. Raises errors of the factories."""
         for factory in wanted_by(function).values():
             await self._make(factory)
 

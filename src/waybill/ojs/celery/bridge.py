@@ -87,7 +87,7 @@ class CeleryBridge:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take no more, finish what is at hand, and disconnect; Celery's queue keeps the rest."""
+        """Stop consuming, finish current messages and disconnect; other messages stay in Celery's queue."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
@@ -97,7 +97,7 @@ class CeleryBridge:
             await self._connection.close()
 
     async def _ensure(self, channel: Channel) -> None:
-        """Use Celery's queue as it is; make it as Celery does by default if there is none."""
+        """Use Celery's queue unchanged; if there is none, declare it like Celery does by default."""
         if self._connection is None or await Inspector(self._connection).queue(self.queue) is not None:
             return
         await channel.declare_queue(self.queue, durable=True)

@@ -125,5 +125,5 @@ def _text(value: object) -> str | None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a message is refused, for whoever reads the dead letter."""
+    """Return why a message is refused, for readers of the dead letter."""
     return str(error) if isinstance(error, (Refused, InvalidJob)) else f"{type(error).__name__}: {error}"

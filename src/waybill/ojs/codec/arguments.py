@@ -48,7 +48,7 @@ class ResultForm:
         return msgspec.json.encode(result, enc_hook=self._form.encode_hook)
 
     def decode(self, encoded: bytes | msgspec.Raw) -> object:
-        """Return the result that JSON stands for. Raises ValueError for JSON of another type."""
+        """Return the result from its JSON. Raises ValueError for JSON of another type."""
         return self._form.decode(msgspec.json.decode(encoded))
 
 

@@ -28,13 +28,13 @@ _PYDANTIC_METADATA: Final = ("pydantic", "annotated_types")
 
 
 class CustomTypes:
-    """The types of an application that are JSON by functions of its own."""
+    """Types of an application with custom JSON codecs."""
 
     def __init__(self) -> None:
         self._codecs: dict[type, tuple[Encode, Decode]] = {}
 
     def add(self, kind: type, encode: Encode, decode: Decode) -> None:
-        """Register a type. Raises TypeError for one that has a JSON of its own already."""
+        """Register a type. Raises TypeError for one with a built-in JSON form."""
         if _is_known(kind):
             raise TypeError(f"{kind.__qualname__} has a built-in JSON form, so a codec for it would never be used")
         self._codecs[kind] = (encode, decode)
@@ -82,7 +82,7 @@ class Form:
         return value if self._is_json else msgspec.to_builtins(value, enc_hook=self.encode_hook, str_keys=True)
 
     def decode(self, value: object) -> object:
-        """Return the object that JSON stands for. Raises ValueError (msgspec's has the path), TypeError."""
+        """Return the object from its JSON. Raises ValueError (msgspec's has the path), TypeError."""
         return msgspec.convert(value, self.native, dec_hook=self.decode_hook, str_keys=True)
 
     def encode_hook(self, value: object) -> object:
@@ -256,7 +256,7 @@ def _reasons(error: ValueError) -> str:
 
 
 def _validated(value: Any) -> object:  # noqa: ANN401 - an object of an attrs class
-    """Run the validators of attrs, which msgspec leaves out."""
+    """Run the validators of attrs, which msgspec does not."""
     for attribute in type(value).__attrs_attrs__:
         inner = getattr(value, attribute.name)
         if attribute.validator is not None:

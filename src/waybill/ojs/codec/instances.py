@@ -1,7 +1,7 @@
-"""Whether a Python object is of an annotated type: what a type checker would say of `push`, said at run time.
+"""Checks at run time whether a Python object is of an annotated type, like a type checker would for `push`.
 
-Only the outside of an object is looked at here, and the elements of collections; the fields of an object are checked
-when its JSON is read back.
+Only an object itself and the elements of collections are checked here; the fields of an object are checked when its
+JSON is read back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NO_SEQUENCES: Final = (str, bytes, bytearray)
 
 
 def instance_check(hint: Any) -> Check | None:  # noqa: ANN401, PLR0911 - an annotation; one line a kind
-    """Return what says whether an object is of the annotated type; None if any object is."""
+    """Return a check whether an object is of the annotated type; None if any object is."""
     if hint is Any or hint is object or isinstance(hint, (TypeVar, str)):
         return None
     if hint is None or hint is type(None):

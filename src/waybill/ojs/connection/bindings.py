@@ -1,8 +1,8 @@
-"""What a URI leads to: a broker, or by another binding a server.
+"""Looks up the binding of a URI: AMQP to a broker, or another one, such as HTTP to a server.
 
-Each binding but AMQP is a package of its own that is loaded when it is needed.
+Each binding except AMQP is a separate package, loaded when needed.
 
-Nothing here imports it, as it imports this package: what it has is found by its name.
+It is found by name and not imported here, because it imports this package.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Identity:
         self.user: str | None = settings.user if is_known else None
 
     def is_refused(self, error: BaseException | None) -> bool:
-        """Say whether a publish was refused for its user-id; there is none from then on."""
+        """Return whether a publish was refused for its user-id, which is omitted from then on."""
         if self.user is None or not isinstance(error, PreconditionFailed) or "user_id" not in str(error):
             return False
         _log.warning(

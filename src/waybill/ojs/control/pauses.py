@@ -1,4 +1,4 @@
-"""Paused queues: workers cancel their consumers, jobs wait where they are, pushes go on.
+"""Paused queues: workers cancel their consumers, jobs stay in the queue, pushes continue.
 
 Two carriers, both plain AMQP. That a queue is paused is a durable, empty queue whose name says so: it outlives workers,
 coordinators and the broker, and whoever starts later can ask for it. That something has changed is a message to the
@@ -74,7 +74,7 @@ async def _announce(broker: BrokerConnection, kind: str, queue: str, data: Event
 
 
 class PausedQueues:
-    """Which queues of a worker are paused: asked for at its start, and each time something may have changed."""
+    """Which queues of a worker are paused: read at its start, and each time they may have changed."""
 
     def __init__(self, broker: BrokerConnection, queues: Sequence[str], on_change: Callable[[], None]) -> None:
         """`on_change` is called when `queues`, the paused ones, has changed."""

@@ -24,7 +24,7 @@ AT_A_TIME: Final = 500
 
 
 async def reserve(control: Control, jobs: Sequence[Outgoing], deadline: float) -> dict[str, Envelope | PushFailed]:
-    """Reserve the places of jobs that must be unique; return, by job id, what became of those that got none.
+    """Reserve the places of unique jobs; return, by job id, the outcome of those that got none.
 
     `deadline` is of the monotonic clock. A job that replaces a scheduled one may take over its time.
     """
@@ -48,7 +48,7 @@ async def reserve(control: Control, jobs: Sequence[Outgoing], deadline: float) -
 
 
 async def release(control: Control, jobs: Sequence[Outgoing]) -> None:
-    """Give up the places of jobs that were not enqueued; a place that nobody can give up ends by itself."""
+    """Release the places of jobs that were not enqueued; a place that cannot be released expires."""
     for one in jobs:
         if one.unique_key is not None:
             with contextlib.suppress(ControlFailed):
@@ -89,7 +89,7 @@ async def _reserve(
 
 
 async def _answer(control: Control, envelope: Envelope, reservation: Reservation, deadline: float) -> ControlReply:
-    """Ask until somebody answers: a coordinator may have died over the question, and the next one takes it."""
+    """Repeat the request until it is answered: if a coordinator dies, the next one answers."""
     while True:
         left = deadline - time.monotonic()
         try:

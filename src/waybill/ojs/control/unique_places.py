@@ -71,7 +71,7 @@ class UniquePlaces:
         lasts_ms: int | None,
         may_replace: Callable[[str], Awaitable[bool]],
     ) -> str | None:
-        """Put a job into its place and publish it, both or none; return the id of the job that is in the way.
+        """Put a job into its place and publish it, atomically; return the id of the job that already has the place.
 
         A job that is there already is not published again. `publish` is called in the transaction, `may_replace` asked
         about another job that has the place. Raises Refused, and ClientError: the outcome is unknown then.

@@ -1,4 +1,4 @@
-"""What a coordinator cannot know: whether a waiting job is still in its queue, where programs take jobs without events.
+"""Detects uncertain jobs: programs without events may have taken a waiting job from its queue.
 
 A job that waits by its events, of ours or of a program that tells some, is in its queue, or some worker holds it. AMQP
 tells how many messages are ready in a queue, not which. So where fewer are ready than jobs should be there, the state
@@ -56,7 +56,7 @@ class Certainty:
 
 
 def _is_due(job: JobInfo, now: str) -> bool:
-    """Whether a job is in its queue by the events: available, or behind a delay that is over."""
+    """Whether a job is in its queue according to the events: available, or its delay has passed."""
     if job.state == State.RETRYABLE.value:
         return job.next_retry_at is not None and job.next_retry_at < now
     if job.state == State.SCHEDULED.value:

@@ -74,7 +74,7 @@ class ClaimPusher:
         leader.on_change.append(self._wake.set)
 
     async def run(self) -> None:
-        """Push for ever."""
+        """Push until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -201,7 +201,7 @@ def read_claimed(job: dict[str, object], now: datetime) -> Envelope:
 
 
 def _enqueued_id(job_id: str) -> str:
-    """Return the id of the one job.enqueued event of a job, whoever pushes it."""
+    """Return the id of the single job.enqueued event of a job, the same for every coordinator."""
     return f"evt_{derived_id(0, 'enqueued', job_id)}"
 
 

@@ -1,4 +1,4 @@
-"""Exactly once: jobs that a coordinator pushes by itself, whichever one it is and whoever is killed meanwhile.
+"""Jobs that coordinators push themselves: each runs once, whichever coordinator acts or is killed.
 
 A schedule's tick or a workflow's step is due: several coordinators may find so, and any of them may be killed at any
 moment. Each job of this kind runs once all the same:
@@ -46,7 +46,7 @@ _TYPES: Final = frozenset({"claim.pushed", "claim.copied", "claim.admitted"})
 
 
 class Claim(msgspec.Struct, omit_defaults=True):
-    """A job that is to be pushed, or was.
+    """A job that must be pushed, or was.
 
     `owner` is the key of the feature's row that it is for. `by` is the coordinator that has claimed it, and may push it
     under the first of the names in `copies`. `copy` is the one that was admitted. A claim that `waits` is not pushed

@@ -63,11 +63,11 @@ class Coordinator:
         watches_queues: bool = True,
         keep_days: int | None = None,
     ) -> None:
-        """Prepare; nothing happens before `start`. Raises InvalidJob for a bad queue name.
+        """Call `start` to begin. Raises InvalidJob for a bad queue name.
 
         `keep_days` after their end, jobs are forgotten in a database; never unless given.
 
-        Unless it `watches_queues`, `queue_counts` stays empty: with many queues, asking the broker costs.
+        Without `watches_queues`, `queue_counts` is empty: with many queues, asking the broker is expensive.
         """
         self._watches_queues = watches_queues
         self.policy = policy or ControlPolicy()

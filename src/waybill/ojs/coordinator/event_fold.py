@@ -1,8 +1,8 @@
-"""Folds messages of the event stream into a store, and steps over what cannot be folded.
+"""Applies messages of the event stream to a store, and skips events that cannot be applied.
 
-A message comes from whoever may write to the events exchange. What is no event, what no store could keep, and what a
-store refuses for whatever reason is counted, logged, and passed by: the stream keeps it, so a coordinator that stopped
-there would stop there for ever.
+A message may come from anyone with write access to the events exchange. Invalid events, and events that a store cannot
+keep or refuses, are counted, logged and skipped: the stream keeps it, so a coordinator that stopped there would stop
+there for ever.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 def fold_messages(store: JobStore, messages: Sequence[Message]) -> tuple[Verdicts, int]:
     """Fold messages, each with its offset, a piece at a time; the store skips what it has. See `JobStore.apply`.
 
-    Returns how many events were stepped over, too. Raises what the store raises.
+    Also returns how many events were skipped. Raises errors of the store.
     """
     verdicts: Verdicts = {}
     skipped = 0
@@ -128,7 +128,7 @@ def _step_over(event: ReceivedEvent, offset: int, error: BaseException, *, has_t
 
 
 def _events_of(store: JobStore, message: Message) -> tuple[list[ReceivedEvent], int]:
-    """Return the events of jobs and features in a message, and how many there are that nobody could fold."""
+    """Return the events of jobs and features in a message, and the number of invalid ones."""
     offset, body, user = message
     events, skipped = read_events(body)
     for event in events:

@@ -55,7 +55,7 @@ class EventReader:
             self._stream.arguments["x-stream-offset"] = mark.offset
 
     def replace(self) -> None:
-        """Read no more: the stream, or what the store has of it, is not what was read so far."""
+        """Stop reading: the stream, or the store's copy of it, was replaced."""
         self.is_replaced = True
         self._replaced()
 

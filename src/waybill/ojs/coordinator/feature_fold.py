@@ -1,4 +1,4 @@
-"""The seam by which a feature folds events into rows of its own: schedules, claims, workflows.
+"""The interface by which a feature folds events into its own rows: schedules, claims, workflows.
 
 A coordinator's store has one table for all features, of rows by key: `cron/nightly`, `claim/0190...`. The part of a
 key before the first slash is its kind. Rows are folded by the same pass over the stream as jobs are, and saved with the
@@ -68,7 +68,7 @@ class Rows:
             self.has_failed = False
 
     def get(self, key: str, kind: type[R]) -> R | None:
-        """Return a row, None if there is none. Changes of it count once it is `put`."""
+        """Return a row, None if there is none. `put` it to store changes."""
         found = self._decoded.get(key)
         if found is None and key not in self._gone:
             self.expect([key])
@@ -85,13 +85,13 @@ class Rows:
         self._marks[key] = mark
 
     def delete(self, key: str) -> None:
-        """Forget a row; nothing happens if there is none."""
+        """Delete a row if it exists."""
         self._decoded.pop(key, None)
         self._marks.pop(key, None)
         self._gone.add(key)
 
     def changes(self) -> tuple[dict[str, StoredRow], set[str]]:
-        """Return the rows that were put, and the keys of those that are gone."""
+        """Return the rows that were put, and the keys of deleted ones."""
         put = {key: StoredRow(msgspec.json.encode(self._decoded[key]), mark) for key, mark in self._marks.items()}
         return put, self._gone
 
@@ -103,7 +103,7 @@ class FeatureFold:
     """The types of the events for which `keys` may name rows; None for what it decides by itself."""
 
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
-        """Return the rows that an event is about, nothing if it is none of this feature's business.
+        """Return the rows that an event affects, none if it does not concern this feature.
 
         It is called for every event, those of all jobs, so it looks at `event.type` first. A fold may ask for other
         rows, too; those named here are read together for many events.

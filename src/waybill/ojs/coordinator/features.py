@@ -1,4 +1,4 @@
-"""What a coordinator does beyond jobs by themselves: the features, and what they share.
+"""Features of a coordinator beyond single jobs, and what they share.
 
 A feature adds its fold here, before that of the claims; what answers its requests; and what acts, if this coordinator
 leads. What it is told from the stream it keeps in rows (`feature_fold`), who acts is said by `leader`, and what it
@@ -58,6 +58,6 @@ class Features:
         return Admissions(responder).answers() | cron.answers() | WorkflowAnswers(responder, self._workflows).answers()
 
     async def close(self) -> None:
-        """Lead no more."""
+        """Stop leading."""
         if self._leader is not None:
             await self._leader.close()

@@ -58,7 +58,7 @@ class JobCounts:
             self.take(CountChanges(CountMark(0, 0), counts, is_whole=True))
 
     def take(self, changes: CountChanges) -> None:
-        """Take over what a store has told. What is older than what is known changes nothing."""
+        """Apply counts of a store. Older counts are ignored."""
         if self.mark is not None and changes.mark < self.mark:
             return
         self.mark = changes.mark

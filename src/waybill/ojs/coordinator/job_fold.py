@@ -1,7 +1,7 @@
-"""What an event changes in the state of a job: a function of both, without a database.
+"""The effect of an event on the state of a job: a function of both, without a database.
 
-Events of clients and workers pass each other, so an event moves a job forward only: by attempt, then by phase. The
-first end counts. Only an enqueuing, or a start, that is later than the end begins anew.
+Events of clients and workers can overtake each other, so an event only moves a job forward: by attempt, then by phase.
+The first end counts. Only an enqueueing or a start after the end starts the job again.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ def _fold_one(
 
 
 def is_foldable(event: ReceivedEvent) -> bool:
-    """Say whether an event is about a job and made of what every store can keep.
+    """Return whether an event is about a job and can be stored by every store.
 
-    Events come from whoever may write to their exchange, so each of their fields may be anything of its JSON type.
+    Events may come from anyone with write access to the exchange, so each field may have any value of its JSON type.
     """
     if not event.type.startswith("job."):
         return False
@@ -259,7 +259,7 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
 
 
 def _keep_hold(job: JobRecord, event: ReceivedEvent) -> None:
-    """Extend the attempt that is under way; one that was replaced holds nothing any more."""
+    """Extend the current attempt; a replaced attempt has no lease."""
     data = event.data
     if job.state != _ACTIVE or job.attempt != _number(data.get("attempt")):
         return
@@ -273,7 +273,7 @@ def _let_go(job: JobRecord) -> None:
 
 
 def _postpone(job: JobRecord, event: ReceivedEvent) -> None:
-    """Take back the start of an attempt that was put off; one that has begun again meanwhile stays."""
+    """Undo the start of a postponed attempt, unless it has started again since."""
     if job.state == _ACTIVE and job.started_at is not None and job.started_at <= event.time:
         job.state = State.SCHEDULED.value
         job.scheduled_at = _text(event.data.get("scheduled_at"))
@@ -291,7 +291,7 @@ def _begin_anew(job: JobRecord) -> None:
 
 
 def _note_progress(job: JobRecord, event: ReceivedEvent) -> None:
-    """Take what the attempt tells that is under way; one that was replaced has nothing to say any more."""
+    """Record progress of the current attempt; that of a replaced attempt is ignored."""
     data = event.data
     if job.state != _ACTIVE or job.attempt != _number(data.get("attempt")):
         return

@@ -75,7 +75,7 @@ class JobRequests:
             await self._cancel_for(request)
 
     async def _cancel_for(self, request: Request) -> None:
-        """Cancel a job if whoever asks may do that."""
+        """Cancel a job if the requester may do so."""
         job_id = request.body.job_id
         await self._view.settled(job_id, lambda found: found is not None)
         owner = await self._view.owner(job_id)
@@ -157,7 +157,7 @@ class JobRequests:
         return await self._view.verdict(event_id, lambda: record(request.body.job_id, data, event_id=event_id))
 
     async def _release(self, request: Request) -> None:
-        """Free a place before the next reservation is looked at; one that is not known yet, as soon as it is."""
+        """Free a place before the next reservation is decided; an unknown one, as soon as it is known."""
         job = await self._view.get(request.body.job_id)
         if job is None:
             self._responder.spawn(self._release_later(request))
@@ -188,7 +188,7 @@ class JobRequests:
         request.delivery.ack()
 
     async def _extend(self, request: Request) -> None:
-        """Extend an attempt. Whoever asks is told whether it is still theirs: an empty answer says that it is not."""
+        """Extend an attempt. The reply says whether it still belongs to the requester: empty if not."""
         body = request.body
         if self._replacement.has_replaced(body.job_id, body.attempt):
             await self._reply(request, ControlReply())

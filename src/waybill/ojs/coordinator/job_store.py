@@ -25,7 +25,7 @@ from waybill.ojs.spec.states import State
 
 
 class HeldAttempt(NamedTuple):
-    """An attempt that is under way. `visible_until` says until when, by the clock of whoever wrote it."""
+    """A running attempt. `visible_until` is the end of its lease, by the clock of the writer."""
 
     job_id: str
     queue: str
@@ -35,7 +35,7 @@ class HeldAttempt(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """What a step of forgetting has done: how many jobs are gone, about, and whether there may be more."""
+    """The result of a retention step: the approximate number of deleted jobs, and whether there may be more."""
 
     jobs: int
     is_more: bool
@@ -73,7 +73,7 @@ class JobFilter(NamedTuple):
 
     @property
     def is_looked_for(self) -> bool:
-        """Whether each job has to be looked at: no index finds those that are wanted."""
+        """Whether each job must be examined, because no index fits."""
         return not (self.text is None and self.since is None and self.until is None)
 
     def matches(self, job: JobRecord) -> bool:
@@ -112,7 +112,7 @@ class JobStore:
     """About so much of the stream is folded at a time, or one message if that is larger."""
 
     def __init__(self) -> None:
-        """No feature has rows here before `features` says so."""
+        """`features` are the features that have rows."""
         self.features = FeatureFolds()
         self.watched: set[str] = set()
         """Jobs whose ends are noted."""
@@ -157,7 +157,7 @@ class JobStore:
     def apply(
         self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]], *, keeps_position: bool = False
     ) -> dict[str, JobInfo | None]:
-        """Fold messages of the stream, each with its offset, and remember where it goes on: all of them or nothing.
+        """Apply messages of the stream, each with its offset, and store the position, atomically.
 
         With `keeps_position` the messages count as not folded yet: for one that is taken apart.
         Returns for each reservation, by the id of its event, the job that is in its way, None if it has its place; and
@@ -167,7 +167,7 @@ class JobStore:
         raise NotImplementedError
 
     def probe(self) -> None:
-        """Write, and change nothing. Raises what keeps the store from writing anything at all."""
+        """Test whether the store can write, without a change. Raises its errors."""
 
     def cut(self) -> None:
         """Let a call that waits for a database elsewhere fail now. From any thread."""
@@ -202,7 +202,7 @@ class JobStore:
         return None if job is None else detail_of(job)
 
     def note(self, events: Sequence[ReceivedEvent]) -> None:
-        """Note which of the watched jobs have ended, and which expected events are there, by what was folded."""
+        """Note which watched jobs have ended, and which expected events have arrived."""
         if self.expected:
             self.arrived += [key for event in events for key in keys_of(event) if key in self.expected]
         watched = self.watched
@@ -210,7 +210,7 @@ class JobStore:
             self.ended += [event.subject for event in events if event.type in ENDS and event.subject in watched]
 
     def owner(self, job_id: str) -> str | None:
-        """Return the user who has pushed a job, None if nobody knows."""
+        """Return the user who pushed a job, None if unknown."""
         job = self._find(job_id)
         return None if job is None else job.owner
 
@@ -219,7 +219,7 @@ class JobStore:
     ) -> list[JobInfo]:
         """Return the jobs of a queue that were enqueued last, all states unless one is given.
 
-        With `owners`, only those of these users; None stands for jobs of which nobody knows who has pushed them.
+        With `owners`, only those of these users; None stands for jobs of unknown users.
         """
         raise NotImplementedError
 
@@ -233,7 +233,7 @@ class JobStore:
     def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
         """Return what `page` does, of the next `most` jobs only, and the id below which to go on; empty at the end.
 
-        What is searched for a text takes time by how much is looked at, not by what is found.
+        The time of a text search depends on how many jobs are examined, not on how many match.
         """
         raise NotImplementedError
 
@@ -242,7 +242,7 @@ class JobStore:
         raise NotImplementedError
 
     def times(self, queue: str, last: int) -> QueueTimes:
-        """Return the times of a queue, by its `last` completed jobs; none are looked at for 0."""
+        """Return the times of a queue, from its `last` completed jobs; 0 examines none."""
         raise NotImplementedError
 
     def failures(self, limit: int, prefix: str = "") -> list[FailureGroup]:
@@ -272,9 +272,9 @@ class JobStore:
         raise NotImplementedError
 
     def count_changes(self, since: CountMark | None) -> CountChanges:
-        """Return the counts that have changed since a mark, all of them for None or after the view was made anew.
+        """Return the counts that have changed since a mark; all for None or after the view was rebuilt.
 
-        Where as many jobs have come as have gone, the count counts as changed.
+        A count also counts as changed if equally many jobs have come and gone.
         """
         raise NotImplementedError
 

@@ -56,7 +56,7 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 class JobView(EventFollower):
-    """The jobs that the stream tells of."""
+    """The view of all jobs in the stream."""
 
     def __init__(
         self, database: str, *, rebuild: bool, features: FeatureFolds | None = None, keep_days: int | None = None
@@ -160,7 +160,7 @@ class JobView(EventFollower):
         self.expectations.forget((kind, name))
 
     async def owner(self, job_id: str) -> str | None:
-        """Return the user who has pushed a job, None if nobody knows."""
+        """Return the user who pushed a job, None if unknown."""
         return await self._soon(functools.partial(self._known.owner, job_id))
 
     async def newest(
@@ -272,7 +272,7 @@ class JobView(EventFollower):
     # What this process writes itself. ---------------------------------------------------------------------------
 
     def follow(self, events: EventWriter) -> None:
-        """Know the events of a writer of this process as soon as they are confirmed, if the store is in memory."""
+        """Apply the events of a writer of this process as soon as they are confirmed, if the store is in memory."""
         if self._known.is_in_memory:
             events.follower = self
 
@@ -365,7 +365,7 @@ class JobView(EventFollower):
 
     @property
     def skipped_count(self) -> int:
-        """How many events could not be understood, or kept, and were stepped over."""
+        """How many events were skipped because they were invalid or could not be stored."""
         return self._skipped_count + self._reader.malformed_count
 
     def _take(self, mark: StreamMark, delivery: Delivery) -> None:
@@ -409,7 +409,8 @@ class JobView(EventFollower):
         self._many_wait.set()
 
     async def _begin_anew(self, store: JobStore) -> None:
-        """Fold from the first event on, or from where the database is if somebody else has begun an epoch there."""
+        """Start again from the first event, or from the database's position if an epoch has begun there.
+        """
         for _, delivery in self._waiting:
             delivery.ack()
         self._waiting.clear()

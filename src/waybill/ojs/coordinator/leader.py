@@ -1,4 +1,4 @@
-"""One coordinator acts: which of them that is at present, and what time the coordinators agree on.
+"""Leader election among coordinators, and the time that they agree on.
 
 Every coordinator publishes a beat a second to one queue with a single active consumer, `ojs.leader`. The broker gives
 all of them to one coordinator:
@@ -93,7 +93,7 @@ class Lease:
             self._clocks[beat.coordinator] = (beat.time - self._wall(), now + CLOCK_SECONDS)
 
     def resign(self) -> None:
-        """Lead no more until the next own beat comes."""
+        """Stop leading until the next own heartbeat arrives."""
         self._sent = float("-inf")
 
     def now(self) -> float:
@@ -142,13 +142,13 @@ class Leader:
         return self.lease.now()
 
     async def start(self) -> None:
-        """Stand in line, or try to from time to time: what needs no leader goes on without one."""
+        """Become a candidate, or retry periodically: work that needs no leader continues."""
         await self._stand_guarded()
         self._broker.connection.on_loss(lambda _: self.lease.resign())
         self._beating = asyncio.get_running_loop().create_task(self._beat_for_ever())
 
     async def close(self) -> None:
-        """Beat no more; the connection is the caller's to close."""
+        """Stop heartbeats; the caller closes the connection."""
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)

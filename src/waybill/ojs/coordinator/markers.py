@@ -14,12 +14,12 @@ MARKED = "view.marked"
 
 
 class MarkerFold(FeatureFold):
-    """Folds marks: nothing changes, but whoever has written one is told."""
+    """Folds marks: they change nothing, but their writer is notified."""
 
     types = (MARKED,)
 
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
-        """Return a key that stands for all marks; there is no such row."""
+        """Return one key for all marks; there is no such row."""
         return ("marker/",) if event.type == MARKED else ()
 
     def fold(self, rows: Rows, event: ReceivedEvent) -> None:

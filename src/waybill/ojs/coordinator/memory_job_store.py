@@ -1,4 +1,4 @@
-"""The state of all jobs in memory: for as long as a coordinator runs, and made again from the stream by the next one.
+"""The state of all jobs in memory, rebuilt from the stream at each start of a coordinator.
 
 Jobs are kept as JSON: as objects they would take more room, and the collector of garbage would look at all of them. The
 waiting jobs of a streamed group take next to none: see `job_texts`.
@@ -406,7 +406,7 @@ class MemoryJobStore(JobStore):
 
 
 def _is_new_job(one: OwnEvent) -> bool:
-    """Say whether an event tells of a job that was pushed, and of nothing unusual."""
+    """Return whether an event reports an ordinary new job."""
     event = one.event
     return (
         event.type == "job.enqueued"

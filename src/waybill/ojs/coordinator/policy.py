@@ -1,8 +1,8 @@
-"""Who may ask a coordinator for what.
+"""Which requests a coordinator accepts from whom.
 
-A control queue is bound to the exchange that jobs are pushed to, so whoever may push may ask. The coordinator does what
-it is asked with rights of its own. So it goes by the user that the broker vouches for: the `user-id` property, which
-Waybill and RabbitMQ refuse unless it is the name that the connection has logged in with.
+A control queue is bound to the exchange that jobs are pushed to, so everyone who may push may send requests. The
+coordinator executes them with its own permissions. So it checks the user that the broker has verified: the `user-id`
+property, which Waybill and RabbitMQ refuse unless it is the name that the connection has logged in with.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ControlPolicy:
 
     @staticmethod
     def may_reply(reply_to: str, user: str | None, prefix: str) -> bool:
-        """Say whether an answer may go to a queue: one that whoever asks could have written to.
+        """Return whether a reply may go to a queue: one that the requester could have written to.
 
         Direct reply-to goes to whoever has asked, and so does a queue named by the broker, whose name nobody can choose
         or guess. Another name must be below `ojs.reply.{user}.`, behind the prefix of the topology.

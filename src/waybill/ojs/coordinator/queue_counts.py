@@ -1,4 +1,4 @@
-"""What the broker says of its queues: the jobs in them whoever pushed them, with an event or without."""
+"""Counts of the broker's queues, including jobs without events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QueueCounts:
 
 
 async def watch_queues(broker: BrokerConnection, queues: Sequence[str], found: dict[str, QueueCounts]) -> None:
-    """Look at the queues from time to time, for ever; one that is not there has no counts."""
+    """Read the queues periodically until cancelled; a missing queue has no counts."""
     inspector = Inspector(broker.connection)
     while True:
         for queue in queues:

@@ -1,4 +1,4 @@
-"""Records: values under keys, the same in every coordinator's view, for features that need no fold of their own.
+"""Records: values by key, the same in every coordinator's view, for features without a fold.
 
     put       the value counts from its place in the stream on; with an expected version only if nobody was faster
     remove    it is gone

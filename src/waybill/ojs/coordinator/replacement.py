@@ -1,4 +1,4 @@
-"""The coordinator's part in attempts of which nothing is heard any more: the next attempt takes their place.
+"""Replaces attempts that send no heartbeats by the next attempt; the coordinator's part.
 
     no heartbeat for the visibility timeout -> LOOK, to the control queue: whoever reads it acts, and no one else
     REPLACE at the relay, confirmed         -> workers drop what the old attempt says, and its message if it comes back
@@ -37,7 +37,7 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 class _Silence:
-    """Since when nothing was heard of an attempt, by the loop's clock."""
+    """Since when an attempt has been silent, by the loop's clock."""
 
     __slots__ = ("attempt", "since", "visible_until")
 
@@ -66,11 +66,11 @@ class Replacement:
         self._replaced.clear()
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Wait until what was begun is safe, or the time is over."""
+        """Wait until started replacements are safe, or the timeout."""
         await self._settlement.drain(timeout_seconds)
 
     async def watch(self, queues: list[str]) -> None:
-        """Ask for a look at each queue with an attempt of which nothing is heard, for ever."""
+        """Request a check of each queue with a silent attempt, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if not self._broker.connection.is_open:

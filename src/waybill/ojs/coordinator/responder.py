@@ -23,7 +23,7 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 class Request(NamedTuple):
-    """A request that has come to a coordinator."""
+    """A request to a coordinator."""
 
     delivery: Delivery
     body: ControlRequest
@@ -37,7 +37,7 @@ class Request(NamedTuple):
 
     @property
     def user(self) -> str | None:
-        """The user who asks, as the broker vouches."""
+        """The user of the request, verified by the broker."""
         return self.delivery.properties.user_id
 
 
@@ -82,7 +82,7 @@ class Responder:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def attempt(self, request: Request, answer: Answer) -> None:
-        """Answer a request; if that fails, go on trying in a task."""
+        """Answer a request; if that fails, retry in a task."""
         try:
             await answer(request)
         except Exception:  # noqa: BLE001 - one request must not end the service of all
@@ -90,7 +90,7 @@ class Responder:
             self.spawn(self._attempt_again(request, answer))
 
     async def _attempt_again(self, request: Request, answer: Answer) -> None:
-        """Try for a while: a database may come back. What is at fault itself must not stay here for ever."""
+        """Retry for a while: a database may come back. A faulty request must not be retried forever."""
         for pause_seconds in self._retry_pauses_seconds:
             await asyncio.sleep(pause_seconds)
             if not request.delivery.is_current:
@@ -107,15 +107,15 @@ class Responder:
         request.delivery.ack()
 
     def is_trusted(self, request: Request) -> bool:
-        """Say whether whoever asks may do anything."""
+        """Return whether the requester may do everything."""
         return self.policy.is_trusted(request.user, self.broker.identity.user)
 
     def may_change(self, request: Request, owner: str | None) -> bool:
-        """Say whether whoever asks may change a job of this user's."""
+        """Return whether the requester may change a job of this user."""
         return self.policy.may_change(request.user, self.broker.identity.user, owner)
 
     def refuse(self, request: Request, job_id: str, owner: str | None) -> None:
-        """Count and log a request that is not done because of who asks."""
+        """Count and log a request that the requester may not make."""
         self.stepped_over["refused"] += 1
         user = request.user
         who = "skipped a request without user-id" if user is None else f"user {shown(user)}"
@@ -131,7 +131,7 @@ class Responder:
     async def reply(
         self, request: Request, body: msgspec.Struct | bytes, *, smaller: msgspec.Struct | None = None
     ) -> None:
-        """Send an answer, or `smaller` if that is too large, to whoever asks for one and may have it sent there."""
+        """Send a reply, or `smaller` if it is too large, if the requester wants one and may use the reply queue."""
         properties = request.delivery.properties
         if not properties.reply_to:
             return

@@ -54,10 +54,10 @@ class CountTable:
         jobs: Mapping[str, JobRecord],
         number: int,
     ) -> bool:
-        """Count jobs that have changed, with the number of this change; False if none is counted elsewhere now.
+        """Count changed jobs, with the number of this change; False if no count changes.
 
-        `upsert` is one of this table that adds to `jobs`. Where as many came as went, the count gets the number as
-        well: other jobs are there.
+        `upsert` is one of this table that adds to `jobs`. If equally many came and went, the count still gets the
+        number, since the jobs differ.
         """
         changes: Counter[Pair] = Counter()
         for job_id, after in pairs_of(jobs).items():
@@ -89,7 +89,7 @@ class CountTable:
         return connection.execute(select).scalar() or 0
 
     def changes(self, connection: Connection, now: CountMark, since: CountMark | None) -> CountChanges:
-        """Return the counts that have changed since a mark. `now` was read before, so that nothing is left out."""
+        """Return the counts that have changed since a mark. `now` was read before, so that nothing is missed."""
         if since is None or since.epoch != now.epoch:
             return CountChanges(now, self.all(connection), is_whole=True)
         if since.number == now.number:

@@ -1,4 +1,4 @@
-"""Groups of failures in a database, counted in one transaction with the jobs: nobody has to look at all of them."""
+"""Groups of failures in a database, counted in the transaction of the jobs, so reads need not examine all failures."""
 
 from __future__ import annotations
 

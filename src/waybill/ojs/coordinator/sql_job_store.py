@@ -140,7 +140,7 @@ class SqlJobStore(JobStore):
             return read_position(connection).next_offset
 
     def probe(self) -> None:
-        """Write the position as it is."""
+        """Write the unchanged position."""
         with self._engine.begin() as connection:
             connection.execute(sql.update(POSITIONS).values(next_offset=POSITIONS.c.next_offset))
 

@@ -1,4 +1,4 @@
-"""What is looked for in a database of jobs beside pages of lists: texts, failures that are alike, times of a queue."""
+"""Searches in a job database besides lists: texts, groups of failures, times of a queue."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def conditions(jobs: sql.Table, wanted: JobFilter, before: str) -> list[sql.Colu
 
 
 def looked_at(jobs: sql.Table, wanted: JobFilter) -> list[sql.ColumnElement[bool]]:
-    """Return what each row has to be looked at for."""
+    """Return the condition to check for each row."""
     found: list[sql.ColumnElement[bool]] = []
     if wanted.since is not None:
         found.append(jobs.c.enqueued_at >= wanted.since)
@@ -93,7 +93,7 @@ def all_conditions(jobs: sql.Table, wanted: JobFilter, before: str) -> list[sql.
 def search_rows(
     connection: Connection, jobs: sql.Table, wanted: JobFilter, before: str, limit: int, most: int
 ) -> tuple[list[Any], str]:
-    """Return the first rows among the next `most` that may fit, and the id below which to go on; empty at the end."""
+    """Return the rows among the next `most` that may match, and the id below which to continue; empty at the end."""
     fitting = conditions(jobs, wanted, before)
     newest = jobs.c.id.desc()
     last = sql.select(jobs.c.id).where(*fitting).order_by(newest).offset(most - 1).limit(1)

@@ -1,7 +1,7 @@
-"""The thread that works with a store, and what sees that it does not wait for a database for ever.
+"""The thread of a store, and a watchdog for databases that do not respond.
 
-A server that has hung, or whose machine was cut off, answers nothing, and its connections stay open. So whoever waits
-for long has its connections cut: the call fails, and the next one connects anew, to another host if there are several.
+The connections of a server that hangs or was cut off stay open without replies. So after a long wait, connections are
+closed: the call fails, and the next one connects anew, to another host if there are several.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 class StoreThread:
-    """Runs calls of a store one after another, in a thread of its own."""
+    """Runs calls of a store one after another, in a separate thread."""
 
     def __init__(self) -> None:
         """Nothing runs yet."""
@@ -51,7 +51,7 @@ class StoreThread:
         self._executor.shutdown(wait=False)
 
     async def watch(self, store: JobStore) -> None:
-        """Warn when the store waits for long, and let it wait no more when that is too long; until cancelled."""
+        """Warn when the store waits long, and close its connections when it waits too long; until cancelled."""
         warned: float | None = None
         while True:
             await asyncio.sleep(LOOK_SECONDS)

@@ -1,9 +1,9 @@
-"""Says whether the event stream that is read is still the one that was folded.
+"""Detects whether the event stream is still the one that was folded.
 
-A stream that was lost with its broker, deleted, or put back from an older backup is made anew: its offsets begin again,
-and stand for other messages. Whoever went on at the old offset would wait for messages that never come, or step over
-those that do. So the last messages are remembered by a digest, the one where reading goes on is kept with the position,
-and reading begins with it:
+A stream that was lost with its broker, deleted, or restored from an older backup starts again: its offsets begin anew
+and refer to other messages. A reader that continued at the old offset would wait for messages that never come, or step
+over those that do. So the last messages are remembered by a digest, the one where reading goes on is kept with the
+position, and reading begins with it:
 
     kept:    offset 4711, digest a3f1...
     read:    offset 4711, digest a3f1...     the same stream: go on

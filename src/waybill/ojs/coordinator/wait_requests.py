@@ -1,7 +1,7 @@
-"""Tells those who wait for jobs when these have ended.
+"""Notifies requesters that wait for jobs when these have ended.
 
-A question is acknowledged when all of its jobs have been answered, so the broker keeps it for the next coordinator if
-this one dies. It is dropped after a while: whoever still waits then asks again.
+A request is acknowledged when all of its jobs have been answered, so the broker keeps it for the next coordinator if
+this one dies. It is dropped after a while: clients that still wait ask again.
 
     WAIT a, b -> [a] has ended: told at once ... job.completed of b -> [b] is told, WAIT is acknowledged
 """

@@ -1,4 +1,4 @@
-"""What coordinators know of cron jobs: folded from the events, one row `cron/{name}` for each.
+"""The coordinators' state of cron jobs: folded from the events, one row `cron/{name}` for each.
 
     cron.registered   a cron job is new, or other than before; what is the same changes nothing
     cron.toggled      it was paused, or resumed
@@ -220,7 +220,7 @@ def _fire(rows: Rows, row: CronRow, found: CronClaimed, event: ReceivedEvent) ->
 
 
 def _note(row: CronRow, found: CronClaimed) -> dict[str, object]:
-    """Return what whoever pushes the job has to know of its firing."""
+    """Return what the pusher of the job must know of its firing."""
     note: dict[str, object] = {"scheduled_at": found.scheduled_at, "run_count": row.run_count + 1}
     note |= {"cron": row.job.cron, "timezone": row.job.timezone}
     if row.job.overlap_policy == "cancel_previous" and found.kind != "manual":

@@ -1,7 +1,7 @@
-"""Answers what is asked about cron jobs.
+"""Answers requests about cron jobs.
 
-A cron job belongs to the user who has registered it, and may be changed by that one and by those whom the coordinator's
-policy trusts. Any user whom the broker vouches for may register one: who may ask may push, too.
+A cron job belongs to the user who registered it, and may be changed by that user and by users trusted by the
+coordinator's policy. Any verified user may register one, since users who may send requests may push, too.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _log = logging.getLogger("waybill.ojs.cron")
 
 
 class CronSettings(TypedDict, total=False):
-    """What may be said about a cron job beside when it is due.
+    """Options of a cron job besides its schedule.
 
     `name` is that of the cron job, by default made of the job type. `job_type` is for a function that is no handler
     yet, and by default its name. `args` are the arguments of each job; `queue`, `priority`, `timeout`, `retry`, `tags`
@@ -175,7 +175,8 @@ class Crons:
         return (await self._ask(CronRequest("resume", name, by=by))).cron_jobs[0]
 
     async def remove(self, name: str, *, by: str | None = None) -> None:
-        """Remove a cron job; its jobs stay. An application that declares it registers it again. Raises CronNotFound."""
+        """Remove a cron job, not its jobs. Applications that declare it register it again. Raises CronNotFound.
+        """
         await self._ask(CronRequest("remove", name, by=by))
 
     async def run(self, name: str) -> str:

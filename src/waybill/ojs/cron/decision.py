@@ -1,4 +1,4 @@
-"""What a leader decides about a cron job at a moment: a function of its row and the time.
+"""A leader's decision about a cron job at a time: a function of its row and the time.
 
 Of the ticks that are due, those whose local time does not exist are skipped (ojs-cron section 5.2), all if it is
 disabled, and the last one that is left fires, or is skipped as its overlap policy says. Ticks before that are missed:
@@ -23,7 +23,7 @@ MAX_TICKS: Final = 100
 
 
 def next_tick(row: CronRow) -> Tick | None:
-    """Return the first tick that is not decided yet, None if there is none any more."""
+    """Return the first undecided tick, None if there is none."""
     return row.job.schedule(row.anchor_ms).next(row.until_ms, row.until_key)
 
 
@@ -64,7 +64,7 @@ def decide(row: CronRow, now_ms: int, coordinator: str) -> list[CronClaimed]:
 
 
 def manual(row: CronRow, now_ms: int, coordinator: str, request_id: str) -> CronClaimed:
-    """Return the claim of a run that somebody wants now. One request makes one job, however often it is handled."""
+    """Return the claim of a manual run. One request makes one job, however often it is handled."""
     tick = Tick(now_ms, f"manual/{request_id}")
     job_id = derived_id(now_ms, "cron", row.job.name, tick.key)
     return CronClaimed(

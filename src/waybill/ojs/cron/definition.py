@@ -36,7 +36,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9\-.]*")
 
 
 class CronJob(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A job that is due again and again.
+    """A periodic job.
 
     `enabled` None leaves a cron job as it is that was paused, and enables a new one. `missed_policy` says what becomes
     of ticks at which no coordinator was there: the last of them is made up for ("once"), all of them are, or none.
@@ -95,7 +95,7 @@ class CronJob(msgspec.Struct, kw_only=True, omit_defaults=True):
         return queue if isinstance(queue, str) else "default"
 
     def put_off_ms(self, tick: Tick) -> int:
-        """Return by how much a tick is put off: the same for every coordinator."""
+        """Return the jitter of a tick: the same for every coordinator."""
         if not self.jitter:
             return 0
         number = int.from_bytes(hashlib.sha256(f"{self.name} {tick.key}".encode()).digest()[:8])

@@ -61,7 +61,7 @@ class CronScheduler:
         leader.on_change.append(self._wake.set)
 
     async def run(self) -> None:
-        """Keep the time for ever."""
+        """Run until cancelled."""
         while True:
             seconds = LONGEST_SLEEP_SECONDS
             if self._leader.leads:
@@ -72,7 +72,7 @@ class CronScheduler:
             await self._sleep(seconds)
 
     async def _sleep(self, seconds: float) -> None:
-        """Wait for so long, or until something changes; many changes are looked at together."""
+        """Wait for a time, or until something changes; changes are handled in groups."""
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()

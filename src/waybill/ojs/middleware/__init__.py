@@ -60,7 +60,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import what was left out above. Raises ImportError that names the extra that it needs if that is missing."""
+    """Import names lazily. Raises ImportError with the name of the extra if a package is missing."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

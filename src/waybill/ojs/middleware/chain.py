@@ -55,7 +55,7 @@ class JobMiddleware:
 
 
 class Chain(Generic[T]):
-    """An ordered chain. It is frozen while jobs go through it: changing it then raises RuntimeError.
+    """An ordered chain. It is frozen while jobs pass through it: changing it then raises RuntimeError.
 
     Members are identified by themselves or by their class; the first that fits is meant.
     """
@@ -82,15 +82,15 @@ class Chain(Generic[T]):
         self._insert(0, member)
 
     def insert_before(self, existing: object, member: T) -> None:
-        """Put a member around another one. Raises LookupError if that is not there."""
+        """Put a member around another one. Raises LookupError if that is not in the chain."""
         self._insert(self._index(existing), member)
 
     def insert_after(self, existing: object, member: T) -> None:
-        """Put a member directly inside another one. Raises LookupError if that is not there."""
+        """Put a member directly inside another one. Raises LookupError if that is not in the chain."""
         self._insert(self._index(existing) + 1, member)
 
     def remove(self, existing: object) -> None:
-        """Take a member out. Raises LookupError if it is not there."""
+        """Remove a member. Raises LookupError if it is not in the chain."""
         self._check_thawed()
         del self._members[self._index(existing)]
 
@@ -122,7 +122,7 @@ class Chain(Generic[T]):
 
 
 def overrides(middleware: JobMiddleware, side: str) -> bool:
-    """Say whether a class of middleware has a side of its own, `enqueue` or `execute`."""
+    """Return whether a middleware class overrides `enqueue` or `execute`."""
     return getattr(type(middleware), side) is not getattr(JobMiddleware, side)
 
 

@@ -48,17 +48,17 @@ class DecryptionFailed(FailJob):
 
 
 class Encryption(JobMiddleware):
-    """Encrypts with the present key, decrypts with any that it has. Best innermost: others see what they may.
+    """Encrypts with the present key, decrypts with any. Put it innermost, so other middleware sees plain arguments.
 
-    To rotate: give all workers the new key beside the old ones, then make it the present one of the clients, and
-    remove an old one when no job needs it any more.
+    To rotate: give all workers the new key in addition to the old ones, then make it the present key of the clients,
+    and remove an old key when no job needs it.
     """
 
     def __init__(self, keys: Mapping[str, bytes], present: str, *, allow_unbound: bool = False) -> None:
         """`keys` are 32 random bytes each, by key id; new jobs are encrypted with the one of id `present`.
 
-        `allow_unbound` reads payloads of other implementations, which are not bound to their job. Raises ValueError
-        for a key of another length, or if `present` is none of them.
+        `allow_unbound` reads payloads of other implementations, which are not bound to their job. Raises ValueError for
+        a key of the wrong length, or if the key `present` is missing.
         """
         if present not in keys:
             raise ValueError(f"the present key {present!r} is missing")
@@ -80,7 +80,7 @@ class Encryption(JobMiddleware):
             job.args, job.meta = clear_args, clear_meta
 
     async def execute(self, job: JobContext, call: Call) -> object:
-        """Decrypt the arguments for the handler; those of a job that is not encrypted stay as they are."""
+        """Decrypt the arguments for the handler; unencrypted arguments are not changed."""
         if is_encrypted(job.envelope):
             job.envelope.args = self.decrypt(job.envelope)
         return await call(job)

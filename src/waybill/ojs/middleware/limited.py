@@ -1,4 +1,4 @@
-"""What limits have in common: permits by key, and what becomes of a job for which there is none."""
+"""The base of limits: permits by key, and the handling of jobs without a permit."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ async def log_context(job: JobContext, call: Call) -> object:
 
 
 def _of(job: Envelope, component: str) -> Mapping[str, object]:
-    """Return the fields of a record about a job that is not the one at hand."""
+    """Return the log fields of a job other than the current one."""
     fields = {"job_id": job.id, "job_type": job.type, "queue": job.queue, "state": job.state}
     return {"category": "lifecycle", "component": component, "ojs": fields}
 

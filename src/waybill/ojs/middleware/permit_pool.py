@@ -1,4 +1,4 @@
-"""Permits in a queue: what limits jobs over all workers, on any broker, without a server of its own.
+"""Permits in a queue, which limit jobs across all workers, on any broker, without another server.
 
 A key has `count` permits, each a message. Whoever runs a job holds one unacknowledged, so a crash gives it back:
 
@@ -175,7 +175,7 @@ class PermitPool:
                 await channel.delete_queue(lock)
 
     async def _make(self, channel: Channel) -> None:
-        """Declare the queues, and make the permits if they are not there as they should be."""
+        """Declare the queues, and create missing permits."""
         there = await _exists(channel, self._name)
         arguments: dict[str, object] = {"x-expires": IDLE_LIFE_MS}
         if self._period_ms is not None:

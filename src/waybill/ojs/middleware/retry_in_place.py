@@ -1,4 +1,4 @@
-"""Tries a handler again at once, within the same attempt: for hiccups that are over in a moment.
+"""Retries a handler immediately, within the same attempt, for brief failures.
 
 A retry by the policy of the job goes through a queue and takes a second at least. This one holds the worker's place
 meanwhile, and counts as one attempt, so it should be short.

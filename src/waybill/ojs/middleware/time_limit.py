@@ -1,7 +1,7 @@
-"""A time limit for all jobs, beside the one that each job may have (ojs-middleware section 8.1.3).
+"""A time limit for all jobs, in addition to that of each job (ojs-middleware section 8.1.3).
 
-A worker enforces the `timeout` of a job by itself. This is for a limit that the one who runs the worker sets: for jobs
-that name none, or too long a one.
+A worker enforces the `timeout` of a job without middleware. This limit is set by the operator of the worker, for jobs
+without a timeout or with one that is too long.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Tracing(JobMiddleware):
         self._tracer = get_tracer("waybill.ojs", tracer_provider=provider)
 
     def prepare(self, job: Envelope) -> None:
-        """Let the span at hand be the parent of an enqueuing that comes later."""
+        """Make the current span the parent of a later enqueue."""
         carrier: dict[str, str] = {}
         _propagator.inject(carrier)
         job.meta = {**carrier, **job.meta}

@@ -1,4 +1,4 @@
-"""What a session has sent and received, counted in plain numbers: metrics are made of them when somebody asks."""
+"""Plain counters of a session's messages, from which metrics are computed on request."""
 
 from __future__ import annotations
 

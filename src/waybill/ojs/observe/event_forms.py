@@ -31,7 +31,7 @@ Form = tuple[str, ...]
 
 
 def is_plain(job_id: str) -> bool:
-    """Say whether JSON has this text as it is; ids of foreign producers may be anything."""
+    """Return whether a text needs no escaping in JSON; ids of foreign producers may be anything."""
     return job_id.isprintable() and '"' not in job_id and "\\" not in job_id
 
 

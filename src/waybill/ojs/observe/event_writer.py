@@ -1,4 +1,4 @@
-"""Writes events to the stream: many in one message, each message confirmed, and what depends on them afterwards.
+"""Writes events to the stream: many in one message, each message confirmed, then callbacks that depend on them.
 
 A job may be acknowledged only when the event that says so is safe, so the acknowledgement is handed over together with
 the event, and is called when the broker has confirmed it:
@@ -111,7 +111,7 @@ class EventWriter:
 
     @property
     def gathering(self) -> object:
-        """What stands for the events that are gathered now: another object once they are on their way."""
+        """Identifies the batch of events being collected: a different object once it is sent."""
         return self._gathering
 
     def gather(self) -> None:

@@ -1,4 +1,4 @@
-"""What goes on right now, folded from the event stream: rates by queue, running jobs, workers, and why jobs fail."""
+"""Current activity, folded from the event stream: rates by queue, running jobs, workers and errors."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Overview:
                 self._paused.discard(event.subject)
 
     def queues(self, now: datetime) -> list[QueueState]:
-        """All queues that events told of, by name."""
+        """All queues in the events, by name."""
         return [
             QueueState(queue, self._rates(queue, now), dict(self._counts.get(queue, {})), queue in self._paused)
             for queue in sorted(set(self._counts) | self._paused)
@@ -111,7 +111,7 @@ class Overview:
         return sorted(self._running.values(), key=lambda job: job.started_at)
 
     def workers(self, now: datetime) -> list[WorkerState]:
-        """The workers that are there, or were silent only a while ago."""
+        """The active workers, and those that fell silent recently."""
         silent = _text(now - timedelta(seconds=WORKER_SILENT_SECONDS))
         for worker in self._workers.values():
             if worker.state != "stopped" and worker.last_seen < silent:

@@ -1,4 +1,4 @@
-"""The events of this process, for who follows the stream in the same process: known once they are confirmed.
+"""Passes events of this process to followers in the same process as soon as they are confirmed.
 
 What a writer has written itself need not make the way over the broker to be known here. The follower is told of a
 message before it is published, so that it knows the message when the stream brings it, and of its events when the
@@ -22,7 +22,7 @@ class OwnEvent(NamedTuple):
 
 
 class EventFollower:
-    """Who wants to know."""
+    """A follower of this process's events."""
 
     def announce(self, message_id: str, events: Sequence[OwnEvent], user: str | None) -> None:
         """Take note of a message of these events that is about to be published by a user."""

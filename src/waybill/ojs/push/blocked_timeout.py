@@ -9,7 +9,7 @@ from waybill.client import Connection
 
 
 class BlockedTimeout:
-    """Time limits that run only while the broker blocks the connection or is away, and begin anew each time.
+    """Time limits that only run while the broker blocks the connection or is away, and restart each time.
 
     With `while_blocked` a broker that blocks is waited for, however long.
 

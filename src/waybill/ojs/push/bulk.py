@@ -1,4 +1,4 @@
-"""Tables of jobs, pushed without a pause: while the confirms of some are awaited, the next are on their way.
+"""Pushes tables of jobs without a pause: while confirms are awaited, the next jobs are sent.
 
 A job that is pushed by itself is an object with an envelope: checked, stamped, encoded. The jobs of a table are valid
 already, and those of one kind differ in their ids, their arguments and their idempotency keys. So a message is these
@@ -55,7 +55,7 @@ class JobKind:
     """What jobs of one type, queue, priority and policy have in common; made by `Jobs.kind`."""
 
     def __init__(self, prototype: Envelope, encoder: PushEncoder) -> None:
-        """`prototype` is a valid envelope with its state; its id, arguments and times are not looked at."""
+        """`prototype` is a valid envelope with its state; its id, arguments and times are ignored."""
         self.prototype = prototype
         self.queue = prototype.queue
         self._template = PushTemplate(prototype)
@@ -91,7 +91,7 @@ def make_kind(job_type: str, options: Options, encoder: PushEncoder) -> JobKind:
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """Jobs in columns of one length. They are valid: nobody looks at them any more.
+    """Jobs in columns of equal length. They must be valid; they are not checked again.
 
     `args` has JSON arrays in UTF-8, `keys` the idempotency keys.
     """
@@ -184,7 +184,7 @@ class BulkPush:
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
-        """Raise TableFailed in the end if jobs have failed; after any error nobody waits for a confirm any more."""
+        """Raise TableFailed at the end if jobs have failed; after another error, stop waiting for confirms."""
         try:
             try:
                 async with self._blocked_timeout.limit():

@@ -1,4 +1,4 @@
-"""Makes valid jobs of what callers give, with what is said about them beside their envelopes."""
+"""Creates valid jobs from callers' arguments, with options that are not part of their envelopes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the envelope of a new job, and finds what its message says beside it."""
+"""Creates the envelope of a new job and the properties of its message."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class OutboxRelay:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop, and let another relay have its turn at once."""
+        """Stop, and let another relay take over immediately."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -145,7 +145,7 @@ class OutboxRelay:
                 await self._task
 
     async def publish_batch(self) -> int:
-        """Publish what is there, BATCH at most; how many rows are done. 0 too if it is another relay's turn.
+        """Publish up to BATCH rows and return how many are done; 0 also if another relay is active.
 
         Raises what the database raises, or PushFailed if the broker took none.
         """
@@ -187,7 +187,7 @@ class OutboxRelay:
         return await asyncio.get_running_loop().run_in_executor(self._thread, in_thread)
 
     def _prepare(self, connection: Connection) -> None:
-        """Make the row of the lease. Two relays may do that at once: the second one's is refused."""
+        """Create the row of the lease. If two relays do so at once, the second one is refused."""
         lease = self._outbox.lease
         if connection.execute(sql.select(lease.c.name)).first() is None:
             with contextlib.suppress(sql.exc.IntegrityError), connection.begin_nested():
@@ -213,7 +213,7 @@ class OutboxRelay:
         return [(number, envelope, options) for number, envelope, options in connection.execute(select)]
 
     def _settle(self, connection: Connection, done: list[int], errors: dict[int, str]) -> None:
-        """Remove what is published; what can never be stays, with the reason."""
+        """Remove published rows; invalid ones are kept with the reason."""
         table = self._outbox.table
         if done:
             connection.execute(sql.delete(table).where(table.c.id.in_(done)))

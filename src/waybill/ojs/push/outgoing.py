@@ -1,4 +1,4 @@
-"""Jobs on their way to the broker: published in a window, confirmed, and only then told of by an event."""
+"""Jobs being sent to the broker: published in a window and confirmed, before their event is written."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def record(broker: BrokerConnection, one: Outgoing) -> None:
 
 
 def forget(futures: Iterable[asyncio.Future[None]]) -> None:
-    """Let nobody complain of publishes that nobody waits for any more: the push was cancelled, or has failed."""
+    """Ignore errors of publishes whose push was cancelled or has failed."""
     for future in futures:
         if future.done():
             _look_at(future)

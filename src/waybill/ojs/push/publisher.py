@@ -49,7 +49,7 @@ class Publisher:
         *,
         waits_while_blocked: bool,
     ) -> None:
-        """`guard` says which queues may be declared.
+        """`guard` decides which queues may be declared.
 
         `timeout_seconds` is for how long a push goes on through lost connections, and waits while blocked.
         """
@@ -296,7 +296,7 @@ def without_failures(outcomes: list[Envelope | PushFailed]) -> list[Envelope]:
 
 
 def settle(future: asyncio.Future[None]) -> None:
-    """End a wait, unless nobody waits any more."""
+    """Complete a future, unless it is done."""
     if not future.done():
         future.set_result(None)
 

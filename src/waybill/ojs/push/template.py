@@ -1,4 +1,4 @@
-"""What many jobs have in common, made once: validated, and encoded around what differs.
+"""The common part of many jobs, validated and encoded once, around the parts that differ.
 
 A job that says nothing of its own but its arguments differs from the next of its handler in its id, its arguments and
 its time. Its envelope is a copy of a prototype's, and its JSON the prototype's with three things put in.

@@ -39,7 +39,7 @@ UNKNOWN: Final = "unknown"
 async def enqueue_unique(
     control: Control, publisher: Publisher, jobs: list[Outgoing], now: datetime, *, describes: bool = False
 ) -> list[Envelope | PushFailed]:
-    """Publish those of some jobs that are not unique, or get their places; return what became of each, in order."""
+    """Publish jobs that are not unique or get their places; return the outcome of each, in order."""
     push = UniquePush(control, publisher, describes=describes)
     outcomes = await push.run([one for one in jobs if one.unique_key is not None], now)
     rest = [one for one in jobs if one.envelope.id not in outcomes]
@@ -150,7 +150,7 @@ class UniquePush:
     # With a place. ----------------------------------------------------------------------------------------------
 
     async def _place(self, one: Outgoing, policy: Unique, now: datetime) -> Envelope | PushFailed:
-        """Publish a job with its place, going on through lost connections; return what became of it."""
+        """Publish a job with its place, retrying after lost connections; return the outcome."""
         job_id, publisher, broker = one.envelope.id, self._publisher, self._broker
         encode_all([one], describes=self._describes)
         one.place = one.unique_key
@@ -188,7 +188,7 @@ class UniquePush:
         return one.envelope
 
     async def _take(self, one: Outgoing, policy: Unique) -> JobInfo | None:
-        """Publish a job with its place; return the job that is in the way."""
+        """Publish a job with its place; return the job that already has the place."""
         obstacle: JobInfo | None = None
         is_heard = self._heard[one.envelope.queue]
 

@@ -1,1 +1,1 @@
-"""How a job ended, for whoever waits for it."""
+"""Results of jobs, for programs that wait for them."""

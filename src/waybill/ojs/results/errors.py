@@ -68,7 +68,7 @@ class CancelledJob(JobFailed):
 
 
 class ResultTimeout(JobsError, TimeoutError):
-    """A job has not ended in time, or nobody has told of it; it goes on."""
+    """A job has not ended in time, or its end was not reported; the job continues."""
 
     def __init__(self, job_id: str, message: str) -> None:
         """`message` says what was waited for."""
@@ -91,7 +91,7 @@ class ResultTooLarge(NoResult):
 
 
 class ResultExpired(NoResult):
-    """The time for which the result of a job was kept is over."""
+    """The result of a job has expired."""
 
 
 _UNAVAILABLE: Final[dict[str, type[NoResult]]] = {RESULT_TOO_LARGE: ResultTooLarge, RESULT_PRUNED: ResultExpired}

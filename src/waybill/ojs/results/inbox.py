@@ -1,4 +1,4 @@
-"""The waiting side of results: a queue of this process's own, and the jobs whose end somebody waits for here.
+"""The waiting side of results: a reply queue of this process, and the jobs that it waits for.
 
 A job that was pushed here names the queue, so that its worker tells its outcome. Of other jobs, and of one that takes
 long, a coordinator is asked: it answers over the same queue, once the job has ended. Nothing is asked twice without
@@ -50,7 +50,7 @@ class Handle(Protocol):
 
 
 class _Wait:
-    """One job that somebody waits for."""
+    """One job that is waited for."""
 
     __slots__ = ("asked_at", "due_at", "futures")
 
@@ -82,7 +82,7 @@ class Inbox:
         broker.connection.on_reconnect(self._ask_anew)
 
     async def open(self) -> str | None:
-        """Make sure that the queue is there; return its name, None if the broker refuses it."""
+        """Ensure that the queue exists; return its name, None if the broker refuses it."""
         if self.reply_to is None and not self._is_refused and self.broker.connection.is_open:
             async with self._opening:
                 if self.reply_to is None and not self._is_refused:
@@ -92,7 +92,7 @@ class Inbox:
         return self.reply_to
 
     async def close(self) -> None:
-        """Delete the queue. Whoever still waits is told that nothing will come."""
+        """Delete the queue. Waiters get an error."""
         if self._looking is not None:
             self._looking.cancel()
         for task in list(self._asking):
@@ -118,7 +118,7 @@ class Inbox:
                 _log.debug("the reply queue was not deleted; it expires by itself: %r", error)
 
     def expect(self, handle: Handle) -> None:
-        """Keep the outcome of a job that is about to be pushed, for as long as somebody has its handle."""
+        """Keep the outcome of a job that will be pushed, as long as its handle is referenced."""
         self._handles[handle.id] = handle
 
     async def outcome(self, handle: Handle, timeout_seconds: float | None) -> Outcome:

@@ -70,7 +70,7 @@ def join_outcomes(outcomes: Sequence[bytes]) -> bytes:
 
 
 def read_outcomes(body: bytes) -> list[Outcome]:
-    """Read such a body. Raises msgspec.DecodeError, or RecursionError, for what is none."""
+    """Read such a body. Raises msgspec.DecodeError or RecursionError if it is invalid."""
     return _decoder.decode(body)
 
 

@@ -1,4 +1,4 @@
-"""The worker's side of results: tells whoever has pushed a job how it ended.
+"""The worker's side of results: sends the outcome of a job to the program that pushed it.
 
 It is told once the event that says the same is safe, and before the delivery is acknowledged. So a worker that dies in
 between leaves the job to another one, which tells it then. A queue of replies that is no more swallows what is sent to
@@ -58,7 +58,7 @@ class Replies:
         self._told: BoundedDict[tuple[str, str | None], bytes] = BoundedDict(remembered)
 
     def tell(self, replies: Sequence[Reply]) -> None:
-        """Publish outcomes. Raises nothing: it is for whoever waits, and no part of the job."""
+        """Publish outcomes. Raises nothing, since replies are not part of the job."""
         channel = self._channel
         if channel is None:
             self._waiting += replies[: MAX_WAITING - len(self._waiting)]

@@ -35,7 +35,7 @@ def make_checkpoint(state: object, previous: Checkpoint | None) -> Checkpoint:
 
 
 def read_checkpoint(value: object) -> Checkpoint | None:
-    """Return the checkpoint in an envelope or an event; None for what is none, whoever wrote it."""
+    """Return the checkpoint in an envelope or an event; None if it is invalid."""
     if value is None:
         return None
     try:

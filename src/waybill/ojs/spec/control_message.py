@@ -138,7 +138,7 @@ _replies: Final = msgspec.json.Decoder(ControlReply)
 
 
 def read_request(body: bytes) -> ControlRequest:
-    """Decode a request. Raises ValueError for what is none."""
+    """Decode a request. Raises ValueError if it is invalid."""
     if is_too_heavy(body):
         raise ValueError("it has too many values")
     try:
@@ -151,5 +151,5 @@ def read_request(body: bytes) -> ControlRequest:
 
 
 def read_reply(body: bytes) -> ControlReply:
-    """Decode a reply. Raises msgspec.DecodeError, or RecursionError, for what is none."""
+    """Decode a reply. Raises msgspec.DecodeError or RecursionError if it is invalid."""
     return _replies.decode(body)

@@ -58,7 +58,7 @@ class CronToggled(EventData, frozen=True, kw_only=True):
 
 
 class CronRemoved(EventData, frozen=True, kw_only=True):
-    """A cron job is no more. An event of ours."""
+    """A cron job was removed. An event of Waybill's."""
 
     by: str | None = None
 
@@ -93,7 +93,7 @@ class CronClaimed(EventData, frozen=True, kw_only=True):
 
 
 class CronTold(EventData, frozen=True, kw_only=True):
-    """What was decided about some ticks was told. An event of ours."""
+    """Decisions about ticks were announced. An event of Waybill's."""
 
     keys: Sequence[str]
 

@@ -149,7 +149,7 @@ class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
 
     @property
     def visibility_seconds(self) -> float:
-        """How long an attempt may go on without a heartbeat before another takes its place."""
+        """How long an attempt may run without a heartbeat before it is replaced."""
         seconds = _seconds(self.visibility_timeout, self.visibility_timeout_ms, DEFAULT_VISIBILITY_SECONDS)
         return max(seconds, MIN_VISIBILITY_SECONDS)
 
@@ -393,7 +393,7 @@ def with_failure(errors: list[ErrorRecord], failure: ErrorRecord) -> list[ErrorR
 
 
 def is_expired(envelope: Envelope, now: datetime) -> bool:
-    """Say whether the deadline of a job that has not started yet is over."""
+    """Return whether the deadline of a job that has not started has passed."""
     return envelope.expires_at is not None and parse_timestamp(envelope.expires_at, "expires_at") <= now
 
 
@@ -424,7 +424,7 @@ def early_seconds(envelope: Envelope, now: datetime) -> float:
 
 
 def _seconds(whole: int | None, milliseconds: int | None, default: int) -> float:
-    """Return a time limit; one that is not above 0 stands for the default, and none is longer than ten years."""
+    """Return a time limit: the default if it is not above 0, and at most ten years."""
     if milliseconds is not None and milliseconds > 0:
         return min(milliseconds, MAX_TIMEOUT_SECONDS * 1000) / 1000
     return min(whole, MAX_TIMEOUT_SECONDS) if whole is not None and whole > 0 else default

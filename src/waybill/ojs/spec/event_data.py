@@ -6,4 +6,4 @@ import msgspec
 
 
 class EventData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The base of what an event says; optional fields are None and left out."""
+    """The base of event data; optional fields that are None are omitted."""

@@ -162,7 +162,7 @@ class JobExpired(JobEventData, frozen=True, kw_only=True):
 
 
 class JobProgress(JobEventData, frozen=True, kw_only=True):
-    """A running job tells how far it is, 0 to 100, and what its next attempt shall find (ojs-progress section 6.4)."""
+    """A running job reports its progress, 0 to 100, and a checkpoint (ojs-progress section 6.4)."""
 
     worker_id: str
     attempt: int
@@ -462,9 +462,9 @@ def join_events(event_type: str, events: Sequence[str]) -> tuple[str, bytes]:
 
 
 def read_events(body: bytes) -> tuple[list[ReceivedEvent], int]:
-    """Read the events of a message, whatever it is, and say how many of them could not be read.
+    """Read the events of any message; also returns how many of them are invalid.
 
-    A message comes from whoever may write to the events exchange: one event that is none hides no others.
+    A message may come from anyone with write access to the events exchange: an invalid event does not hide others.
     """
     if is_too_heavy(body):
         return [], 1

@@ -62,12 +62,12 @@ new_id: Final = _source.next
 
 
 def is_uuid7(text: str) -> bool:
-    """Say whether this is a UUIDv7 as the envelope wants it: lower case, with hyphens."""
+    """Return whether this is a UUIDv7 in the envelope's form: lower case, with hyphens."""
     return _UUID7.fullmatch(text) is not None
 
 
 def derived_id(millisecond: int, *names: str) -> str:
-    """Return the UUIDv7 of a Unix time in milliseconds and some names: the same for the same, whoever makes it.
+    """Return a UUIDv7 derived from a Unix time in milliseconds and names: the same everywhere for the same input.
 
     The random part is a SHA-256 of the names, each with its length, so `("a", "bc")` and `("ab", "c")` differ.
     """
@@ -89,7 +89,7 @@ def new_traceparent() -> str:
 
 
 def child_traceparent(parent: str) -> str:
-    """Return a traceparent of the same trace with a span of its own; a fresh one if the parent is malformed."""
+    """Return a traceparent of the same trace with a new span; a new trace if the parent is malformed."""
     parts = parent.split("-")
     if len(parts) != 4 or len(parts[1]) != 32:
         return new_traceparent()

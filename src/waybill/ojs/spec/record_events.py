@@ -1,4 +1,4 @@
-"""The events of records: what a program beside the coordinators keeps in the stream, a value under a key."""
+"""The events of records: values by key that programs other than coordinators store in the stream."""
 
 from __future__ import annotations
 

@@ -64,9 +64,9 @@ TERMINAL: Final = frozenset({State.COMPLETED, State.CANCELLED, State.DISCARDED})
 
 
 def transition(state: State | None, operation: Operation) -> State:
-    """Return the state after `operation`; None is the state of a job that is not there yet.
+    """Return the state after `operation`; None is the state of a job that does not exist yet.
 
-    Raises InvalidTransition for what the table does not list.
+    Raises InvalidTransition for transitions that are not in the table.
     """
     after = TRANSITIONS.get((state, operation))
     if after is None:

@@ -1,4 +1,4 @@
-"""Unique jobs: which jobs count as the same, and whether one stands in the way of another (ojs-unique-jobs.md).
+"""Unique jobs: which jobs count as duplicates, and which block another one (ojs-unique-jobs.md).
 
 Uniqueness is strong. A reservation is an event, and the order of the event stream decides between reservations: every
 coordinator that folds the stream comes to the same decision, so one that takes over does not undo it.

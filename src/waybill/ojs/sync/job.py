@@ -17,7 +17,7 @@ class Caller(Protocol):
     """Runs a coroutine of the job where its connection lives, and waits for it."""
 
     def __call__(self, work: Callable[[Job[Any]], Coroutine[Any, Any, T]], instead: str, /) -> T:
-        """`instead` is what somebody has to write who calls from inside an event loop."""
+        """`instead` is what to write inside an event loop, for the error message."""
         ...
 
 

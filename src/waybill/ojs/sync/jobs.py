@@ -42,7 +42,7 @@ class AsyncJobs(JobsPort, Protocol):
     broker_substitute: BrokerSubstitute | None
 
     def twin(self) -> Self:
-        """Return an object of the same handlers and settings with a connection of its own."""
+        """Return an object with the same handlers and settings but its own connection."""
         ...
 
     @property

@@ -47,7 +47,7 @@ class SyncPipeline:
             self.flush()
 
     def flush(self) -> None:
-        """Send what is there. Waits for the jobs sent before, and raises what came of them."""
+        """Send buffered jobs. Waits for the jobs sent before, and raises their errors."""
         self._wait()
         made, self._made = self._made, []
         if made:

@@ -1,4 +1,4 @@
-"""Compares what a broker has with what a topology wants, and changes nothing."""
+"""Compares a broker with a topology, and changes nothing."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Finding:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether somebody has to do something."""
+        """Whether an action is needed."""
         return self.standing not in {Standing.AGREES, Standing.ON_DEMAND}
 
 
 async def check_topology(connection: Connection, topology: Topology, queues: Sequence[str]) -> list[Finding]:
-    """Look at everything that some OJS queues need. AMQP cannot tell of bindings; declaring again makes them whole.
+    """Check everything that some OJS queues need. AMQP cannot list bindings; declaring restores them.
 
     Raises InvalidJob for a bad queue name.
     """

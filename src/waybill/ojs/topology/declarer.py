@@ -23,7 +23,7 @@ _log = logging.getLogger("waybill.ojs.topology")
 
 
 class TopologyDeclarer:
-    """Declares what is needed, when the topology's strategy says so.
+    """Declares what is needed, according to the topology's strategy.
 
     An entity that exists with other properties is logged, never declared differently, and raised as TopologyConflict.
     """

@@ -59,6 +59,6 @@ def bit_pattern(level: int, bit: int) -> str:
 def queue_pattern(queue: str) -> str:
     """Return the binding key that matches any delay for exactly this queue.
 
-    The stars stand for the bits one by one: with `#` in their place a queue `b` would also match the key of `a.b`.
+    Each star matches one bit: with `#` instead, a queue `b` would also match the key of `a.b`.
     """
     return "*." * LEVELS + queue

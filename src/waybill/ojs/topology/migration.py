@@ -235,7 +235,7 @@ class Migration:
                     await channel.unbind_queue(binding.destination, binding.exchange, binding.routing_key)
 
     async def _delete(self, queue: QueueDeclaration) -> bool:
-        """Delete a queue that is empty and that nobody consumes; False if something has come in meanwhile."""
+        """Delete an empty queue without consumers; False if it is not empty any more."""
         await self._require_no_consumers([queue.name])
         # RabbitMQ knows no conditions for quorum queues. Nothing is bound to this one any more, so it stays empty.
         is_quorum = queue.arguments.get("x-queue-type") == "quorum"

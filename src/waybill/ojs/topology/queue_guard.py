@@ -1,4 +1,4 @@
-"""Finds typos in the names of queues: a name that nobody has declared is not taken for a new queue at once."""
+"""Finds typos in the names of queues: an undeclared name is not immediately taken for a new queue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger("waybill.ojs.topology")
 
 
 class QueueGuard:
-    """What a program may declare: the queues that it knows, and any that is there already.
+    """The queues that a program may declare: those that it knows, and existing ones.
 
     A program with handlers knows its queues: any other name is refused. One without knows none: a name is refused if it
     looks like that of a queue of which the last day's events tell, and is taken for a new queue otherwise.

@@ -1,4 +1,4 @@
-"""The worker's side of jobs that run once although they may be in their queue twice: see `coordinator.claims`.
+"""The worker's side of jobs that run once even if they are in their queue twice: see `coordinator.claims`.
 
 A delivery with a copy in its header waits here until a coordinator has said whether this copy is the job; a unique job
 with a place at the broker, until that says whether it has ended before: see `control.unique_places`. It takes no
@@ -73,7 +73,7 @@ class Admissions:
         return True
 
     def release(self, queue: str | None = None) -> list[tuple[str, Delivery]]:
-        """Ask no more, for any queue or for one; returns what waited."""
+        """Stop asking, for all queues or for one; returns the waiting jobs."""
         if queue is None:
             self._admitted.clear()
         waiting = [(name, delivery) for delivery, (name, _) in self._asking.items() if queue in {None, name}]

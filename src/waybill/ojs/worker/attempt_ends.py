@@ -1,4 +1,4 @@
-"""What comes of an attempt for those who hear of it: its result as JSON, its error in short, what the next one has."""
+"""The outcome of an attempt in events and messages: its result as JSON, a short error, the next attempt's data."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def delay_of(execution: Execution) -> float:
 
 
 async def next_checkpoint(control: Control, execution: Execution, failure: Failure) -> Checkpoint | None:
-    """Return what the next attempt shall go on from: as this one left it, or as the coordinator heard it."""
+    """Return the checkpoint for the next attempt, from this one or from the coordinator."""
     carried = read_checkpoint(execution.envelope.checkpoint)
     if execution.context is not None:
         return execution.context.current_checkpoint
@@ -107,7 +107,7 @@ def lifetime_of(envelope: Envelope) -> tuple[str, timedelta]:
 
 
 def placeholder_of(delivery: Delivery, queue: str) -> tuple[Envelope, str]:
-    """Return what stands for a job that cannot be read, and what its message says of a coding of its own."""
+    """Return a placeholder for an unreadable job, and its content encoding, if any."""
     try:
         properties = delivery.properties
     except ValueError:
@@ -122,7 +122,7 @@ def placeholder_of(delivery: Delivery, queue: str) -> tuple[Envelope, str]:
 
 
 def failed_event(execution: Execution, failure: Failure, duration_seconds: float) -> JobFailed:
-    """Return what is told of a failed attempt."""
+    """Return the event of a failed attempt."""
     return JobFailed(
         job_type=execution.envelope.type,
         queue=execution.queue,

@@ -1,4 +1,4 @@
-"""The worker's hold on the attempts that it runs: heartbeats, and what happens after a silence.
+"""Heartbeats of running attempts, and what happens after a silence.
 
 An attempt that runs for a moment says so in a job.heartbeat event, which has the job's message, and after that in BEATs
 on the control queue (binding section 5.7). A coordinator that hears nothing of it for its visibility timeout replaces
@@ -59,7 +59,7 @@ class AttemptHeartbeats:
         self._loop = asyncio.get_running_loop()
 
     async def keep(self) -> None:
-        """Send heartbeats for ever."""
+        """Send heartbeats until cancelled."""
         while True:
             await asyncio.sleep(min(TICK_SECONDS, HEARTBEAT_SECONDS))
             if self._leases or self._active:
@@ -69,13 +69,13 @@ class AttemptHeartbeats:
                     _log.exception("not all heartbeats could be sent")
 
     def is_late(self, execution: Execution) -> bool:
-        """Say whether it is so long that anything was heard of an attempt that it may have been replaced."""
+        """Return whether an attempt was silent for so long that it may have been replaced."""
         lease = self._leases.get(execution)
         heard_at = execution.started if lease is None else lease.heard_at
         return self._loop.time() - heard_at > execution.envelope.visibility_seconds * LATE_SHARE
 
     async def is_own(self, execution: Execution) -> bool:
-        """Ask the coordinator whether a late attempt is still this worker's; where there is none, it is."""
+        """Ask the coordinator whether a late attempt still belongs to this worker; without a coordinator, it does."""
         if not execution.delivery.is_current:
             # The broker has given it to somebody already, who settles it in its own way.
             return True

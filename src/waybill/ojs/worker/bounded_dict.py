@@ -21,7 +21,7 @@ class BoundedDict(OrderedDict[K, V]):
         self._limit = limit
 
     def __setitem__(self, key: K, value: V) -> None:
-        """Set a value; a key that is there keeps its place in the order."""
+        """Set a value; an existing key keeps its place in the order."""
         super().__setitem__(key, value)
         if len(self) > self._limit:
             self.popitem(last=False)
@@ -63,12 +63,12 @@ class Generations(Generic[K, V]):
         return None
 
     def discard(self, key: K) -> None:
-        """Forget a key if it is there."""
+        """Remove a key if it exists."""
         for generation in self._dicts:
             generation.pop(key, None)
 
     def add(self, key: K, value: V) -> None:
-        """Set the value of a key that is not there."""
+        """Set the value of a new key."""
         if len(self._dicts[-1]) >= self._size:
             self._dicts.append({})
         self._dicts[-1][key] = value

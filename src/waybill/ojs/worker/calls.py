@@ -37,7 +37,7 @@ class Calls:
         thread_count: int,
         processes: ProcessPool | None,
     ) -> None:
-        """`processes` are there if some handler runs in one."""
+        """`processes` is given if a handler runs in one."""
         self.processes = processes
         self._resources = resources
         self._loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The worker's ear for coordinators: which jobs are cancelled, those from before its start included.
+"""Receives cancellations from coordinators, including those from before the worker's start.
 
 Coordinators publish to a fanout exchange; a stream behind it keeps what they said. A worker reads that from the first
 message on, and takes no jobs before it has caught up, so a cancelled job that still waits never starts.
@@ -74,7 +74,7 @@ class Cancellations:
         return self._caught_up.is_set()
 
     async def start(self) -> None:
-        """Read what was cancelled so far, and go on reading. Without the stream, a worker works without."""
+        """Read earlier cancellations, then follow new ones. A missing stream is not an error."""
         declarer = self._broker.declarer
         try:
             await declarer.ensure_relay()

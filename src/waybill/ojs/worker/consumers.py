@@ -1,4 +1,4 @@
-"""What a worker takes from its queues: one budget of deliveries, divided by weight, lent where it is not used.
+"""The consumers of a worker: one budget of deliveries, divided by weight, with unused shares lent to other queues.
 
     classic queues   a channel for each, whose limit (basic.qos with `global`) is changed while it consumes
     quorum queues    a channel for each with a fixed share: they know no limits that can be changed
@@ -121,7 +121,7 @@ class Consumers:
 
     @property
     def starvation(self) -> str | None:
-        """Why no job comes or ends here although the worker consumes; None if all is well.
+        """Why no job starts or ends although the worker consumes; None if all is well.
 
         A worker that holds as much as it may, runs nothing of it, and settles nothing, gets no more from the broker.
         """
@@ -224,7 +224,7 @@ class Consumers:
         return self._prefetch if held >= self._feeds[queue].limit else int(self._recent[queue]) + 1
 
     async def _fit(self) -> None:
-        """Hold no more than can be run, if places are lost or jobs have waited here for too long."""
+        """Reduce the prefetch to what can run, if slots are lost or jobs have waited too long."""
         now = asyncio.get_running_loop().time()
         runner = self._runner
         if runner.first_waiting is not self._first_waiting:

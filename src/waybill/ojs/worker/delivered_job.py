@@ -1,4 +1,4 @@
-"""Takes jobs in: whoever has pushed them, they are envelopes, or are refused."""
+"""Reads delivered jobs: any producer's job is a valid envelope, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators want of one worker, whatever process it is in: a coordinator's relay carries it."""
+"""Directives of operators for one worker, sent through the coordinators' relay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DIRECTIVES: Final = frozenset({QUIET, WAKE, TERMINATE})
 
 
 class Directed(Protocol):
-    """A worker, as far as it is directed."""
+    """The part of a worker that directives use."""
 
     def quiet(self) -> None:
         """Take no new jobs."""

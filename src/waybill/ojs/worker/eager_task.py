@@ -1,4 +1,4 @@
-"""Starts a coroutine at once, as part of a task, and keeps the task only if the coroutine waits for something.
+"""Starts a coroutine immediately, as part of a task, and keeps the task only if the coroutine waits.
 
 A handler that never waits needs no turn of the loop, and so no task of its own. But what it calls may ask for the task
 that it runs in (`asyncio.timeout` does), so there has to be one from its first step on. Python 3.12 has eager tasks for
@@ -39,7 +39,7 @@ class Ended:
 
     @classmethod
     def of(cls, future: asyncio.Future[object]) -> Self:
-        """Take what a future has come to."""
+        """Take the outcome of a future."""
         if future.cancelled():
             return cls(None, asyncio.CancelledError())
         error = future.exception()
@@ -48,7 +48,7 @@ class Ended:
         return cls(None, tellable(error.__cause__ if type(error) is HandlerExit and error.__cause__ else error))
 
     def future(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[object]:
-        """Return a future that has come to the same."""
+        """Return a future with this outcome."""
         future = loop.create_future()
         if isinstance(self.error, asyncio.CancelledError):
             future.cancel()
@@ -64,7 +64,7 @@ class HandlerExit(Exception):
 
 
 def tellable(error: BaseException) -> BaseException:
-    """Return an exception that can be looked at: itself, unless its class has code that refuses."""
+    """Return an exception that can be inspected: itself, unless code of its class fails."""
     try:
         isinstance(error, HandlerExit)
         _ = error.__cause__, error.__traceback__, type(error).__name__
@@ -78,7 +78,7 @@ _NOTHING: Final = Ended(None)
 
 
 class Starter(Generic[V]):
-    """Starts coroutines with a context variable set to something of their own."""
+    """Starts coroutines, each with its own value of a context variable."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, variable: ContextVar[V]) -> None:
         """`variable` is seen by each coroutine with the value that is given at its start."""

@@ -1,4 +1,4 @@
-"""The options of a handler, for jobs that say nothing of their own: whoever pushed them did not know the handler.
+"""The options of a handler, for jobs without options, pushed by programs that do not know the handler.
 
 The queue and the priority of a job are decided where it is pushed; everything else a worker can make good. The body
 of the job stays as it was pushed: each attempt has the options of the handler that makes it.
@@ -64,5 +64,5 @@ def defaults_of(handlers: Mapping[str, AnyHandler]) -> dict[str, HandlerDefaults
 
 
 def with_policy(body: bytes, envelope: Envelope) -> bytes:
-    """Return the body of a job for somebody who does not know its handler: with the policy that is in force here."""
+    """Return the body of a job with the policy in force here, for programs that do not know its handler."""
     return body if envelope.retry is None or b'"retry"' in body else edit_envelope(body, {"retry": envelope.retry})

@@ -27,9 +27,9 @@ class LostDeliveries:
     def lost(
         self, unstarted: Iterable[AttemptKey], waiting: Iterable[Delivery], unadmitted: Iterable[Delivery] = ()
     ) -> None:
-        """Take note of a lost connection: of attempts that waited here for a process, and of deliveries that waited.
+        """Record a lost connection: the attempts that waited for a process, and waiting deliveries.
 
-        `unadmitted` are deliveries that nobody may have begun.
+        `unadmitted` are deliveries that cannot have started anywhere.
         """
         for key in unstarted:
             self._held[key] = None
@@ -47,7 +47,7 @@ class LostDeliveries:
         self.any_lost = True
 
     def arrived(self, queue: str, delivery: Delivery) -> None:
-        """Let a redelivered job run as the attempt that it is, if the broker may have lost it and not a worker.
+        """Let a redelivered job keep its attempt number if the broker may have lost it, and not a worker.
 
         A broker that went down gives out again what any worker had in hand, and more that it is not sure of, before
         what is new. The workers outlive it, so none of that has used an attempt. That the worker of one of these jobs

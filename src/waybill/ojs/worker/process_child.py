@@ -1,4 +1,4 @@
-"""The other end of a process pool: one process, one job at a time.
+"""The child of a process pool: one process, one job at a time.
 
 It ends when its worker closes the pipe, or is gone. Signals that a terminal or a service manager sends to the whole
 group are left to the worker; SIGUSR1 from there ends the job at hand with JobCancelled, and SIGKILL ends it for good.
@@ -90,7 +90,7 @@ class _Line(Reporter):
             self.stop()
 
     def stop(self) -> None:
-        """End the job at hand, if there is one: called by the signal, between two instructions of the main thread."""
+        """End the current job, if any: called by the signal, between two instructions of the main thread."""
         job = self.job
         if job is None:
             return

@@ -1,4 +1,4 @@
-"""What a worker and the processes of its CPU-bound jobs say to each other, pickled over a pipe of theirs."""
+"""Messages between a worker and the processes of its CPU-bound jobs, pickled over a pipe."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class Begun:
-    """To the worker: the job is here. A process that dies before it says so has not touched it."""
+    """To the worker: the job has arrived. A process that dies before has not touched it."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class _Child:
         return not self.is_doomed and self._process.is_alive()
 
     def stop(self) -> None:
-        """Ask it to end the job at hand."""
+        """Ask it to end the current job."""
         if self._process.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, STOP)
@@ -105,11 +105,11 @@ class ProcessPool:
 
     @property
     def has_room(self) -> bool:
-        """Whether a job would begin at once."""
+        """Whether a job would start immediately."""
         return len(self._busy) < self.size
 
     def run(self, handler: AnyHandler, job: JobContext) -> asyncio.Future[object]:
-        """Do a job. The future raises what the handler raises, or ProcessLost if its process is no more.
+        """Run a job. The future raises errors of the handler, or ProcessLost if its process died.
 
         To cancel the future, as a middleware with a limit of its own does, stops the job.
         """
@@ -224,7 +224,7 @@ class ProcessPool:
 
 
 def _log_record(packed: bytes) -> None:
-    """Log what a child has logged. A record that is none of its making is left out: the job goes on."""
+    """Log a child's log record. An invalid record is dropped: the job continues."""
     try:
         record = pickle.loads(packed)  # noqa: S301 - from our own child
         logger = logging.getLogger(record.name)

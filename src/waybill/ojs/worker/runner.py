@@ -150,7 +150,7 @@ class Runner:
         self.hand_back()
 
     def hand_back(self, queue: str | None = None) -> None:
-        """Give the jobs back that wait here for whatever, all or those of a queue; those that run go on."""
+        """Return waiting jobs, all or those of a queue; running jobs continue."""
         waiting = self._waiting_for_process
         self._waiting_for_process = deque(one for one in waiting if queue not in {None, one.queue})
         for execution in waiting:
@@ -175,7 +175,7 @@ class Runner:
             self._settlement.abandon(delivery, queue, error)
 
     def _return(self, queue: str, delivery: Delivery) -> None:
-        """Give a job back that was not looked at yet: it comes as new to the next worker, so its past counts here."""
+        """Return an unread job: the next worker sees it as new, so its history must be checked here."""
         if delivery.redelivered:
             try:
                 envelope = read_delivered(delivery)
@@ -211,7 +211,7 @@ class Runner:
                 self._interrupt(execution)
 
     def _replaced(self, key: AttemptKey) -> None:
-        """End an attempt that another has replaced; a thread that goes on is given up."""
+        """End an attempt that was replaced; a thread that continues is abandoned."""
         for execution in [one for one in self.active if one.key == key]:
             execution.ending = Ending.REPLACED
             self._interrupt(execution)
@@ -222,7 +222,7 @@ class Runner:
                 self._limits.check_by(execution.deadline)
 
     def close(self) -> bool:
-        """Release threads and processes; False if the code of some job goes on and cannot be ended."""
+        """Release threads and processes; False if code of a job is still running and cannot be ended."""
         self._limits.close()
         self._calls.close()
         return not self.lost and not any(execution.runs_in_thread for execution in self.active)
@@ -277,7 +277,7 @@ class Runner:
             self._begin(queue, delivery)
 
     def _is_known(self, execution: Execution) -> bool:
-        """Deal with a job that was delivered before.
+        """Handle a redelivered job.
 
         If this worker has finished it, or is at it, the new delivery takes the place of the lost one. What a lost
         connection took from this worker unstarted is as new, and so is what the broker itself has lost. Otherwise a
@@ -442,7 +442,7 @@ class Runner:
         return execution.handler is None or execution.handler.accepts(execution.envelope.args)
 
     def _close(self, execution: Execution) -> None:
-        """Take no more word of an attempt: it is about to be settled."""
+        """Ignore further reports of an attempt that is about to be settled."""
         execution.settled = True
         if execution.context is not None and execution.context.report is not None:
             try:
@@ -453,9 +453,9 @@ class Runner:
     # Ends from outside. ------------------------------------------------------------------------------------------
 
     def _end_early(self, execution: Execution, ending: Ending) -> None:
-        """End an attempt from outside. One that does not end when it is told is given up a little later.
+        """End an attempt from outside. If it does not end when notified, it is abandoned a little later.
 
-        A thread cannot be ended: it is told and given up at once.
+        A thread cannot be ended: it is notified and abandoned immediately.
         """
         if execution.future is None or execution.settled:
             return

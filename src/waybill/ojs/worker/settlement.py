@@ -1,4 +1,4 @@
-"""What becomes of a delivery: acknowledged, tried again, or put aside. Events first, the broker's copy last.
+"""Settles deliveries: acknowledged, retried, or dead-lettered. Events first, the broker's copy last.
 
 Nothing is acknowledged before what it stands for is safe (binding section 5.4 lists the acknowledgement first, and
 would lose the job in a crash between the two):
@@ -122,7 +122,7 @@ class Settlement:
         started_at: str | None = None,
         worker_id: str = "",
     ) -> None:
-        """Settle a success; with `started_at` and the worker, of an attempt whose start nobody has told of yet."""
+        """Settle a success; with `started_at` and the worker, also record the start."""
         envelope = execution.envelope
         events = self._events
         duration_ms = int(duration_seconds * 1000)
@@ -185,7 +185,7 @@ class Settlement:
             self._end(execution, failure)
 
     def cancelled(self, execution: Execution) -> None:
-        """Settle a job that somebody has cancelled, before it started or while it ran."""
+        """Settle a cancelled job, before it started or while it ran."""
         envelope = execution.envelope
         events = self._broker.events
         data = JobCancellation(job_type=envelope.type, queue=execution.queue)
@@ -197,7 +197,7 @@ class Settlement:
         events.after(lambda: bury(execution.delivery, execution.queue) if self._nacks else ack(execution))
 
     def replaced(self, execution: Execution) -> None:
-        """Drop an attempt that a coordinator has replaced: whatever came of it does not count any more."""
+        """Drop an attempt that a coordinator has replaced: its outcome no longer counts."""
         _log.warning("attempt %d of job %s was replaced", execution.attempt, execution.envelope.id)
         self._finished.add(execution.key)
         self._ack(execution.delivery, execution.queue)
@@ -257,9 +257,9 @@ class Settlement:
         self._discard(delivery, queue, placeholder, 0, record)
 
     def abandon(self, delivery: Delivery, queue: str, error: BaseException) -> None:
-        """Settle a delivery over which something failed that nobody has thought of: it becomes a dead letter.
+        """Settle a delivery after an unexpected error: it becomes a dead letter.
 
-        To be called wherever a delivery could be left in the air otherwise. One that is settled stays as it is.
+        Called wherever a delivery could otherwise remain unsettled. A settled one is not changed.
         """
         self._counters.stepped_over["job"] += 1
         try:
@@ -280,14 +280,14 @@ class Settlement:
         self._broker.events.after(lambda: self._bury(delivery, queue))
 
     def unknown_type(self, execution: Execution) -> None:
-        """Put a job aside for which this worker has no handler."""
+        """Dead-letter a job for which this worker has no handler."""
         job_type = execution.envelope.type
         _log.error("job %s has no handler for its type %s", shown(execution.envelope.id), shown(job_type))
         record = ErrorRecord(type="UnknownJobType", message=f"no handler for {job_type}", code="INVALID_JOB_TYPE")
         self._discard(execution.delivery, execution.queue, execution.envelope, execution.attempt - 1, record)
 
     def postponed(self, execution: Execution, seconds: float) -> None:
-        """Settle an attempt that shall begin later: the same one, after a while at the broker."""
+        """Settle a postponed attempt: the same attempt starts again after a delay at the broker."""
         seconds = min(max(seconds, 0.0), MAX_DELAY_SECONDS) if seconds == seconds else 0.0  # noqa: PLR0124 - not NaN
         self._start(execution, execution.queue, self._postpone(execution, seconds))
 
@@ -370,7 +370,7 @@ class Settlement:
         events.after(lambda: self._bury(delivery, queue) if is_kept else self._ack_end(ended))
 
     def _tell(self, delivery: Delivery, outcome: Outcome) -> None:
-        """Tell whoever waits for a job how it ended, once the events recorded so far are safe."""
+        """Send the outcome of a job to its waiters, once the events recorded so far are safe."""
         if wants_reply(delivery.encoded_properties):
             reply = delivery, outcome.id, encode_outcome(outcome)
             self._broker.events.after(lambda: self._replies.tell([reply]))

@@ -1,4 +1,4 @@
-"""Time limits of attempts: one timer for all of them, which most leave as it is."""
+"""Time limits of attempts, with one timer for all of them, which most attempts do not change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from waybill.ojs.worker.execution import Execution
 
 
 class TimeLimits:
-    """Ends attempts whose deadline is over."""
+    """Ends attempts whose deadline has passed."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, active: Iterable[Execution], end: Callable[[Execution], None]
@@ -21,7 +21,7 @@ class TimeLimits:
         self._timer: asyncio.TimerHandle | None = None
 
     def check_by(self, deadline: float) -> None:
-        """Have the deadlines looked at by then."""
+        """Check the deadlines by this time."""
         timer = self._timer
         if timer is not None and timer.when() <= deadline:
             return

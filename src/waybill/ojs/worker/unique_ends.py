@@ -54,7 +54,7 @@ class UniqueEnds:
 def must_have_place(envelope: Envelope, delivery: Delivery) -> bool:
     """Whether a job that has lost its place has ended.
 
-    Not one whose place ends by itself, nor a dead letter that somebody has moved back.
+    Not one whose place expires, nor a dead letter that was moved back.
     """
     if "period" in (envelope.unique or {}) or place_of(delivery) is None:
         return False

@@ -244,7 +244,7 @@ class Worker:
         self._change(self._go_on())
 
     async def start(self) -> None:
-        """Connect, declare and consume. A queue that exists with other properties is logged and left out."""
+        """Connect, declare and consume. A queue that exists with other properties is logged and skipped."""
         self._jobs.bind()
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
@@ -307,7 +307,7 @@ class Worker:
     # Consuming. -------------------------------------------------------------------------------------------------
 
     async def _open_resources(self) -> None:
-        """Make what the handlers of its queues want."""
+        """Create the resources of its queues' handlers."""
         for handler in self._jobs.handlers.values():
             if handler.queue in self.queues and not handler.runs_in_process:
                 await self._resources.open(handler.function)
@@ -360,7 +360,7 @@ class Worker:
         return frozenset() if self._paused is None else self._paused.queues
 
     async def _adjust(self) -> None:
-        """Consume what is to be consumed by now, and nothing else: no paused queue, and none at all when quiet."""
+        """Start and stop consumers as needed: no paused queue, and none when quiet."""
         runner, consumers = self._runner, self._consumers
         if self._broker is None or runner is None or consumers is None:
             return
@@ -465,7 +465,7 @@ class Worker:
             await broker.close()
 
     async def _drain(self, runner: Runner) -> None:
-        """Wait for running jobs: until they are done, the grace period is over, or `stop` is called again."""
+        """Wait until running jobs are done, the grace period has passed, or `stop` is called again."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._grace_seconds
         while runner.active and not self._stop_now.is_set() and loop.time() < deadline:

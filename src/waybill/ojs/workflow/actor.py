@@ -1,4 +1,4 @@
-"""The leader's part in workflows: makes the jobs of steps, tells what has happened, and ends what is over.
+"""The leader's part in workflows: creates the jobs of steps, writes events, and ends workflows.
 
 What is to be done stands in the rows, and goes from there when the event that says so comes back through the stream.
 So whoever leads next goes on with it. An event that two leaders write has one id.
@@ -79,7 +79,7 @@ class WorkflowActor:
         leader.on_change.append(self._wake.set)
 
     async def run(self) -> None:
-        """Act for ever."""
+        """Act until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -98,7 +98,7 @@ class WorkflowActor:
                 _log.exception("workflows cannot be read")
 
     async def make_job(self, job_id: str, claim: Claim) -> dict[str, object]:
-        """Return the envelope of a step whose turn has come. Raises LookupError if nothing is known of it."""
+        """Return the envelope of the next step. Raises LookupError if it is unknown."""
         workflow_id = claim.owner.partition("/")[2]
         node = read_node_id(job_id)
         made = None if node is None else await self._read(workflow_id, lambda flow, read: _job(flow, read, node[1]))
@@ -128,7 +128,7 @@ class WorkflowActor:
             await self._at(ENDED, now - KEPT_SECONDS, self._forget)
 
     def _is_news(self, progress: Progress) -> bool:
-        """Say whether there is something to tell that was not told here a moment ago."""
+        """Return whether there is an event to write that was not just written here."""
         untold, turn = list(progress.untold), int(asyncio.get_running_loop().time() / AGAIN_SECONDS)
         last = untold[-1] if untold else 0
         news = (progress.run, progress.state, progress.started_at is None, len(untold), last, turn)
@@ -154,7 +154,7 @@ class WorkflowActor:
             self._responder.broker.events.record(workflow_id, data, time, event_id=event_id)
 
     async def _stop(self, progress: Progress) -> None:
-        """Tell the workers that no job of a workflow is to start any more, then that this was done."""
+        """Tell workers not to start jobs of a workflow, then record that this was done."""
         what = f"stopped {progress.run}"
         now = asyncio.get_running_loop().time()
         if now - self._written.get(event_id_of(progress.id, what), float("-inf")) < AGAIN_SECONDS:
@@ -196,7 +196,7 @@ class WorkflowActor:
             self._reviving.discard(progress.id)
 
     async def _at(self, mark: str, now: float, act: Callable[[Progress], None]) -> None:
-        """Do something about the workflows whose moment has come."""
+        """Handle workflows that are due."""
         until = format_timestamp(datetime.fromtimestamp(now, UTC))
         for key, row in await self._view.marked(mark, MomentRow, AT_A_TIME):
             if key.split("/")[1] > until:

@@ -1,4 +1,4 @@
-"""The events that tell of a workflow's progress (ojs-events section 4.4, ojs-workflows appendix B)."""
+"""The events of a workflow's progress (ojs-events section 4.4, ojs-workflows appendix B)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Answers the requests about workflows, in the coordinator that reads their queue (ojs-workflows section 11).
 
-A workflow is its user's, who has pushed it, as a job is: the coordinator's policy says who else may see and change it.
+A workflow belongs to the user who pushed it, like a job: the coordinator's policy decides who else may see and change
+it.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class WorkflowAnswers:
                 waiting.set()
 
     def _spawned(self, answer: Answer) -> Answer:
-        """Have requests answered beside each other; whoever gets no answer asks again."""
+        """Answer requests concurrently; a client without a reply repeats its request."""
 
         async def begin(request: Request) -> None:
             request.delivery.ack()
@@ -93,7 +94,7 @@ class WorkflowAnswers:
         await self._responder.reply(request, WorkflowReply(_listed(await self._known(request, KNOWN_SECONDS))))
 
     async def _wait(self, request: Request) -> None:
-        """Answer when the workflow has ended, or the time for the answer is over."""
+        """Answer when the workflow has ended, or at the timeout."""
         asked = _body(request)
         over = asyncio.Event()
         self._waiting[asked.job_id].add(over)

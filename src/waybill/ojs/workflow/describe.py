@@ -1,4 +1,4 @@
-"""What a coordinator tells of a workflow (ojs-workflows sections 3.3, 9.6 and 11.2)."""
+"""The description of a workflow in replies (ojs-workflows sections 3.3, 9.6 and 11.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""The state machine of a workflow: what an event about one of its jobs changes, and which jobs may start then.
+r"""The state machine of a workflow: the effect of an event of one of its jobs, and which jobs may start next.
 
     waiting -> ready -> pending -> active -> completed       a job whose turn comes, is enqueued, starts, ends
                                      |  \-> failed
@@ -71,14 +71,14 @@ class Flow:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no event about one of its jobs changes anything any more."""
+        """Whether events of its jobs can no longer change anything."""
         return self.is_over and not (
             self.progress.state == WorkflowState.CANCELLED and any(state in {ACTIVE, HELD} for state in self._jobs())
         )
 
     @property
     def has_work(self) -> bool:
-        """Whether something is to be done but enqueue jobs: an event to be written, or workers to be told."""
+        """Whether there is work besides enqueueing jobs: events to write, or workers to notify."""
         progress = self.progress
         return bool(
             self.untold
@@ -194,12 +194,12 @@ class Flow:
 
     @property
     def is_pushed(self) -> bool:
-        """Whether somebody may still be pushing jobs of it."""
+        """Whether a program may still be pushing its jobs."""
         counts = self.members.counts
         return self.plan.streamed is not None and not self.is_over and counts.total is None and not counts.abandoned
 
     def heard(self, time: str, pushed: int = 0) -> None:
-        """Take note that somebody pushes jobs of its group; it is given up no more."""
+        """Record that a program is pushing jobs of its group, which is then not abandoned."""
         counts = self.members.counts
         if self.plan.streamed is not None and not self.is_over and counts.total is None:
             self.progress.heard_at, counts.abandoned = time, False
@@ -221,7 +221,7 @@ class Flow:
             self._check_members()
 
     def cancel(self, time: str) -> bool:
-        """End the workflow: jobs that have begun go on to their end, nothing else starts. False if it has ended."""
+        """End the workflow: running jobs finish, nothing else starts. False if it has ended."""
         if self.is_over:
             return False
         self._time = time
@@ -229,7 +229,7 @@ class Flow:
         return True
 
     def expire(self, time: str) -> bool:
-        """Have the workflow fail because its time is over; False if it has ended."""
+        """Fail the workflow because its time limit has passed; False if it has ended."""
         if self.is_over:
             return False
         self._time = time
@@ -321,7 +321,7 @@ class Flow:
         self._end(node, FAILED if failed else COMPLETED)
 
     def _end(self, node: Node, state: StepState) -> None:
-        """End a node, and go on with what waits for it."""
+        """End a node, and continue with nodes that wait for it."""
         self._set(node, state)
         if self.is_over:
             # It was cancelled while this job ran.
@@ -394,7 +394,7 @@ class Flow:
             self._resume(node)
 
     def _resume(self, node: Node) -> None:
-        """Start a node whose turn it is, or go on with one of which a part is done."""
+        """Start the next node, or continue one that is partly done."""
         if node.kind == "job":
             self._set(node, READY)
             if self.progress.run:

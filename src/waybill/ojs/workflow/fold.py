@@ -1,4 +1,4 @@
-"""Folds the event stream into the rows of workflows: which workflow an event is about, and what it says of it.
+"""Folds the event stream into the rows of workflows.
 
 Whoever may write to the events exchange can push workflows, as they can push jobs. Each field of an event may be
 anything; what makes no sense is passed by.
@@ -185,7 +185,7 @@ class WorkflowFold(FeatureFold):
 
     @staticmethod
     def _note_pushing(rows: Rows, flow: Flow) -> None:
-        """Mark a workflow while somebody has to watch whether its pusher lives."""
+        """Mark a workflow while its pusher must be watched."""
         if flow.is_pushed:
             rows.put(unsealed_key(flow.progress.id), MomentRow(flow.progress.id), UNSEALED)
         elif flow.plan.streamed is not None:
@@ -342,7 +342,7 @@ class WorkflowFold(FeatureFold):
 
     @staticmethod
     def _claim(rows: Rows, flow: Flow) -> None:
-        """Have the jobs pushed whose turn has come, and those not that are cancelled; see `claims`."""
+        """Claim the next jobs, and drop the claims of cancelled ones; see `claims`."""
         progress = flow.progress
         for number in flow.fresh:
             job_id = flow.job_id(number)

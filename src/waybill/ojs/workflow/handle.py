@@ -112,7 +112,7 @@ class WorkflowHandle(Generic[R_co]):
             first = reply.next
 
     async def cancel(self) -> WorkflowInfo:
-        """Cancel the workflow and what it has spawned: no more jobs start. Running jobs go on to their end.
+        """Cancel the workflow and what it has spawned: no more jobs start. Running jobs finish.
 
         Raises WorkflowNotCompleted if it has ended before, LookupError, or ControlFailed.
         """
@@ -123,9 +123,9 @@ class WorkflowHandle(Generic[R_co]):
         return info
 
     async def retry(self) -> WorkflowInfo:
-        """Retry the failed jobs of the workflow, then go on. Completed jobs stay.
+        """Retry the failed jobs of the workflow and continue it. Completed jobs do not run again.
 
-        Raises ControlFailed for a workflow that has not failed, LookupError for one nobody knows.
+        Raises ControlFailed for a workflow that has not failed, LookupError for an unknown one.
         """
         reply = await self._ask(RETRY, WorkflowRequest(self.id), ANSWER_SECONDS)
         info = self._found(reply)

@@ -34,8 +34,8 @@ def parent_result(handler: Handler[..., R], step: str | None = None) -> R:
 def parent_results(handler: Handler[..., R], step: str | None = None) -> list[R]:
     """Return the results of the group before, jobs of `handler`, or in a callback those of its batch; in order.
 
-    With `step`, those of the group of this name or index. Raises LookupError if there is none, StepFailed if one of
-    the jobs has failed: `parent_outcomes` tells of all.
+    With `step`, those of the group of this name or index. Raises LookupError if there is none, StepFailed if one of the
+    jobs has failed: `parent_outcomes` returns all.
     """
     return [_typed(handler, value) for value in _many(step)]
 

@@ -1,4 +1,4 @@
-"""How far a workflow is: what a store keeps of it beside its definition, its streamed members and its results."""
+"""The progress of a workflow: its stored state besides definition, streamed members and results."""
 
 from __future__ import annotations
 

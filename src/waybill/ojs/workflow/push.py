@@ -65,7 +65,7 @@ async def push_workflow(
 
 
 async def spawn_workflow(definition: Definition, stream: Stream | None, jobs: JobsPort) -> str:
-    """Begin a workflow as a part of the job at hand, and return its id; see `Shape.spawn`."""
+    """Start a workflow as part of the current job, and return its id; see `Shape.spawn`."""
     job = current_job()
     job.spawned_count += 1
     workflow_id = spawned_id(job.id, job.spawned_count)

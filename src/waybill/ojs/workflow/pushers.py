@@ -1,4 +1,4 @@
-"""Ends groups whose pusher has died half way: nobody will say how many jobs they have.
+"""Ends groups whose pusher died before it finished, so their size is unknown.
 
 A program that pushes a streamed group tells that it still does, every PUSHING_SECONDS. The leader gives up a group of
 which it has heard nothing for SILENT_SECONDS *by its own clock*, from when it first saw the last sign of life: no clock
@@ -28,7 +28,7 @@ Write = Callable[[str, EventData, str], None]
 
 
 class PusherWatch:
-    """The leader's look at the groups that are still being pushed."""
+    """Watches the groups that are still being pushed, in the leader."""
 
     def __init__(self, view: JobView, write: Write) -> None:
         """`write` records an event about a workflow, once for each name that it is given."""
@@ -39,7 +39,7 @@ class PusherWatch:
         self._looked_at = float("-inf")
 
     def forget(self) -> None:
-        """Begin to wait anew, as one that has just begun to lead does."""
+        """Restart the timeouts, as a new leader does."""
         self._seen.clear()
 
     async def look(self) -> None:

@@ -85,7 +85,7 @@ class Shape(Generic[R_co]):
         return jobs.sync.workflow(pushed.id)
 
     async def spawn(self, jobs: JobsPort) -> WorkflowHandle[R_co]:
-        """Push it from a handler, as a part of the job at hand.
+        """Push it from a handler, as part of the current job.
 
         If that is a step of a workflow, the step is done when this workflow is, and fails with it. A handler that is
         tried again spawns the same workflows under the same ids, so none begins twice. Raises LookupError elsewhere.
@@ -219,7 +219,7 @@ class Workflow(Shape[dict[str, Any]]):
         self._steps: dict[str, tuple[Part[Any], list[str]]] = {}
 
     def step(self, name: str, part: Part[R], *, depends_on: Iterable[Step[Any] | str] = ()) -> Step[R]:
-        """Add a step: a job, or a workflow. Raises InvalidJob for a name that is there already."""
+        """Add a step: a job, or a workflow. Raises InvalidJob for an existing name."""
         if name in self._steps or not name:
             raise InvalidJob(
                 "workflow", f"already has a step {name!r}, or the step has no name", code="INVALID_WORKFLOW"

@@ -48,7 +48,7 @@ class TooLarge(Exception):
 
 
 class Plans:
-    """The plans of the workflows that were looked at last: they never change, and take longest to make."""
+    """A cache of plans of recently used workflows: they never change, and are expensive to build."""
 
     def __init__(self) -> None:
         self._plans: OrderedDict[tuple[str, str], Plan] = OrderedDict()
@@ -82,7 +82,7 @@ class Values:
     """The results of one workflow as a store has them."""
 
     def __init__(self, flow: Flow, read: Reader) -> None:
-        """`flow` may have results that are not kept yet."""
+        """`flow` may have results that are not stored yet."""
         self._flow = flow
         self._read = read
         self._key = ""
@@ -129,7 +129,7 @@ class Values:
         return {}
 
     def inline(self, node: Node) -> bytes:
-        """Return the result of a part, or what stands for one that is too large."""
+        """Return the result of a part, or a reference if it is too large."""
         try:
             return self.node(node)
         except TooLarge:

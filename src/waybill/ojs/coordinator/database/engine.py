@@ -32,9 +32,9 @@ _HOSTS: Final = re.compile(
 
 
 def open_engine(database: str) -> Engine:
-    """Return what connects to a SQLite file, or to a URL of SQLAlchemy or libpq. Nothing is opened yet.
+    """Return an engine for a SQLite file, or for a URL of SQLAlchemy or libpq. It does not connect yet.
 
-    Raises sqlalchemy.exc.ArgumentError for a URL that is none.
+    Raises sqlalchemy.exc.ArgumentError for an invalid URL.
     """
     if "://" not in database:
         url = make_url("sqlite://").set(database=database)
@@ -96,7 +96,7 @@ class OpenConnections:
             sql.event.listen(engine, "close_detached", self._connections.discard)
 
     def cut(self) -> None:
-        """End them as a lost network would: whoever waits for an answer gets an error now."""
+        """Close connections like a lost network would: calls that wait for a reply fail immediately."""
         for connection in list(self._connections):
             # One may be closed meanwhile.
             with contextlib.suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as one:

@@ -45,7 +45,7 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 class Partition(NamedTuple):
-    """A partition, with the first id that it may have and the first one that it has no more. Empty is before all."""
+    """A partition, with its lower bound (inclusive) and upper bound (exclusive). Empty is before all ids."""
 
     lower: str
     upper: str
@@ -79,7 +79,7 @@ def partitions(connection: Connection) -> list[Partition]:
 
 
 class Partitions:
-    """Makes partitions as they are needed."""
+    """Creates partitions when needed."""
 
     def __init__(self, keep_days: int | None) -> None:
         """`keep_days` is that of the retention; what is older gets no partition."""

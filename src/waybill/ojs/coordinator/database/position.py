@@ -1,6 +1,6 @@
 """Where the state of jobs is in the event stream: one row, written in one transaction with what was folded.
 
-An epoch begins when the state is made anew, and when a database turns out to have lost what it had confirmed.
+An epoch begins when the state is rebuilt, and when a database has lost committed changes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Forgets jobs that have ended long ago, a step at a time.
+"""Deletes jobs that ended long ago, in steps.
 
-Never forgotten are jobs that have not ended, and unique jobs that have reserved a place: they may be in the way of
-another. Counts stay as they are, as they do in memory; groups of failures lose what is forgotten.
+Jobs that have not ended are never deleted, nor unique jobs that have reserved a place, since they may block another.
+Counts do not change, as in memory; groups of failures lose deleted jobs.
 
 In PostgreSQL, a partition whose days are over is dropped. The few of its jobs that are to stay move to the default
 partition before; if many are to stay, the others are deleted. In SQLite, and in the default partition, jobs are deleted

@@ -1,7 +1,7 @@
-"""Brings the tables of a database to the form that this Waybill knows, with Alembic: see `migrations/versions`.
+"""Migrates the tables of a database to the schema of this version, with Alembic: see `migrations/versions`.
 
-A database is migrated when it is opened, in one transaction: all of it or nothing. Those who open it at the same time
-wait for each other, by an advisory lock in PostgreSQL, by the lock on the file in SQLite.
+A database is migrated when it is opened, in one transaction. Processes that open it at the same time wait for each
+other, by an advisory lock in PostgreSQL, by the lock on the file in SQLite.
 
     no tables                                make them
     tables of the form 15, without Alembic   the first migration stands for them: go on from there

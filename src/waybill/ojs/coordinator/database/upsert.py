@@ -1,6 +1,6 @@
 """Writes many jobs: in PostgreSQL by one statement that takes an array for each column.
 
-One statement for each job, even if many are sent at once, costs PostgreSQL a plan's start and a message each.
+A statement per job, even if many are sent together, costs PostgreSQL a plan's start and a message each.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _ARRAYS: Final = {sql.Integer: "int4[]", sql.BigInteger: "int8[]", sql.Float: "f
 
 
 class Upsert:
-    """Inserts rows of a table, or replaces what they have beside their key."""
+    """Inserts rows of a table, or updates their other columns."""
 
     def __init__(
         self, engine: Engine, table: sql.Table, insert: Callable[[sql.Table], Any], adds: Sequence[str] = ()
     ) -> None:
-        """Make the statement. `insert` is that of the database's dialect; columns in `adds` add to what is there."""
+        """`insert` is that of the database's dialect; columns in `adds` are added to existing values."""
         self._names = [column.name for column in table.columns]
         self._text = ""
         keys = [column.name for column in table.primary_key]
