@@ -62,7 +62,7 @@ def test_the_object_of_the_package_itself_is_found_beside_a_module_of_its_name()
 @pytest.mark.parametrize(
     ("files", "text"),
     [
-        ({"__init__.py": "", "tasks.py": ""}, "no waybill.Jobs in {name}, {name}.tasks: name one"),
+        ({"__init__.py": "", "tasks.py": ""}, "no waybill.Jobs object in {name}, {name}.tasks: name one"),
         ({"__init__.py": "", "jobs.py": APP, "tasks.py": APP}, "2 waybill.Jobs objects: name one"),
         ({"__init__.py": "", "jobs.py": APP, "tasks.py": "1 / 0"}, "ZeroDivisionError: division by zero"),
     ],

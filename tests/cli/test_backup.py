@@ -126,7 +126,7 @@ def test_nothing_is_written_where_something_is(tmp_path: Path) -> None:
 def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     result = run("restore", tmp_path / "empty", tmp_path / "new")
-    assert (result.exit_code, "no complete backup" in result.output) == (1, True)
+    assert (result.exit_code, "is not a complete backup" in result.output) == (1, True)
     assert not (tmp_path / "new").exists()
     assert run("backup", tmp_path / "copy", "--data-dir", tmp_path / "empty").exit_code == 1
     assert run("backup", tmp_path / "copy2", "--data-dir", tmp_path / "nowhere").exit_code == 2

@@ -37,7 +37,7 @@ def test_many_jobs_are_pushed_from_a_file_and_by_count(waybill_uri: str) -> None
     listed = CliRunner().invoke(main, ["queue", "list", "cli-many", "cli-many-2", "--json", "--uri", waybill_uri])
     assert [row["ready"] for row in json.loads(listed.output)] == [3001, 1]
     for stdin, text in (
-        ("[1]\n", "line 1 names no type"),
+        ("[1]\n", "line 1 has no type"),
         ('{"args": 5, "type": "a.b"}\n', "line 1: Expected `array`, got `int` - at `$.args`"),
         ('{"type": "a.b"}\nnonsense\n', "line 2: JSON is malformed"),
         ('{"type": "a.b", "priority": "high"}\n', "line 1: Expected `int`"),

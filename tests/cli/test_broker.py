@@ -28,8 +28,7 @@ async def test_a_running_broker_is_operated(monkeypatch: pytest.MonkeyPatch) -> 
     async with Broker(port=0) as broker, ManagementServer(broker, port=0) as server:
         ask = asking(server.url, monkeypatch)
         assert (
-            "user ada is there"
-            in (await ask("user", "add", "ada", "--password", "-", "--vhost", "/", text="s\n")).output
+            "added user ada" in (await ask("user", "add", "ada", "--password", "-", "--vhost", "/", text="s\n")).output
         )
         assert (await ask("user", "tags", "ada", "monitoring")).exit_code == 0
         assert (await ask("user", "password", "ada", "--password", "t")).exit_code == 0
@@ -59,7 +58,7 @@ async def test_what_fails_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         for arguments, text in (
             (("close", "nobody"), "not found"),
             (("policy", "set", "p", "(", "{}"), "400: Validation failed"),
-            (("policy", "set", "p", "", "{"), "no JSON"),
+            (("policy", "set", "p", "", "{"), "not JSON"),
             (("list", "users", "--vhost", "/"), "do not belong to a virtual host"),
             (
                 ("list", "users", "--management-url", server.url.replace("//", "//guest:wrong@")),

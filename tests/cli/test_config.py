@@ -64,7 +64,7 @@ def test_check_takes_what_is_right() -> None:
     ("text", "says"),
     [
         ("[amqp]\nprot = 1", "waybill.toml:2: there is no setting amqp.prot; did you mean amqp.port?"),
-        ("definitions = 'wrong.json'", "wrong.json holds no definitions"),
+        ("definitions = 'wrong.json'", "wrong.json does not contain definitions"),
         ("[amqps]\ncertificate = 'wrong.json'\nkey = 'wrong.json'", "cannot use the TLS files wrong.json"),
         ("[http]\nhost = '0.0.0.0'", "use --keys"),
         ("keys = 'wrong.json'", "wrong.json"),
@@ -126,7 +126,7 @@ async def test_a_broker_takes_its_settings_and_reloads_them(tmp_path: Path, monk
         assert await channels_of(uri) == 3
         file.write_text(text.format(5, 60))
         broker.process.send_signal(signal.SIGHUP)
-        log = told(broker, "is reloaded")
+        log = told(broker, "reloaded the configuration")
         assert f"limits.streams_max ({file}:5) cannot change while the broker runs: restart the broker" in log
         assert "reloaded the configuration: limits.channel_max changed" in log
         assert await channels_of(uri) == 5

@@ -56,7 +56,7 @@ def test_a_cron_job_from_its_program_to_its_end(
     program = PROGRAM.format(prefix="cli-")
     made = sync(program, coordinated_uri, "cron_program_a", tmp_path, monkeypatch)
     assert made.stdout == "created cli-report\n"
-    assert made.stderr == "warning: cli-report: months without a day 31 are left out\n"
+    assert made.stderr == "warning: cli-report: months without a day 31 are skipped\n"
     assert json.loads(invoke("sync", "cron_program_a", "--json").stdout) == {"cli-report": "unchanged"}
     (found,) = json.loads(invoke("list", "--json", *uri).stdout)
     assert (found["name"], found["cron"], found["timezone"]) == ("cli-report", "0 9 31 * MON-FRI", "Europe/Berlin")

@@ -46,7 +46,7 @@ def test_a_job_is_pushed_listed_cancelled_and_asked_for(waybill_uri: str) -> Non
     assert "email.send" in invoke(waybill_uri, "list").output
     missing = invoke(waybill_uri, "info", "018f0000-0000-7000-8000-000000000000")
     assert missing.exit_code == 1
-    assert "nothing is known of" in missing.output
+    assert "is unknown" in missing.output
 
 
 @pytest.mark.usefixtures("coordinator")

@@ -145,8 +145,8 @@ def odd(directory: Path, what: str) -> None:
 
 
 SAID = {
-    "empty": "there is no data of a broker here",
-    "foreign": "there is no data of a broker here",
+    "empty": "this is not the data directory of a broker",
+    "foreign": "this is not the data directory of a broker",
     "a link": "it is a symbolic link",
     "a linked lock": "it is a symbolic link",
     "a pipe": "it is not a regular file",

@@ -86,9 +86,7 @@ def test_what_is_pushed_is_kept_and_nothing_runs() -> None:
     pushed.assert_enqueued("mail.send", state="scheduled", count=1)
     pushed.refute_enqueued("mail.send", args=["eve"])
     pushed.refute_performed("mail.send")
-    with pytest.raises(
-        AssertionError, match=r"expected at least one pushed job mail.send with \['eve'\], found 0; there"
-    ):
+    with pytest.raises(AssertionError, match=r"expected at least one pushed job mail.send with \['eve'\], found 0:"):
         pushed.assert_enqueued("mail.send", args=["eve"])
     with pytest.raises(AssertionError, match="0 pushed job"):
         pushed.refute_enqueued("mail.send")

@@ -409,8 +409,7 @@ class JobView(EventFollower):
         self._many_wait.set()
 
     async def _begin_anew(self, store: JobStore) -> None:
-        """Start again from the first event, or from the database's position if an epoch has begun there.
-        """
+        """Start again from the first event, or from the database's position if an epoch has begun there."""
         for _, delivery in self._waiting:
             delivery.ack()
         self._waiting.clear()

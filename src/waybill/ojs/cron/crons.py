@@ -175,8 +175,7 @@ class Crons:
         return (await self._ask(CronRequest("resume", name, by=by))).cron_jobs[0]
 
     async def remove(self, name: str, *, by: str | None = None) -> None:
-        """Remove a cron job, not its jobs. Applications that declare it register it again. Raises CronNotFound.
-        """
+        """Remove a cron job, not its jobs. Applications that declare it register it again. Raises CronNotFound."""
         await self._ask(CronRequest("remove", name, by=by))
 
     async def run(self, name: str) -> str:
