@@ -281,7 +281,7 @@ def test_a_job_is_enqueued_if_it_fits_its_schema(shown: Shown, server: Server) -
     page.get_by_label("Arguments, a JSON array").fill("[{}]")
     page.locator("#f-told", has_text="requires amount").wait_for()
     page.get_by_label("Arguments, a JSON array").fill('[{"amount": 7}]')
-    page.locator("#f-told", has_text="Fits").wait_for()
+    page.locator("#f-told", has_text="Passes a quick check").wait_for()
     page.get_by_label("Queue").fill("invoices")
     _click(page, "Enqueue")
     page.locator("h1", has_text="invoice.make").wait_for()
