@@ -258,8 +258,8 @@ def test_a_stranger_tells_nothing(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"deadLetters": " , "}, "deadLetters is the name of a queue"),
-        ({"deadLetters": "x", "profile": "y"}, "profile is spec or web"),
+        ({"deadLetters": " , "}, "deadLetters must be a comma-separated list"),
+        ({"deadLetters": "x", "profile": "y"}, "profile must be spec or web"),
         ({"deadLetters": "x", "startingOffsets": "3"}, "unknown option"),
         ({"deadLetters": "x"}, "127.0.0.1:1"),
     ],

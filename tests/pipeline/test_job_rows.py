@@ -125,7 +125,7 @@ def test_what_is_wrong_with_a_row_is_named(columns: dict[str, object], field: st
 
 
 def test_a_column_without_a_place_is_an_error() -> None:
-    with pytest.raises(OptionError, match="'prioritty' has no place"):
+    with pytest.raises(OptionError, match="'prioritty' is not a field"):
         jobs_of({"args": [["x"]], "prioritty": [1]})
 
 

@@ -135,7 +135,7 @@ def test_streams_are_found_by_a_pattern(tmp_path: Path) -> None:
         ({"assign": '{"a": []}'}, "assign must be JSON with the partitions"),
         ({"assign": '{"a": [true]}'}, "assign must be JSON with the partitions"),
         ({"superStream": "a", "startingOffsets": "5"}, "for each of the streams that are found"),
-        ({"subscribePattern": "a", "managementUri": "file:///etc"}, "managementUri is the address"),
+        ({"subscribePattern": "a", "managementUri": "file:///etc"}, "managementUri must be the URL"),
     ],
 )
 def test_bad_selections_are_errors(given: dict[str, str], message: str) -> None:

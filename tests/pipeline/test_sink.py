@@ -300,7 +300,7 @@ def test_a_row_that_is_refused_fails_the_task(spark: SparkSession, queue: Queue)
         ("ojs", {"uri": NOWHERE, "type": "a.b", "quueue": "x"}, "did you mean 'queue'"),
         ("amqp", {"uri": NOWHERE, "mandatory": "perhaps"}, "mandatory must be true or false"),
         ("ojs", {"uri": NOWHERE}, "needs a type"),
-        ("ojs", {"uri": NOWHERE, "type": "a.b", "profile": "other"}, "profile is spec or web"),
+        ("ojs", {"uri": NOWHERE, "type": "a.b", "profile": "other"}, "profile must be spec or web"),
     ],
 )
 def test_errors_name_the_cause_and_never_the_password(
@@ -315,5 +315,5 @@ def test_errors_name_the_cause_and_never_the_password(
 
 def test_a_queue_is_not_overwritten(spark: SparkSession) -> None:
     rows = spark.createDataFrame([("x",)], "body string")
-    with pytest.raises(PySparkException, match="can only be appended to"):
+    with pytest.raises(PySparkException, match="only supports appending"):
         rows.write.format("amqp").mode("overwrite").options(uri=NOWHERE).save()

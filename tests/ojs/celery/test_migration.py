@@ -81,7 +81,7 @@ def test_the_schedule_becomes_cron_jobs_and_the_rest_a_todo(program: str) -> Non
     found = {name: (one.cron, one.timezone, one.args) for name, one in jobs.cron_jobs.items()}
     assert found["every-morning"] == ("*/15 7 * * mon-fri", "Europe/Berlin", ["daily"])
     assert found["often"][2] == [1, 2]
-    for text in ("sunset", "old_shop.gone", "rate_limit '10/m'", "the task is bound", "without an end"):
+    for text in ("sunset", "old_shop.gone", "rate_limit '10/m'", "the task is bound", "retries this forever"):
         assert any(text in line for line in program.splitlines() if "TODO" in line), text
 
 

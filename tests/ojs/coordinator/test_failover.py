@@ -153,7 +153,7 @@ async def test_coordinators_go_on_with_a_replica_that_was_promoted(
                 await asyncio.to_thread(third.promote)
                 await push_until_known(one, 5)
                 await push_until_known(other, 5)
-                await until(lambda: "its connections are cut" in caplog.text)
+                await until(lambda: "closing its connections" in caplog.text)
             finally:
                 second.kill()
                 await asyncio.to_thread(third.kill)

@@ -12,7 +12,7 @@ from waybill.ojs.errors import DatabaseUnusable
 def test_a_damaged_file_is_named_as_such(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "jobs.db"
     path.write_bytes(content)
-    with pytest.raises(DatabaseUnusable, match="made anew from the stream"):
+    with pytest.raises(DatabaseUnusable, match="rebuilt from the event stream"):
         open_job_store(f"sqlite:///{path}")
     assert path.read_bytes() == content
 

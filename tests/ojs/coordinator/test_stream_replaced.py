@@ -73,7 +73,7 @@ async def test_the_state_is_made_anew_from_a_stream_that_is_not_the_one_before(
         (before, *_) = await push(5)
         async with Coordinator(jobs, queues=[queue_name], database=database):
             assert await known(jobs, [before]) == [True]
-        assert "made anew" not in caplog.text
+        assert "deleted and created again" not in caplog.text
         await delete_stream(jobs)
     new = await push(1 if is_shorter else 30)
     async with Jobs(broker_uri, topology=topology) as jobs:

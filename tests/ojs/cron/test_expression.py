@@ -76,8 +76,8 @@ def test_what_is_no_expression_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
-        ("0 0 31 * *", "months without a day 31 are left out"),
-        ("0 0 29 2 *", "months without a day 29 are left out"),
+        ("0 0 31 * *", "months without a day 31 are skipped"),
+        ("0 0 29 2 *", "months without a day 29 are skipped"),
         ("0 0 31 2 *", "it never fires: none of its months has that day"),
         ("0 0 31 1,3 *", None),
         ("0 0 28 * *", None),

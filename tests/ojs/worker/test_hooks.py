@@ -123,4 +123,4 @@ async def test_a_hook_that_raises_is_logged_and_hurts_nothing(
         await work.push(False)
         await until(lambda: worker.counts["completed"] == worker.counts["discarded"] == 1)
     for name in ("on_start", "on_success", "on_failure", "on_discard", "on_worker_start", "on_worker_stop"):
-        assert f"a hook of {name} has failed" in caplog.text
+        assert f"a hook of {name} failed" in caplog.text

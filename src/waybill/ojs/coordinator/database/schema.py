@@ -104,7 +104,7 @@ def _upgrade(connection: Connection, found: str | None) -> list[str]:
     except CommandError as error:
         raise DatabaseUnusable(
             f"the state of jobs has migration {found}, which this Waybill does not know: a newer version has migrated"
-            " it. Use that version, or another database, which is made anew from the stream of events"
+            " it. Use that version, or another database, which is rebuilt from the event stream"
         ) from error
     if not is_new:
         _log.info("migrated the job state: %s", ", ".join(done))
