@@ -104,7 +104,7 @@ def test_an_outage_is_logged_when_it_begins_and_ends_and_rarely_between(
     assert texts == [
         "the job state cannot be written, trying again every 1 s; events wait in the stream",
         "the job state has not been written for 30 s: it is",
-        "the state of jobs has not been written for 60 s: it is",
+        "the job state has not been written for 60 s: it is",
         "the job state is written again, after 64.0 s",
     ]
 

@@ -146,7 +146,7 @@ def test_the_command_line_migrates_and_tells(database: str) -> None:
     assert run("migrate", "--json") == '{"migrations": []}\n'
     assert run("current") == f"{schema.HEAD} (the newest)\n"
     assert run("history").startswith("0001  done  ")
-    assert run("prune", "--keep-days", "1").startswith("forgot ")
+    assert run("prune", "--keep-days", "1").startswith("deleted ")
     with open_job_store(database) as store:
         assert {detail.info.state for detail in store.page(JobFilter(), "", 20)} == {
             *("available", "active", "retryable")

@@ -83,7 +83,7 @@ def _handler(
     yield f"@jobs.handler({', '.join([repr(job_type_of(name)), *_options(app, name, task)])})"
     yield f"def {function}({parameters}) -> object:"
     if task.max_retries is None:
-        yield "    # TODO: Celery retries this without an end; here after 100 attempts it is a dead letter."
+        yield "    # TODO: Celery retries this forever; here it becomes a dead letter after 100 attempts."
     if _is_bound(task):
         yield "    # TODO: the task is bound: instead of self.retry(...), raise PostponeJob(seconds) or an error."
     if task.rate_limit:
