@@ -194,7 +194,7 @@ def test_nothing_is_moved_if_one_row_cannot_be(spark: SparkSession, own_broker: 
         morgue.fill(40)
         chosen = spark.createDataFrame([(morgue.queue, one) for one in morgue.ids], "queue string, job_id string")
         bad = F.when(F.col("job_id") == morgue.ids[-1], "{}").otherwise("[]")
-        with pytest.raises(DeadLettersError, match=f"^job {morgue.ids[-1]}: args are an array"):
+        with pytest.raises(DeadLettersError, match=f"^job {morgue.ids[-1]}: args must be an array"):
             redrive(chosen.repartition(8).withColumn("args", bad), morgue.uri)
         with pytest.raises(DeadLettersError, match="job_id is null"):
             redrive(chosen.withColumn("job_id", F.nullif("job_id", F.lit(morgue.ids[9]))), morgue.uri)

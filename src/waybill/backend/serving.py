@@ -56,8 +56,8 @@ class Serving:
     ) -> None:
         """`make_jobs` opens a client and what it needs: once, or after each reset in a test.
 
-        `redacts` are names of arguments that nobody is shown: see `Redaction`. `trace_url` is where traces can be
-        looked at, with `{trace_id}` in it. `region` is where this server is, in a federation. `beside` makes the
+        `redacts` are names of arguments to hide: see `Redaction`. `trace_url` is the URL of a trace, with `{trace_id}`.
+        `region` is that of this server in a federation. `beside` makes the
         application that is served of this one: one that answers other paths as well.
         """
         self._make_jobs = make_jobs

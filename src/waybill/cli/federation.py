@@ -54,7 +54,7 @@ def serve(
 ) -> None:
     """Serve all regions as one, until SIGTERM or Ctrl-C. Prints `ready http://...` when it accepts connections."""
     if keys is None and not is_loopback(host):
-        raise click.UsageError(f"{host} can be reached by others: serve it with --keys. See `waybill key add --help`.")
+        raise click.UsageError(f"{host} is reachable from other machines: use --keys. See `waybill key add --help`.")
     if (tls_certificate is None) != (tls_key is None):
         raise click.UsageError("--tls-certificate and --tls-key go together.")
     ring = None if keys is None else read_key_ring(keys)

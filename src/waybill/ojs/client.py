@@ -158,7 +158,7 @@ class Jobs:
         InvalidJob for an invalid type or option, and ValueError if the type has a handler already.
         """
         if job_type in self.handlers:
-            raise ValueError(f"there is a handler for {job_type} already")
+            raise ValueError(f"a handler for {job_type} already exists")
         defaults = handler_options(
             job_type, self._result_options,
             queue=queue, retry=retry, timeout=timeout, visibility_timeout=visibility_timeout, priority=priority or None,

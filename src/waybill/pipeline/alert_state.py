@@ -107,7 +107,7 @@ class AlertTable:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise AlertsError(f"another `waybill pipeline alerts` works on {self.path.parent}") from None
+                raise AlertsError(f"another `waybill pipeline alerts` is using {self.path.parent}") from None
             self.alerts = read_alerts(self.path)
             yield
 

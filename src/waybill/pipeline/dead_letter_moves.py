@@ -60,7 +60,7 @@ def _arguments(given: object, job_id: object) -> str:
         except (ValueError, RecursionError):
             found = None
     if not isinstance(found, list):
-        raise DeadLettersError(f"job {job_id}: args are an array or the text of a JSON array, not {given!r}")
+        raise DeadLettersError(f"job {job_id}: args must be an array or the text of a JSON array, not {given!r}")
     return json.dumps(found)
 
 

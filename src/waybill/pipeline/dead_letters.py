@@ -138,9 +138,7 @@ def discard(
 def _settle(chosen: DataFrame, move: Move, on_progress: Progress | None) -> Settled:
     missing = {"queue", "job_id"} - set(chosen.columns)
     if missing:
-        raise DeadLettersError(
-            f"a choice of dead letters needs the columns queue and job_id: {min(missing)} is missing"
-        )
+        raise DeadLettersError(f"dead letters to redrive need the columns queue and job_id: {min(missing)} is missing")
     spark = chosen.sparkSession
     args = F.col("args") if "args" in chosen.columns else F.lit(None).cast("string").alias("args")
     checked = chosen.select("queue", "job_id", args).mapInArrow(checked_arguments, CHOSEN)

@@ -16,8 +16,8 @@ async def typed() -> None: ...
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"dely": timedelta(seconds=1)}, "dely: is no option of a job; did you mean delay?"),
-    ({"zzz": 1}, "zzz: is no option of a job"),
+    ({"dely": timedelta(seconds=1)}, "dely: is not an option of a job; did you mean delay?"),
+    ({"zzz": 1}, "zzz: is not an option of a job"),
     ({"priority": "high"}, "priority: expects a whole number, got `str`"),
     ({"priority": 1.5}, "priority: expects a whole number, got `float`"),
     ({"priority": True}, "priority: expects a whole number, got `bool`"),
@@ -72,5 +72,5 @@ def test_a_handler_refuses_options_that_none_of_its_jobs_could_have(options: dic
 def test_a_handler_is_made_of_a_function_and_a_workflow_of_jobs() -> None:
     with pytest.raises(TypeError, match=r"a handler is no function: `@jobs\.cron` goes above"):
         jobs.handler("options.again")(typed)
-    with pytest.raises(InvalidJob, match=r"AsyncHandler is no job and no workflow: write handler\.job"):
+    with pytest.raises(InvalidJob, match=r"AsyncHandler is neither a job nor a workflow: write handler\.job"):
         chain(typed).define(jobs)  # type: ignore[call-overload]

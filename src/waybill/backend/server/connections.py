@@ -80,7 +80,7 @@ class Connections:
             connection.look(now)
 
     def reserve(self, size: int) -> bool:
-        """Take room for octets of a body; False if there is none."""
+        """Reserve memory for octets of a body; False if there is none."""
         if self._reserved + size > self.limits.body_bytes:
             return False
         self._reserved += size

@@ -49,7 +49,7 @@ class RequestReader:
     """Reads the requests of one connection."""
 
     def __init__(self, reserve: Callable[[int], None]) -> None:
-        """`reserve` takes room for octets of a body, and raises BadRequest if there is none."""
+        """`reserve` reserves memory for octets of a body, and raises BadRequest if there is none."""
         self.phase = Phase.NOTHING
         self.ready: deque[Received] = deque()
         """The whole requests that nobody has taken yet."""

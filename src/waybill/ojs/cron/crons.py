@@ -118,14 +118,14 @@ class Crons:
     def declare(self, cron: str | None, tz: str, every: timedelta | None, settings: CronSettings) -> CronRegistration:
         """See `Jobs.cron`."""
         if (cron is None) == (every is None):
-            raise ValueError("a cron job has either an expression or `every`")
+            raise ValueError("give a cron job either an expression or `every`")
         if every is not None and not isinstance(every, timedelta):
-            raise TypeError("`every` is a timedelta, such as timedelta(minutes=5)")
+            raise TypeError("`every` must be a timedelta, such as timedelta(minutes=5)")
         unknown = sorted(settings.keys() - CronSettings.__annotations__.keys())
         if unknown:
             # A time zone under another name would be ignored.
             known = ", ".join(["cron", "tz", "every", *CronSettings.__annotations__])
-            raise TypeError(f"a cron job has no {unknown[0]!r}, but {known}")
+            raise TypeError(f"{unknown[0]!r} is not an option of a cron job; it has {known}")
         expression = cron if every is None else write_every(every)
 
         def register(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `CronRegistration`

@@ -48,7 +48,7 @@ def check_options(options: Mapping[str, object]) -> None:
     for name, value in options.items():
         kind = _KINDS.get(name)
         if kind is None:
-            raise InvalidJob(name, f"is no option of a job{_similar(name)}")
+            raise InvalidJob(name, f"is not an option of a job{_similar(name)}")
         types, text = kind
         if value is None and name not in _NEVER_NONE:
             continue

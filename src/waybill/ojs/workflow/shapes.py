@@ -106,7 +106,7 @@ def define_part(part: Part[Any], jobs: JobsPort, *, may_stream: bool = False) ->
     if isinstance(part, Shape):
         return part.define(jobs, may_stream=may_stream)
     if not isinstance(part, NewJob):
-        text = f"{type(part).__name__} is no job and no workflow: write handler.job(...)"
+        text = f"{type(part).__name__} is neither a job nor a workflow: write handler.job(...)"
         raise InvalidJob("workflow", text, code="INVALID_WORKFLOW")
     return Definition("job", job=job_of(part, jobs)), None
 
