@@ -158,4 +158,4 @@ class Extensions:
         try:
             self.history.add(await self._counts.now(), is_last=is_last)
         except Exception:  # noqa: BLE001 - whatever a database can have against it
-            _log.warning("the jobs could not be counted", exc_info=True)
+            _log.warning("the jobs could not be counted, trying again", exc_info=True)

@@ -429,9 +429,7 @@ class Node(AdministeredNode):
             if alarm:
                 runtime.operator_log.warning("alarm", f"{alarm}; blocking publishers")
             else:
-                runtime.operator_log.info(
-                    "alarm over", f"unblocking publishers, who waited because the node was {self.alarm}"
-                )
+                runtime.operator_log.info("alarm over", f"unblocking publishers; the node was {self.alarm}")
             self.alarm = alarm
             self._each_connection(_tell_alarm)
 

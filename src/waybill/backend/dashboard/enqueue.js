@@ -11,7 +11,7 @@ export function open(at) {
     h("p", { id: "f-told", class: "hint", role: "status" }, "[] is a job without arguments."),
     h("div.pair", field("Queue", h("input", { id: "f-queue", name: "queue", list: "queues", placeholder: "default", autocomplete: "off", "data-own": true })), field("Priority", h("input", { id: "f-priority", name: "priority", type: "number", min: "-100", max: "100", placeholder: "0", "data-own": true }))),
     h("datalist", { id: "queues" }),
-    h("div.pair", field("Not before", h("input", { id: "f-at", name: "at", type: "datetime-local", "data-own": true })), field("Tags, with commas", h("input", { id: "f-tags", name: "tags", autocomplete: "off", "data-own": true }))),
+    h("div.pair", field("Not before", h("input", { id: "f-at", name: "at", type: "datetime-local", "data-own": true })), field("Comma-separated tags", h("input", { id: "f-tags", name: "tags", autocomplete: "off", "data-own": true }))),
     h("div.actions", h("button", { type: "submit", class: "button primary" }, "Enqueue"))));
   form.elements.args.value = "[]";
   const self = {

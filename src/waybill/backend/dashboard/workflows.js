@@ -22,7 +22,7 @@ export function open(at) {
       header("Workflows"),
       items.length ? h("div.card.scroll", h("table.plain", h("thead", h("tr", h("th", "Workflow"), h("th", "State"), h("th.wide", "Kind"), h("th.n", "Done"), h("th.n.wide", "Begun"))),
         h("tbody", items.map(one => h("tr", { key: one.id }, h("td", h("div.two", link(`workflow/${one.id}`, one.name || one.type), h("span.line.quiet.mono", one.id))), h("td", badge(one.state)), h("td.wide", one.type), h("td.n", `${one.steps_completed ?? one.jobs_completed ?? 0} / ${one.steps_total ?? one.jobs_total ?? 0}`), h("td.n.wide", time(one.created_at)))))))
-        : empty("No workflow", "A chain runs steps one after another, a group side by side, a graph as its steps depend on each other.", `curl ${new URL("../ojs/v1/workflows", location.href.split("#")[0])} --json \\
+        : empty("No workflow", "A chain runs steps one after another, a group in parallel, a graph by dependencies.", `curl ${new URL("../ojs/v1/workflows", location.href.split("#")[0])} --json \\
   '{"type": "chain", "steps": [{"type": "report.make", "args": [2026]}, {"type": "report.send", "args": []}]}'`),
       more?.has_more && h("p.quiet", "The newest 100 are shown."),
     ];

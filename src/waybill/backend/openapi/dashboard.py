@@ -19,9 +19,9 @@ DASHBOARD: Final[dict[tuple[str, str], Operation]] = {
         "List queues with ages, rates and latency percentiles",
         "dashboard",
         parameters=(
-            Parameter("search", "A part of their names."),
-            Parameter("name", "The name of one: with what was done in it in the last hour."),
-            Parameter("sort", "name, or waiting for the fullest first."),
+            Parameter("search", "Text that the names contain."),
+            Parameter("name", "Name of a queue; adds its counts of the last hour."),
+            Parameter("sort", "name, or waiting (longest queue first)."),
             _LIMIT,
             Parameter("offset", "Number of items to skip.", int),
         ),
