@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.backend.conftest import Client
+from waybill.backend import backend as backend_module
 from waybill.backend import push_group, quick_acks
 from waybill.backend.job_text import with_fields
 from waybill.backend.message import Request
@@ -164,6 +165,25 @@ async def test_jobs_are_shown_by_their_texts_as_they_are_decoded(
     for module in (workers, quick_acks):
         monkeypatch.setattr(module, "with_fields", lambda *_: None)
     assert by_texts == await outcomes()
+
+
+async def test_what_the_view_does_not_hear_of_is_not_waited_for_any_more(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = client.backend
+    job_id = await client.push()
+    with monkeypatch.context() as patch:
+        patch.setattr(backend_module, "FOLD_SECONDS", 0.01)
+        patch.setattr(backend.broker.events, "record_started", lambda *_: None)
+        assert [job["id"] for job in await client.fetch()] == [job_id]
+    assert not backend.view.expectations.waiting
+    with monkeypatch.context() as patch:
+        patch.setattr(quick_acks, "FOLD_SECONDS", 0.0)
+        patch.setattr(quick_acks, "LOOK_SECONDS", 0.01)
+        patch.setattr(backend.settlement, "completed", lambda *_: None)
+        told = await client.ack(job_id, 504)
+    assert told["error"]["code"] == "backend_timeout"
+    assert not backend.view.expectations.waiting
 
 
 def _event(kind: str, time: int, **data: object) -> OwnEvent:
