@@ -25,7 +25,7 @@ from waybill.ojs.handler import NewJob, Options
 from waybill.ojs.observe.event_forms import is_plain
 from waybill.ojs.push.blocked_timeout import BlockedTimeout
 from waybill.ojs.push.new_envelope import envelope_of, stamp
-from waybill.ojs.push.outgoing import WINDOW, Outgoing, forget, record
+from waybill.ojs.push.outgoing import WINDOW, Outgoing, forget, nacks_pass, record
 from waybill.ojs.push.template import SHARED_OPTIONS, PushTemplate
 from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, Envelope, read_envelope, validate
 from waybill.ojs.spec.headers import PushEncoder
@@ -238,6 +238,9 @@ class BulkPush:
             except (ConnectionLost, MessageReturned):
                 again.append(index)
             except MessageNacked as error:
+                if nacks_pass(self._broker.declarer.topology):
+                    again.append(index)
+                    continue
                 refused.add(index)
                 text = f"the queue refused it: {error}"
                 self._failures[segment.first + index] = PushFailed(segment.table.ids[index], "QUEUE_FULL", text)

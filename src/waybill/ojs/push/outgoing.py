@@ -17,6 +17,7 @@ from waybill.ojs.push.template import PushTemplate
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.events import JobEnqueued, JobScheduled
 from waybill.ojs.spec.states import State
+from waybill.ojs.topology.topology import Topology
 
 WINDOW: Final = 5000
 """How many publishes of one batch wait for their confirms at a time."""
@@ -64,10 +65,11 @@ class Outgoing:
 class Publication:
     """One round of publishing: each job ends in one of the lists, or was confirmed and has its events recorded."""
 
-    def __init__(self, broker: BrokerConnection) -> None:
-        """Nothing happens before `run`."""
+    def __init__(self, broker: BrokerConnection, *, nack_is_loss: bool = False) -> None:
+        """Nothing happens before `run`. `nack_is_loss`: what the broker refuses is lost, and no failure."""
         self.lost: list[Outgoing] = []
-        """A lost connection has swallowed the job or its confirm."""
+        """A lost connection has swallowed the job or its confirm, or the broker has."""
+        self._nack_is_loss = nack_is_loss
         self.returned: list[Outgoing] = []
         self.failures: list[PushFailed] = []
         self.settled_count = 0
@@ -114,10 +116,18 @@ class Publication:
             except MessageReturned:
                 self.returned.append(one)
             except MessageNacked as error:
-                self.failures.append(not_taken(one.envelope.id, error))
+                if self._nack_is_loss:
+                    self.lost.append(one)
+                else:
+                    self.failures.append(not_taken(one.envelope.id, error))
             else:
                 record(self._broker, one)
             self.settled_count += 1
+
+
+def nacks_pass(topology: Topology) -> bool:
+    """Whether a refusal passes: queues of a cluster without limits refuse only while they change their leader."""
+    return topology.replicas is not None and topology.max_length is None and topology.max_length_bytes is None
 
 
 def not_taken(job_id: str, error: MessageNacked) -> PushFailed:

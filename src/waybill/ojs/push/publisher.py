@@ -16,7 +16,7 @@ from waybill.ojs.control.unique_places import UniquePlaces
 from waybill.ojs.errors import InvalidJob, PushFailed, UnknownQueue
 from waybill.ojs.push.blocked_timeout import BlockedTimeout
 from waybill.ojs.push.new_envelope import expiration_ms, needs_more_headers, trace_of
-from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication, not_taken, record
+from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication, nacks_pass, not_taken, record
 from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, MAX_ENVELOPE_BYTES, Envelope, seconds_until_scheduled
 from waybill.ojs.spec.headers import PLACE, PushEncoder, push_properties
 from waybill.ojs.topology.queue_guard import LOOK_SECONDS, QueueGuard
@@ -24,6 +24,8 @@ from waybill.ojs.topology.queue_guard import LOOK_SECONDS, QueueGuard
 _log = logging.getLogger("waybill.ojs.client")
 
 LOSS_PAUSE_SECONDS: Final = 0.02
+NACK_PAUSE_SECONDS: Final = 0.25
+"""A quorum queue needs about a second for a new leader."""
 DESCRIBE_VARIABLE: Final = "WAYBILL_DESCRIBE_JOBS"
 
 
@@ -58,8 +60,10 @@ class Publisher:
         self.blocked_timeout = BlockedTimeout(broker.connection, timeout_seconds, while_blocked=waits_while_blocked)
         self._encoder = encoder
         self._guard = guard
-        self._direct = broker.declarer.topology.direct
-        self.places = UniquePlaces(broker.connection, broker.declarer.topology)
+        topology = broker.declarer.topology
+        self._direct = topology.direct
+        self._nacks_pass = nacks_pass(topology)
+        self.places = UniquePlaces(broker.connection, topology)
 
     async def enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         """Publish encoded jobs and their events; return each job, or why it was not enqueued."""
@@ -128,10 +132,10 @@ class Publisher:
         if isinstance(error, MessageReturned):
             # Somebody has deleted a queue that we declared.
             self.broker.declarer.forget_queue(envelope.queue)
-        elif isinstance(error, MessageNacked):
+        elif isinstance(error, MessageNacked) and not self._nacks_pass:
             self.broker.events.counters.refused[envelope.queue, "QUEUE_FULL"] += 1
             raise not_taken(envelope.id, error)
-        elif not isinstance(error, ConnectionLost):
+        elif not isinstance(error, (ConnectionLost, MessageNacked)):
             raise error
         return False
 
@@ -240,7 +244,7 @@ class Publisher:
         broker, blocked_timeout = self.broker, self.blocked_timeout
         redeclared = False
         while jobs:
-            publication = Publication(broker)
+            publication = Publication(broker, nack_is_loss=self._nacks_pass and time.monotonic() < deadline)
             try:
                 async with blocked_timeout.limit():
                     if broker.connection.blocked is not None:
@@ -264,6 +268,8 @@ class Publisher:
                 jobs = jobs + returned
             else:
                 failures += [PushFailed(one.envelope.id, "NOT_FOUND", "no queue is bound for it") for one in returned]
+            if publication.lost and self._nacks_pass and broker.connection.is_open:
+                await asyncio.sleep(NACK_PAUSE_SECONDS)
             if jobs and not await is_back(broker, deadline):
                 text = "the broker cannot be reached"
                 return failures + [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in jobs]
