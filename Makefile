@@ -238,6 +238,16 @@ $(MINIO):
 pipeline-lake: setup $(MINIO) ## kill -9 of the driver and of workers, KILLS times for Delta and Iceberg on MinIO: every event once
 	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.lake --kills $(KILLS) $(if $(FORMAT),--format $(FORMAT))
 
+ORCHESTRATORS := build/orchestrators
+$(ORCHESTRATORS)/stamp: $(VENV)/stamp
+	@echo "installing Airflow, Dagster and OpenLineage into $(ORCHESTRATORS)"
+	@$(RUN) -m venv $(ORCHESTRATORS)
+	@scripts/install.sh $(ORCHESTRATORS)/bin/python apache-airflow dagster openlineage-python
+	@touch $@
+
+orchestrators: setup $(ORCHESTRATORS)/stamp ## the examples for Airflow, Dagster and OpenLineage, run with each
+	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.examples.orchestrators
+
 WHEELS := build/dist
 wheels: $(VENV)/stamp ## a plain wheel for any machine, and a compiled one for this machine, checked by auditwheel
 	@scripts/wheels.sh $(RUN) $(WHEELS)
