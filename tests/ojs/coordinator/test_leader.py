@@ -81,7 +81,7 @@ def test_a_wrong_clock_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         lease.now()
     assert [record.message for record in caplog.records if record.levelno == logging.ERROR] == [
-        "the clock of this coordinator is 60.0 s ahead of that of the others, which counts: set it right"
+        "the clock of this coordinator is 60.0 s ahead of the others, whose time is used: synchronise this clock"
     ]
 
 

@@ -186,7 +186,7 @@ async def test_a_broker_that_takes_no_publishes_fails_what_it_has_not_confirmed(
             broker.fill_disk()
             with pytest.raises(PushFailed):
                 await jobs.push("another.one")
-            with pytest.raises(TableFailed, match="1 of a table failed") as caught:
+            with pytest.raises(TableFailed, match="1 of the jobs of a table failed") as caught:
                 await push.push(table([kind] * 10, 300))
             (place, failed) = caught.value.failures[0]
             assert place == 300

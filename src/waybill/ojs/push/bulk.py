@@ -47,7 +47,7 @@ class TableFailed(PushFailed):
     def __init__(self, failures: Sequence[tuple[int, PushFailed]]) -> None:
         """The code is that of the first failure."""
         first = failures[0][1]
-        super().__init__(first.job_id, first.code, f"{len(failures)} jobs of a table failed")
+        super().__init__(first.job_id, first.code, f"{len(failures)} of the jobs of a table failed")
         self.failures = failures
 
 

@@ -34,7 +34,7 @@ class BatchFailed(PushFailed):
 
     def __init__(self, failures: Sequence[PushFailed], pushed: Sequence[Envelope]) -> None:
         """The code is that of the first failure."""
-        super().__init__(failures[0].job_id, failures[0].code, f"{len(failures)} jobs of a batch failed")
+        super().__init__(failures[0].job_id, failures[0].code, f"{len(failures)} of the jobs of a batch failed")
         self.failures = failures
         self.pushed = pushed
 

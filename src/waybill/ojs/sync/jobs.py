@@ -199,6 +199,6 @@ class SyncJobs:
     def _check(instead: str) -> None:
         if in_a_loop():
             raise WrongEventLoop(
-                f"this would block the running event loop: use `await {instead}`, "
+                f"this would block the running event loop: write `await {instead}`, "
                 "or call it in a thread with asyncio.to_thread"
             )
