@@ -162,7 +162,7 @@ def test_the_operator_hears_who_was_refused_from_where_and_why() -> None:
         f"login refused: user 'no\\nbody' from {ADDRESS}: there is no such user",
         f"login refused: user 'CN=x' from {ADDRESS}: there is no such user",
         f"login refused: user 'guest' from {ADDRESS}: the password is wrong",
-        f"login refused: user 'guest' from {ADDRESS}: {accounts_module.ELSEWHERE}; a peer without a name asked",
+        f"login refused: user 'guest' from {ADDRESS}: {accounts_module.ELSEWHERE}; the peer gave no user name",
     ]
 
 
