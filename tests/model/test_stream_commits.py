@@ -26,3 +26,18 @@ def test_what_is_published_while_a_commit_runs_is_announced_by_the_next_one() ->
     store.end_commit(following)
     assert stream.message_count == 2
     assert store.begin_commit() is None
+
+
+def test_a_stream_that_is_deleted_waits_for_no_commit() -> None:
+    """What it had appended is in none: it waited for the next one again and again, and the broker for it."""
+    store = MemoryStore()
+    runtime = Runtime(store, 2**30)
+    stream = Stream(QueueHost(), runtime, "events", 1, {"x-queue-type": "stream"})
+    stream.publish(message(b"first"), 0)
+    stream.discard()
+    before = runtime.memory_bytes
+    commit = store.begin_commit()
+    assert commit is not None
+    store.end_commit(commit)
+    assert store.begin_commit() is None
+    assert runtime.memory_bytes == before

@@ -87,6 +87,9 @@ class Stream(Queue):
 
     def appended(self) -> None:
         """All appends so far are durable: wake the readers, and start retention."""
+        if self.is_deleted:
+            # No commit takes what it still has, so it must not wait for one.
+            return
         self._count_memory()
         # What was published while that commit ran is part of the next one, of which readers must hear as well.
         self._pending_commit = self.log.next_offset > self.log.committed_offset
