@@ -219,7 +219,7 @@ def test_what_needs_a_coordinator_says_so(mode: Any) -> None:
         workflow = jobs.sync.workflow(new_workflow_id())
         asked: list[Callable[[], object]] = [jobs.sync.crons.list, workflow.state, lambda: jobs.sync.pause("mail")]
         for ask in asked:
-            with pytest.raises(RuntimeError, match="use waybill.testing.TestBroker"):
+            with pytest.raises(RuntimeError, match=r"use waybill\.testing\.TestBroker"):
                 ask()
 
 
