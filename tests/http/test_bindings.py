@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -122,12 +122,20 @@ async def histories(push: Program, work: Program, wire: Wire) -> dict[str, Histo
                 found[scenario].outcome = outcome
     for scenario, handle in handles.items():
         found[scenario].envelope = work.seen.get(handle.id, {})
-        form = await wire.client.job(handle.id)
+        form = await ended(wire, handle.id)
         error = form.get("error") or {}
         found[scenario].end = {name: form.get(name) for name in ("type", "queue", "state", "attempt", "result")}
         found[scenario].end |= {"queue": "", "code": error.get("code"), "message": error.get("message")}
         found[scenario].events = events_of(wire, handle.id)
     return found
+
+
+async def ended(wire: Wire, job_id: str) -> dict[str, Any]:
+    """What the server shows of a job that has ended: its result may have been there before the event was read."""
+    async with asyncio.timeout(30):
+        while (form := await wire.client.job(job_id))["state"] not in {"completed", "discarded", "cancelled"}:
+            await asyncio.sleep(0)
+    return form
 
 
 def events_of(wire: Wire, job_id: str) -> list[object]:
