@@ -132,9 +132,10 @@ async def histories(push: Program, work: Program, wire: Wire) -> dict[str, Histo
 
 async def ended(wire: Wire, job_id: str) -> dict[str, Any]:
     """What the server shows of a job that has ended: its result may have been there before the event was read."""
+    form: dict[str, Any] = await wire.client.job(job_id)
     async with asyncio.timeout(30):
-        while (form := await wire.client.job(job_id))["state"] not in {"completed", "discarded", "cancelled"}:
-            await asyncio.sleep(0)
+        while form["state"] not in {"completed", "discarded", "cancelled"}:
+            form = await wire.client.job(job_id)
     return form
 
 
