@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -21,6 +20,7 @@ from waybill.backend.router import ADMIN, Route
 from waybill.backend.routes import routes_of
 from waybill.backend.server.connections import Answering
 from waybill.backend.server.limits import Limits
+from waybill.backend.server.listening import listen
 from waybill.backend.server.server import HttpServer
 from waybill.ojs.client import Jobs
 
@@ -83,16 +83,13 @@ class Serving:
 
     async def start(self) -> None:
         """Listen when the backend is ready. Raises OSError, ClientError."""
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listening = socket.create_server((self._host, self._port), family=family)
+        listening, url = listen(self._host, self._port, is_secure=self._tls is not None)
         try:
             await self._begin()
         except BaseException:
             listening.close()
             raise
-        host = f"[{self._host}]" if family == socket.AF_INET6 else self._host
-        scheme = "http" if self._tls is None else "https"
-        self.url = f"{scheme}://{host}:{listening.getsockname()[1]}"
+        self.url = url
         self._server = HttpServer(self._application, WAITING_PATHS, self._limits, self._tls)
         await self._server.start(listening)
 

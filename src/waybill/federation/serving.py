@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from types import TracebackType
 from typing import Self
@@ -14,6 +13,7 @@ from waybill.backend.keys import KeyRing
 from waybill.backend.message import Request, Response
 from waybill.backend.router import Route
 from waybill.backend.server.limits import Limits
+from waybill.backend.server.listening import listen
 from waybill.backend.server.server import HttpServer
 from waybill.backend.serving import GRACE_SECONDS
 from waybill.federation.layer import Layer
@@ -44,16 +44,13 @@ class FederationServing:
 
     async def start(self) -> None:
         """Check the regions, and listen. Raises OSError."""
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listening = socket.create_server((self._host, self._port), family=family)
+        listening, url = listen(self._host, self._port, is_secure=self._tls is not None)
         try:
             await self._layer.start()
         except BaseException:
             listening.close()
             raise
-        host = f"[{self._host}]" if family == socket.AF_INET6 else self._host
-        scheme = "http" if self._tls is None else "https"
-        self.url = f"{scheme}://{host}:{listening.getsockname()[1]}"
+        self.url = url
         application = Application([_without_tenants(one) for one in self._layer.routes()], self._keys)
         self._server = HttpServer(application, WAITING_PATHS, self._limits, self._tls)
         await self._server.start(listening)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from types import TracebackType
 from typing import Final, Self
@@ -13,6 +12,7 @@ from waybill.backend.message import Request, Response
 from waybill.backend.router import OPERATE, READ
 from waybill.backend.server.connections import Answering
 from waybill.backend.server.limits import Limits
+from waybill.backend.server.listening import listen
 from waybill.backend.server.server import HttpServer
 from waybill.broker import Broker
 from waybill.management.api_context import ApiContext
@@ -121,12 +121,9 @@ class ManagementServer:
 
     async def __aenter__(self) -> Self:
         """Listen. Raises OSError."""
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listening = socket.create_server((self._host, self._port), family=family)
+        listening, self.url = listen(self._host, self._port, is_secure=self._tls is not None)
         port: int = listening.getsockname()[1]
-        protocol = "http" if self._tls is None else "https"
-        self.url = f"{protocol}://{f'[{self._host}]' if family == socket.AF_INET6 else self._host}:{port}"
-        self.management.addresses.append((self._host, port, protocol))
+        self.management.addresses.append((self._host, port, "http" if self._tls is None else "https"))
         try:
             await self.management.__aenter__()
         except BaseException:
