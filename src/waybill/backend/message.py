@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.server.limits import BATCH_PATH
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper, is_too_heavy
 
@@ -103,6 +103,16 @@ class Response:
     stream: AsyncIterator[bytes] | None = None
     unheard: Callable[[], None] | None = None
     """Called if the client has gone before the answer was there."""
+
+
+def whole_of(body: Mapping[str, object], name: str, default: int, least: int, most: int) -> int:
+    """Return a whole number of a body, at most `most`. Raises RequestRefused for what is none, or less than `least`."""
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise invalid(name, f"must be an integer of at least {least}")
+    return min(value, most)
 
 
 def read_query(raw: bytes) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.errors import RequestRefused, invalid
-from waybill.backend.message import Response
+from waybill.backend.message import Response, whole_of
 from waybill.federation.connection import RegionFailed
 from waybill.federation.homes import Homes
 from waybill.federation.region import Region
@@ -63,8 +63,8 @@ class Fetches:
         queues = body.get("queues")
         if queues is not None and not (isinstance(queues, list) and all(isinstance(one, str) for one in queues)):
             raise invalid("queues", "must be an array of strings")
-        count = _whole(body, "count", _whole(body, "batch_size", 1, 1, MOST_JOBS), 1, MOST_JOBS)
-        wait_ms = _whole(body, "wait_ms", 0, 0, MOST_WAIT_MS)
+        count = whole_of(body, "count", whole_of(body, "batch_size", 1, 1, MOST_JOBS), 1, MOST_JOBS)
+        wait_ms = whole_of(body, "wait_ms", 0, 0, MOST_WAIT_MS)
         regions = self._serving(queues)
         worker_id = body.get("worker_id")
         visit = _Visit(self, body, queues, count, worker_id if isinstance(worker_id, str) else "")
@@ -244,12 +244,3 @@ def _refused(answer: Answer) -> RequestRefused:
     message = form.get("message") if isinstance(form, dict) else None
     text = message if isinstance(message, str) else f"The region answers {answer.status}."
     return RequestRefused("rate_limited" if answer.status == 429 else "invalid_request", text[:500])
-
-
-def _whole(body: Form, name: str, default: int, least: int, most: int) -> int:
-    value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise invalid(name, f"must be an integer of at least {least}")
-    return min(value, most)

@@ -17,7 +17,7 @@ from waybill.backend.failures import failure_of
 from waybill.backend.job_form import Form, form_of, list_parents
 from waybill.backend.job_text import with_fields
 from waybill.backend.leases import Lease
-from waybill.backend.message import Request, Response, answer
+from waybill.backend.message import Request, Response, answer, whole_of
 from waybill.backend.quick_acks import QuickAcks
 from waybill.backend.router import OPERATE, Route
 from waybill.backend.scheduling.pool import read_queues
@@ -64,9 +64,9 @@ class WorkerRoutes:
     async def _fetch(self, request: Request) -> Response:
         body = request.json()
         queues = read_queues(body["queues"]) if "queues" in body else None
-        count = _whole(body, "count", _whole(body, "batch_size", 1, 1, MOST_JOBS), 1, MOST_JOBS)
+        count = whole_of(body, "count", whole_of(body, "batch_size", 1, 1, MOST_JOBS), 1, MOST_JOBS)
         visibility = _seconds(body, "visibility_timeout_ms")
-        wait_ms = _whole(body, "wait_ms", 0, 0, MOST_WAIT_MS)
+        wait_ms = whole_of(body, "wait_ms", 0, 0, MOST_WAIT_MS)
         worker_id = _text(body, "worker_id")
         backend = self._backend
         backend.extensions.workers.note(worker_id, list(queues or ()))
@@ -127,7 +127,7 @@ class WorkerRoutes:
             raise invalid("error", "must be an object")
         lease = await self._take(body)
         if requeue:
-            return await self._requeue(lease, _whole(body, "delay_ms", 0, 0, MOST_DELAY_MS) / 1000)
+            return await self._requeue(lease, whole_of(body, "delay_ms", 0, 0, MOST_DELAY_MS) / 1000)
         execution, backend = lease.execution, self._backend
         envelope = execution.envelope
         failure = failure_of(given or {}, execution, backend.now())
@@ -192,7 +192,7 @@ class WorkerRoutes:
         if lease is not None and worker_id and lease.worker_id and worker_id != lease.worker_id:
             details: Form = {"job_id": job_id, "current_state": State.ACTIVE.value}
             raise RequestRefused("conflict", "Another worker has this job.", details=details)
-        attempt = _whole(body, "attempt", 0, 0, MAX_SAFE_INTEGER)
+        attempt = whole_of(body, "attempt", 0, 0, MAX_SAFE_INTEGER)
         if lease is not None and attempt not in {0, lease.execution.attempt}:
             details = {"job_id": job_id, "current_attempt": lease.execution.attempt}
             raise RequestRefused("conflict", f"Attempt {attempt} of this job has ended.", details=details)
@@ -301,15 +301,6 @@ def _form_of(lease: Lease) -> Form:
         delay = retry_delay_seconds(envelope.policy, execution.attempt - 1, _JITTER_OF_NONE)
         form["retry_delay_ms"] = round(delay * 1000)
     return form
-
-
-def _whole(body: Form, name: str, default: int, least: int, most: int) -> int:
-    value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise invalid(name, f"must be an integer of at least {least}")
-    return min(value, most)
 
 
 def _seconds(body: Form, name: str) -> float | None:
