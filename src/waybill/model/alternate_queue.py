@@ -45,6 +45,10 @@ class AlternateQueue(MessageQueue):
         for entry in entries:
             out[entry.sequence] = entry
 
+    def handed_back(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            del self.out[entry.sequence]
+
     def take(self, no_ack: bool) -> Entry | None:
         entry = super().take(no_ack)
         if entry is not None and not no_ack:

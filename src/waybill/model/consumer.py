@@ -43,10 +43,11 @@ class Consumer(Holder):
         """How many messages `deliver_all` may be given; 1 where `has_credit` must be asked before each."""
         return 1
 
-    def deliver_all(self, entries: list[Entry]) -> None:
-        """`deliver` each of these."""
+    def deliver_all(self, entries: list[Entry]) -> i64:
+        """`deliver` these, at least the first. Returns how many: fewer if one took up the credit of the others."""
         for entry in entries:
             self.deliver(entry)
+        return len(entries)
 
     def chooses(self, entry: Entry) -> bool:
         """Whether a selecting consumer takes this message."""

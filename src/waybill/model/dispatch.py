@@ -133,24 +133,46 @@ def _deliver_run(queue: LeveledQueue, consumer: Consumer) -> bool:
     queue.ready_count -= count
     queue.ready_bytes -= size
     queue.runtime.work_left -= count + size // BYTES_PER_UNIT
-    if queue.awaiting_redelivery > 0:
-        _count_redelivered(queue, run)
     if consumer.no_ack:
         queue.delivered_no_ack += count
-        consumer.deliver_all(run)
-        queue.remove_all(run)
     else:
         queue.delivered += count
         queue.unsettled_count += count
         if queue.keeps_track:
             queue.handed_out(run)
         consumer.unsettled_count += count
-        consumer.deliver_all(run)
-        if queue.runtime.pages_out():
-            queue.page_out(run, consumer)
+    taken = consumer.deliver_all(run)
+    if taken < count:
+        _take_back(queue, consumer, run[int(taken) :])
+        run = run[: int(taken)]
+    if queue.awaiting_redelivery > 0:
+        _count_redelivered(queue, run)
+    if consumer.no_ack:
+        queue.remove_all(run)
+    elif queue.runtime.pages_out():
+        queue.page_out(run, consumer)
     if queue.is_persistent:
         queue.delivery_recorder.went_to(run[-1].sequence)
     return True
+
+
+def _take_back(queue: LeveledQueue, consumer: Consumer, rest: list[Entry]) -> None:
+    """The credit of a consumer did not cover the end of its run: as if it had not been taken."""
+    level = queue.level
+    before = level.head_bytes
+    for entry in rest:
+        level.push_front(entry)
+    count: i64 = len(rest)
+    queue.ready_count += count
+    queue.ready_bytes += level.head_bytes - before
+    if consumer.no_ack:
+        queue.delivered_no_ack -= count
+    else:
+        queue.delivered -= count
+        queue.unsettled_count -= count
+        if queue.keeps_track:
+            queue.handed_back(rest)
+        consumer.unsettled_count -= count
 
 
 def _count_redelivered(queue: LeveledQueue, run: list[Entry]) -> None:

@@ -69,6 +69,9 @@ class LeveledQueue(Queue):
     def handed_out(self, entries: list[Entry]) -> None:
         """These are about to be delivered, and are not settled."""
 
+    def handed_back(self, entries: list[Entry]) -> None:
+        """These were not delivered after all."""
+
     def count_redelivered(self, count: i64) -> None:
         self.redelivered += count
         self.awaiting_redelivery = max(self.awaiting_redelivery - count, 0)

@@ -5,6 +5,8 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import MEMORY_LIMIT_BYTES, NodeBench
 from tests.engine.amqp10.peer import Peer, Session, declare, message
+from waybill.model.alternate_queue import AlternateQueue
+from waybill.wire.amqp091.methods import QueueDelete, QueueDeleteOk
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.frames import frame
 from waybill.wire.amqp10.message import Header, Properties
@@ -137,6 +139,64 @@ def test_a_delivery_waits_for_the_session_window(bench: NodeBench, peer: Peer) -
     while not mores or mores[-1]:
         mores.append(session.expect(Transfer).more)
     assert mores == [True, True, False]
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("has_alternate", [False, True])
+def test_a_run_ends_where_the_window_does(bench: NodeBench, window: int, *, has_alternate: bool) -> None:
+    """A message that needs several transfers uses up the window of those behind it, which stay in the queue."""
+    queue = declare(bench, x_alternate_exchange="amq.fanout") if has_alternate else declare(bench)
+    other = Peer(bench)
+    other.open(max_frame_size=512)
+    sender = other.begin().sender("/queues/q")
+    sent = [bytes([number]) * (1200 if number % 3 == 2 else 10) for number in range(12)]
+    for body in sent:
+        sender.send(message(body))
+    session = other.begin(1, incoming_window=window)
+    receiver = session.receiver("/queues/q")
+    session.flow(handle=receiver.handle, link_credit=20, delivery_count=0, incoming_window=window)
+    received: list[bytes] = []
+    transfers = 0
+    while len(received) < len(sent):
+        payload = b""
+        more = True
+        while more:
+            if transfers and transfers % window == 0:
+                session.expect_nothing()
+                started = len(received) + bool(payload)
+                assert started <= queue.unsettled_count <= started + 1
+                assert queue.message_count == len(sent) - queue.unsettled_count
+                session.flow(incoming_window=window, next_incoming_id=transfers)
+            transfer, octets = other.next_frame(1)
+            assert isinstance(transfer, Transfer)
+            more = bool(transfer.more)
+            payload += octets
+            transfers += 1
+        received.append(payload)
+    assert [body[-len(own) :] for body, own in zip(received, sent, strict=True)] == sent
+    assert (queue.message_count, queue.unsettled_count) == (0, len(sent))
+    session.send(Disposition(role=True, first=0, last=len(sent) - 1, settled=True, state=Accepted()))
+    assert queue.unsettled_count == 0
+
+
+def test_what_a_short_window_left_in_a_queue_goes_to_its_alternate_exchange_once(bench: NodeBench) -> None:
+    queue = declare(bench, x_alternate_exchange="amq.fanout")
+    others = declare(bench, "others")
+    channel = bench.channel()
+    channel.bind("amq.fanout", "others")
+    other = Peer(bench)
+    other.open(max_frame_size=512)
+    session = other.begin(1, incoming_window=3)
+    sender = session.sender("/queues/q")
+    for number in range(9):
+        sender.send(message(bytes([number]) * (1200 if number == 1 else 10)))
+    receiver = session.receiver("/queues/q")
+    session.flow(handle=receiver.handle, link_credit=20, delivery_count=0, incoming_window=3)
+    assert (queue.message_count, queue.unsettled_count) == (7, 2)
+    assert isinstance(queue, AlternateQueue)
+    assert len(queue.out) == 2
+    channel.call(QueueDelete("q"), QueueDeleteOk)
+    assert others.message_count == 9
 
 
 def test_an_aborted_delivery_never_was(bench: NodeBench, session: Session) -> None:

@@ -265,14 +265,14 @@ class Subscription(CreditedConsumer):
             del browsed[next(iter(browsed))]
         browsed[number] = entry
 
-    def deliver_all(self, entries: list[Entry]) -> None:
+    def deliver_all(self, entries: list[Entry]) -> i64:
         """`deliver` each of these; those that look like the one before without the calls."""
         session = self.session
         connection = session.connection
         if connection is None or session.timeout_s > 0 or self.is_browser:
             for entry in entries:
                 self.deliver(entry)
-            return
+            return len(entries)
         if session.channel != self._channel or connection.max_frame_size != self._like_max_frame_size:
             self._content_size = -1
         count: i64 = len(entries)
@@ -288,6 +288,7 @@ class Subscription(CreditedConsumer):
             connection.host.mark_dirty(connection)
         if len(connection.out) > connection.output_high_water:
             connection.is_stalled = True
+        return count
 
     def _deliver_like(self, connection: SessionHost, entries: list[Entry], start: i64) -> i64:
         """Deliver those from `start` on that look like the message before. Returns where they end."""

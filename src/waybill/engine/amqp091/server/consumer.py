@@ -176,7 +176,7 @@ class ChannelConsumer(Consumer):
             credit = min(credit, channel.prefetch - channel.unsettled_count + channel.polled.unsettled_count)
         return credit
 
-    def deliver_all(self, entries: list[Entry]) -> None:
+    def deliver_all(self, entries: list[Entry]) -> i64:
         channel = self.channel
         connection = self.connection
         out = connection.out
@@ -219,6 +219,7 @@ class ChannelConsumer(Consumer):
             connection.host.mark_dirty(connection)
         if len(out) > connection.output_high_water:
             connection.is_stalled = True
+        return len(entries)
 
     def _annotated(self, entry: Entry, content: bytes) -> bytes:
         """The content with what this kind of queue tells about a delivery: its offset, or how often it failed."""

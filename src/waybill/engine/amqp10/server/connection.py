@@ -51,7 +51,7 @@ VIRTUAL_HOST_PREFIX: Final = "vhost:"
 DEFAULT_VIRTUAL_HOST: Final = "/"
 MIN_IDLE_TIMEOUT_S: Final = 0.02
 # The cost of decoding a frame other than a transfer or disposition, and of its octets.
-FRAME_UNITS: Final = 8
+FRAME_UNITS: Final = 9
 FRAME_UNIT_BITS: Final = 4
 
 
@@ -228,7 +228,7 @@ class Connection(SessionHost):
             if self.state == OPEN:
                 if not scan_frame(data, o, self.max_frame_size, facts):
                     break
-                runtime.work_left -= 2 + (facts.end - o) // BYTES_PER_UNIT
+                runtime.work_left -= 1 + (facts.end - o) // BYTES_PER_UNIT
                 o = facts.end
                 if facts.type != FRAME_AMQP:
                     raise connection_fault(FRAMING_ERROR, "a SASL frame in an open connection")

@@ -83,6 +83,7 @@ class Dispositions(Accepting):
 
     def _take_other(self, data: bytes, start: i64, end: i64) -> None:
         self._connection.accept_all()
+        self._connection.host.runtime.work_left -= 1
         facts = self._facts
         scan_disposition(data, start, end, facts)
         if not facts.receiver:

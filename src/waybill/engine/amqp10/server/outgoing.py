@@ -184,6 +184,20 @@ class OutgoingLink(DeliveryHost):
                 tail += origin.section
         self._send(entry, tail, content)
 
+    def allowance(self) -> i64:
+        window = min(self.session.peer_window, UNSETTLED_MAX - self.unsettled_count)
+        return min(self.credit, window)
+
+    def deliver_all(self, entries: list[Entry]) -> i64:
+        taken: i64 = 0
+        for entry in entries:
+            self.deliver(entry)
+            taken += 1
+            if not (self.is_active and self.has_credit()):
+                # It went in several transfers, or the output is full.
+                break
+        return taken
+
     def _send(self, entry: Entry, tail: bytes, content: bytes) -> None:
         session = self.session
         connection = self.connection

@@ -223,6 +223,7 @@ class Session(LinkHost):
 
     def _take_other_transfer(self, data: bytes, start: i64, end: i64) -> None:
         """Decode a transfer and give it to its link. Raises an error of the link too."""
+        self.connection.host.runtime.work_left -= 1
         facts = self.connection.transfer_facts
         scan_transfer(data, start, end, facts)
         link = self.links.incoming.get(facts.handle)
