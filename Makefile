@@ -213,6 +213,9 @@ MOVE_JOBS ?= 20000
 soak-move: setup $(BUILT)/stamp ## kill -9 of `waybill move` to RabbitMQ and back, MOVE_KILLS times each way under load: every message once and in order
 	@$(BUILT_RUN) -m tests.soak.move --kills $(MOVE_KILLS) --jobs $(MOVE_JOBS)
 
+soak-move-cluster: setup $(BUILT)/stamp ## the same into a cluster of three RabbitMQ nodes and back (root)
+	@unshare --net env $(BUILT_RUN) -m tests.soak.move --cluster --kills $(MOVE_KILLS) --jobs $(MOVE_JOBS)
+
 WORKER_JOBS ?= 1000000
 soak-worker: setup $(BUILT)/stamp ## start, memory at rest and memory over WORKER_JOBS jobs of one worker, then with a coordinator in it
 	@$(BUILT_RUN) -m benchmarks.worker --jobs $(WORKER_JOBS)

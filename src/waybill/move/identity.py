@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 from uuid import uuid4
 
@@ -29,14 +30,14 @@ async def lock(connection: Connection, name: str) -> None:
     raise MoveFailed(f"another move is using {connection.address}: it holds the queue {name}")
 
 
-async def identity(connection: Connection, name: str) -> str:
-    """Return the id of a broker, made when it is first asked for. Have the lock."""
+async def identity(connection: Connection, name: str, arguments: Mapping[str, object]) -> str:
+    """Return the id of a broker, made when it is first asked for, in a queue with `arguments`. Have the lock."""
     known = await known_identity(connection, name)
     if known is not None:
         return known
     made = uuid4().hex
     async with await connection.channel() as channel:
-        await channel.declare_queue(name, durable=True)
+        await channel.declare_queue(name, durable=True, arguments=dict(arguments))
         properties = BasicProperties(delivery_mode=PERSISTENT)
         await channel.publish(made.encode(), routing_key=name, properties=properties, mandatory=True)
     return made

@@ -186,12 +186,13 @@ class _Session:
     ) -> _Session:
         """Take the locks, open the transfer and the streams."""
         one = cls(move, connections, queues)
-        prefixes = one._old.prefix, one._new.prefix
+        topologies, prefixes = (one._old, one._new), (one._old.prefix, one._new.prefix)
         ids: list[str] = []
-        for connection, prefix in zip(connections, prefixes, strict=True):
+        for connection, topology in zip(connections, topologies, strict=True):
             # A broker that is source and target at once locks itself out, with two connections.
-            await lock(connection, f"{prefix}waybill.move.lock")
-            ids.append(await identity(connection, f"{prefix}waybill.move.identity"))
+            await lock(connection, f"{topology.prefix}waybill.move.lock")
+            arguments = QUORUM if topology.queue_type == "quorum" else {}
+            ids.append(await identity(connection, f"{topology.prefix}waybill.move.identity", arguments))
         one._transfer = Transfer(
             *connections, f"{prefixes[0]}waybill.move.transit.{ids[1]}", f"{prefixes[1]}waybill.move.ledger.{ids[0]}"
         )
@@ -226,7 +227,8 @@ class _Session:
         async with await self._target.channel() as channel:
             for queue in self._queues:
                 if await Inspector(self._source).queue(self._old.pause(queue)) is not None:
-                    await channel.declare_queue(self._new.pause(queue), durable=True)
+                    mark, arguments = self._new.pause(queue), self._new.control_arguments()
+                    await channel.declare_queue(mark, durable=True, arguments=arguments)
 
     async def declare(self) -> None:
         """Declare what jobs need on the target; existing queues are used unchanged, also the leader queue."""

@@ -88,7 +88,7 @@ class Shovel:
         if not to.exchange and await Inspector(target).queue(to.key or "") is None:
             raise MoveFailed(f"the target has no queue {to.key}: declare it, or name another with --to-queue")
         await lock(source, own_name("waybill.shovel.lock", self._queue))
-        ids = [await identity(one, "waybill.shovel.identity") for one in (source, target)]
+        ids = [await identity(one, "waybill.shovel.identity", {}) for one in (source, target)]
         transit = own_name(f"waybill.shovel.transit.{ids[1]}", self._queue)
         transfer = Transfer(source, target, transit, own_name(f"waybill.shovel.ledger.{ids[0]}", self._queue))
         await transfer.open(stack, self._arguments)

@@ -32,7 +32,7 @@ async def soak_brokers(directory: Path, kills: int, jobs: int, chance: random.Ra
         uris = [f"amqp://guest:guest@127.0.0.1:{one.port}/%2Fojs" for one in (source, target)]
         # While brokers are killed, a producer or a consumer would make copies of its own.
         await push(Place(uris[0]), 0, jobs)
-        mover = Mover(uris[0], uris[1], log)
+        mover = Mover(Place(uris[0]), Place(uris[1]), log)
         try:
             for kill in range(kills):
                 await until_arrived(uris[1], jobs * (kill + 1) // (kills + 2), mover)

@@ -23,7 +23,7 @@ from waybill.client import BasicProperties, Connection, Delivery, connect
 from waybill.move.stream_copy import MARK
 from waybill.ojs import Jobs, NewJob, Topology
 from waybill.ojs.spec.events import read_events
-from waybill.ojs.topology.topology import QueueType
+from waybill.ojs.topology.topology import LeaderLocator, QueueType
 
 NAMES = Topology()
 QUEUE = "soaked"
@@ -36,15 +36,28 @@ END_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Place:
-    """A broker, and the kind of its job queues."""
+    """A broker, and the kind of its job queues.
+
+    `context` is the name that the command knows a cluster by: only a context says how many replicas there are.
+    """
 
     uri: str
     queue_type: QueueType = "classic"
+    replicas: int | None = None
+    context: str | None = None
 
     @property
     def topology(self) -> Topology:
         """Return the names of jobs there."""
-        return replace(NAMES, queue_type=self.queue_type)
+        locator: LeaderLocator | None = None if self.replicas is None else "balanced"
+        return replace(NAMES, queue_type=self.queue_type, replicas=self.replicas, leader_locator=locator)
+
+    @property
+    def target_options(self) -> list[str]:
+        """What tells the command to move there."""
+        if self.context is not None:
+            return ["--to", self.context]
+        return ["--to", self.uri, "--to-queue-type", self.queue_type]
 
 
 class WrongError(Exception):
@@ -86,8 +99,9 @@ class Taker:
 class Mover:
     """`waybill move --follow` as a process."""
 
-    def __init__(self, source: str, target: str, log: Path, *more: str) -> None:
-        self._command = [sys.executable, "-m", "waybill", "move", QUEUE, "--from", source, "--to", target, *more]
+    def __init__(self, source: Place, target: Place, log: Path) -> None:
+        ways = ["--from", source.context or source.uri, *target.target_options]
+        self._command = [sys.executable, "-m", "waybill", "move", QUEUE, *ways]
         self._log = log.open("ab")
         self.process = self._start([*self._command, "--follow"])
 
@@ -150,7 +164,7 @@ async def one_way(source: Place, target: Place, numbers: range, kills: int, chan
         async with await connection.channel() as channel:
             arguments = target.topology.job_queue_arguments(QUEUE)
             await channel.declare_queue(NAMES.job_queue(QUEUE), durable=True, arguments=arguments)
-        mover = Mover(source.uri, target.uri, log, "--to-queue-type", target.queue_type)
+        mover = Mover(source, target, log)
         try:
             async with taker.taking(connection):
                 pushing = asyncio.create_task(push(source, numbers.start, len(numbers)))

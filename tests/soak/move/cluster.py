@@ -1,0 +1,43 @@
+"""The move into a cluster of three nodes and back: every queue and stream there has three replicas."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from tests.program_environment import program_environment
+from tests.soak.cluster.nodes import COUNT, Cluster, run
+from tests.soak.move.one_way import Place
+from tests.soak.move.there_and_back import there_and_back
+from waybill.broker import Broker
+
+CONTEXT: Final = "cluster"
+
+
+async def soak_cluster(directory: Path, kills: int, jobs: int, chance: random.Random, log: Path) -> None:
+    """Needs root and a network of its own (`unshare --net`). Raises WrongError."""
+    run("ip", "link", "set", "lo", "up")
+    cluster = Cluster()
+    with closing(cluster):
+        cluster.start()
+        there = Place(cluster.uri("/ojs"), "quorum", replicas=COUNT, context=CONTEXT)
+        add_context(directory, there.uri)
+        async with Broker(port=0, data_dir=directory / "one-node") as broker:
+            await there_and_back("a cluster", Place(broker.uri()), there, kills, jobs, chance, log)
+
+
+def add_context(directory: Path, uri: str) -> None:
+    """Let commands know the cluster by a name, with what is declared in it."""
+    os.environ["XDG_CONFIG_HOME"] = str(directory / "settings")
+    placement = ("--queue-type", "quorum", "--replicas", str(COUNT), "--leader-locator", "balanced")
+    subprocess.run(
+        [sys.executable, "-m", "waybill", "context", "add", CONTEXT, uri, *placement],
+        env=program_environment(),
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
