@@ -123,15 +123,13 @@ class Place:
 
 
 class Driver:
-    """The driver in a session of its own, so that its Java and all its workers can be killed with it."""
+    """The driver in a process group of its own, so that its Java and all its workers can be killed with it."""
 
     def __init__(self, uri: str, stream: str, place: Place) -> None:
         command = [sys.executable, "-m", "tests.pipeline.kills", uri, stream, json.dumps(asdict(place))]
         environment = program_environment()
         self._log = Path(place.log_file)
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
-        )
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, process_group=0)
 
     def await_steps(self, count: int) -> list[str]:
         """The next `count` steps. Raises EndedError if the driver ended by itself."""

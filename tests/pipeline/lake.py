@@ -17,6 +17,7 @@ from rich.console import Console
 from tests.pipeline.kills import LostOrDoubledError, Place, contents
 from tests.pipeline.minio import Minio
 from tests.pipeline.own_broker import OwnBroker
+from tests.pipeline.shared_classes import shared_classes
 from tests.pipeline.soak import kill_and_check
 from tests.pipeline.standalone import Standalone
 from waybill.pipeline.compaction import compact_lake
@@ -30,13 +31,13 @@ JOBS_PER_KILL = 12
 STEPS = 5
 
 
-def soak(table_format: str, kills: int, seed: int, console: Console) -> None:
+def soak(table_format: str, kills: int, seed: int, console: Console, java_option: str) -> None:
     """Raises LostOrDoubledError."""
     with (
         tempfile.TemporaryDirectory(prefix="waybill-lake-") as name,
         OwnBroker(Path(name) / "broker") as broker,
         Minio(Path(name) / "minio", BUCKET) as store,
-        Standalone(Path(name)) as cluster,
+        Standalone(Path(name), java_option=java_option) as cluster,
     ):
         # The catalog of Iceberg tables: any database will do.
         setting = f"PYICEBERG_CATALOG__{CATALOG.upper()}__"
@@ -80,12 +81,13 @@ def check_compaction(place: Place, console: Console) -> None:
 def main(*, kills: int, seed: int | None, formats: tuple[str, ...]) -> None:
     console = Console()
     chosen = SystemRandom().randrange(1 << 30) if seed is None else seed
-    for table_format in formats or (DELTA, ICEBERG):
-        try:
-            soak(table_format, kills, chosen, console)
-        except LostOrDoubledError as wrong:
-            console.print(f"[red]{table_format}: {wrong}[/red] (seed {chosen})")
-            raise SystemExit(1) from wrong
+    with shared_classes() as java_option:
+        for table_format in formats or (DELTA, ICEBERG):
+            try:
+                soak(table_format, kills, chosen, console, java_option)
+            except LostOrDoubledError as wrong:
+                console.print(f"[red]{table_format}: {wrong}[/red] (seed {chosen})")
+                raise SystemExit(1) from wrong
 
 
 if __name__ == "__main__":

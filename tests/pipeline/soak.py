@@ -19,6 +19,7 @@ from rich.progress import Progress
 
 from tests.pipeline.kills import STEPS_MAX, LostOrDoubledError, Place, check, check_lost_commit, kill_often
 from tests.pipeline.own_broker import OwnBroker
+from tests.pipeline.shared_classes import options_with, shared_classes
 from tests.pipeline.streams import Stream
 from tests.rabbitmq import RabbitMQ
 
@@ -37,10 +38,11 @@ def running(broker: str, directory: Path) -> Iterator[str]:
             yield other.uri("/ojs")
 
 
-def soak(broker: str, kills: int, seed: int, console: Console) -> None:
+def soak(broker: str, kills: int, seed: int, console: Console, java_option: str) -> None:
     """Raises LostOrDoubledError."""
     with tempfile.TemporaryDirectory(prefix="waybill-soak-") as name, running(broker, Path(name)) as uri:
-        kill_and_check(broker, uri, Place(f"{name}/tables", f"{name}/driver.log"), kills, seed, console)
+        place = Place(f"{name}/tables", f"{name}/driver.log", spark=options_with(java_option))
+        kill_and_check(broker, uri, place, kills, seed, console)
 
 
 def kill_and_check(
@@ -86,12 +88,13 @@ def kill_and_check(
 def main(*, kills: int, seed: int | None, brokers: tuple[str, ...]) -> None:
     console = Console()
     chosen = SystemRandom().randrange(1 << 30) if seed is None else seed
-    for broker in brokers or BROKERS:
-        try:
-            soak(broker, kills, chosen, console)
-        except LostOrDoubledError as wrong:
-            console.print(f"[red]{broker}: {wrong}[/red] (seed {chosen})")
-            raise SystemExit(1) from wrong
+    with shared_classes() as java_option:
+        for broker in brokers or BROKERS:
+            try:
+                soak(broker, kills, chosen, console, java_option)
+            except LostOrDoubledError as wrong:
+                console.print(f"[red]{broker}: {wrong}[/red] (seed {chosen})")
+                raise SystemExit(1) from wrong
 
 
 if __name__ == "__main__":

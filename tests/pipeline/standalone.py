@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import pyspark
 
+from tests.pipeline.shared_classes import options_with
 from tests.program_environment import program_environment
 from tests.rabbitmq import free_port
 
@@ -24,8 +25,10 @@ _READY: Final = "New state: ALIVE"
 class Standalone:
     """A master, and `workers` workers of one core each. Raises AssertionError if one does not start."""
 
-    def __init__(self, directory: Path, workers: int = 2) -> None:
+    def __init__(self, directory: Path, workers: int = 2, java_option: str = "") -> None:
+        """`java_option` is for every Java, also those of drivers and executors."""
         self._directory = directory
+        self._java_option = java_option
         self._port = free_port()
         self._count = workers
         self._master: subprocess.Popen[bytes] | None = None
@@ -43,6 +46,7 @@ class Standalone:
             "spark.cores.max": str(self._count),
             # An executor that was killed is no reason to give up.
             "spark.deploy.maxExecutorRetries": "-1",
+            **options_with(self._java_option),
         }
 
     def __enter__(self) -> Self:
@@ -76,6 +80,7 @@ class Standalone:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": _LOOPBACK,
             "SPARK_NO_DAEMONIZE": "1",
+            "SPARK_DAEMON_JAVA_OPTS": self._java_option,
             "PYSPARK_PYTHON": sys.executable,
         }
         name = f"org.apache.spark.deploy.{role}.{role.capitalize()}"
