@@ -16,6 +16,7 @@ from waybill.cli.console import Console
 from waybill.cli.failure import ask
 from waybill.cli.ranges import Number
 from waybill.cli.target import Target, broker_options, json_option
+from waybill.cli.worker_options import concurrency_option
 from waybill.client import connect
 from waybill.ojs import Jobs, Topology, Worker
 from waybill.ojs.spec.identifiers import new_id
@@ -23,6 +24,8 @@ from waybill.ojs.topology.topology import ExchangeDeclaration, QueueDeclaration
 
 QUEUE: Final = "bench"
 BATCH: Final = 2000
+MAX_CONCURRENCY: Final = 16_383
+"""The worker prefetches four times as many jobs."""
 SINGLE_PUSHES: Final = 200
 PERCENTILES: Final = (50, 95, 99)
 
@@ -33,13 +36,7 @@ Figures = dict[str, object]
 @click.option(
     "--jobs", "job_count", default=10_000, show_default=True, type=click.IntRange(1, 10**9), help="Number of jobs."
 )
-@click.option(
-    "--concurrency",
-    default=100,
-    show_default=True,
-    type=click.IntRange(1, 16_383),
-    help="Number of jobs that run at the same time.",
-)
+@concurrency_option(100, most=MAX_CONCURRENCY)
 @click.option(
     "--payload",
     default=100,

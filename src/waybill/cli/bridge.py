@@ -12,6 +12,7 @@ from waybill.cli.app import load_jobs
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.target import json_option
 from waybill.cli.worker import log_to_stderr
+from waybill.cli.worker_options import concurrency_option
 from waybill.client import ClientError, InvalidURI
 from waybill.ojs import InvalidJob, Jobs, Worker
 from waybill.ojs.celery.bridge import CeleryBridge
@@ -29,13 +30,7 @@ def command() -> None:
 @click.option("--celery-uri", help="The broker of Celery.  [default: that of the jobs]")
 @click.option("--dead-letters", default="celery", show_default=True, help="OJS queue for refused messages.")
 @click.option("--map", "mappings", multiple=True, metavar="TASK=TYPE", help="Job type of a task.")
-@click.option(
-    "--concurrency",
-    default=10,
-    type=click.IntRange(1, 65_535),
-    show_default=True,
-    help="Number of jobs that run at the same time.",
-)
+@concurrency_option()
 @json_option
 @click.option("--no-worker", is_flag=True, help="Only push the jobs; other workers run them.")
 def celery(

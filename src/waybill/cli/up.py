@@ -20,8 +20,8 @@ from waybill.cli.definitions import show_report
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
 from waybill.cli.own_broker import GUEST, Reloader, make_broker, own_login, set_up_log
-from waybill.cli.ranges import SECONDS
 from waybill.cli.settings_options import HTTP_SHORT, UP_TABLES, Source, loaded, settings_options
+from waybill.cli.worker_options import concurrency_option, grace_period_option
 from waybill.cli.worker_process import WorkerProcess, reload_is_there
 from waybill.client import ClientError
 from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
@@ -55,20 +55,8 @@ class House:
 
 @click.command()
 @click.argument("program", metavar="[MODULE:JOBS]", required=False)
-@click.option(
-    "--concurrency",
-    default=10,
-    show_default=True,
-    type=click.IntRange(1, 65_535),
-    help="Number of jobs that run at the same time.",
-)
-@click.option(
-    "--grace-period",
-    default=30.0,
-    type=SECONDS,
-    show_default=True,
-    help="Seconds to wait for running jobs at shutdown.",
-)
+@concurrency_option()
+@grace_period_option
 @click.option("--reload/--no-reload", default=True, help="Restart the worker when a Python file changes.")
 @settings_options(UP_TABLES, HTTP_SHORT, {"log.level": "warning"})
 def command(program: str | None, concurrency: int, grace_period: float, source: Source, *, reload: bool) -> None:

@@ -16,7 +16,8 @@ from waybill.cli.app import load_jobs
 from waybill.cli.end_with_parent import end_with_parent
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.metrics_server import serve
-from waybill.cli.ranges import PORT, SECONDS
+from waybill.cli.ranges import PORT
+from waybill.cli.worker_options import concurrency_option, grace_period_option
 from waybill.client import ClientError, InvalidURI
 from waybill.ojs import InvalidJob, Jobs, Worker
 from waybill.ojs.connection.bindings import is_remote
@@ -137,13 +138,7 @@ def run_again(grace_seconds: float) -> None:
 @click.option("--context", "context_name", help="Broker from `waybill context list`.  [WAYBILL_CONTEXT]")
 @click.option("--queues", help="Comma-separated queues, with weights: critical=6,low.  [default: the handlers']")
 @click.option("--create", is_flag=True, help="Declare missing queues.")
-@click.option(
-    "--concurrency",
-    default=10,
-    show_default=True,
-    type=click.IntRange(1, 65_535),
-    help="Number of jobs that run at the same time.",
-)
+@concurrency_option()
 @click.option(
     "--processes",
     type=click.IntRange(1, 1024),
@@ -152,13 +147,7 @@ def run_again(grace_seconds: float) -> None:
 @click.option(
     "--prefetch", type=click.IntRange(1, 65_535), help="Number of jobs to prefetch.  [default: the concurrency]"
 )
-@click.option(
-    "--grace-period",
-    default=30.0,
-    type=SECONDS,
-    show_default=True,
-    help="Seconds to wait for running jobs at shutdown.",
-)
+@grace_period_option
 @click.option("--coordinator", is_flag=True, help="Also run a coordinator in this process.")
 @click.option("--trust", multiple=True, metavar="USER", help="A user who may cancel all jobs, with --coordinator.")
 @click.option("--metrics-port", type=PORT, help="Serve metrics for Prometheus on this port.")
