@@ -16,3 +16,15 @@ def wrong_loop(what: str) -> WrongEventLoop:
         "asyncio.run_coroutine_threadsafe(..., loop).result() with that loop, and not asyncio.run; "
         "or open one of your own in this loop"
     )
+
+
+def has_moved(loop: asyncio.AbstractEventLoop | None, what: str) -> bool:
+    """Whether `loop` is closed, as after `asyncio.run`, so that its object can begin anew in the running one.
+
+    Raises WrongEventLoop if another loop is running and `loop` is not closed.
+    """
+    if loop is None or loop is running_loop():
+        return False
+    if not loop.is_closed():
+        raise wrong_loop(what)
+    return True

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from waybill.backend.application import Application
 from waybill.backend.message import Request, read_query
 from waybill.client import InvalidURI
-from waybill.client.own_loop import wrong_loop
+from waybill.client.own_loop import has_moved
 from waybill.federation.configuration import InvalidFederation, read_file
 from waybill.federation.layer import Layer
 from waybill.http.answer import ANSWER_SECONDS, Answer
@@ -32,7 +32,7 @@ class FederatedExchange:
         self._layer: Layer | None = None
         self._application: Application | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._opening: asyncio.Lock | None = None
+        self._opening = asyncio.Lock()
 
     async def send(
         self,
@@ -61,15 +61,11 @@ class FederatedExchange:
         layer, self._layer, self._application = self._layer, None, None
         if layer is not None and self._loop is asyncio.get_running_loop():
             await layer.close()
-        self._loop = self._opening = None
+        self._loop = None
 
     async def _open(self) -> Application:
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            if self._loop is not None and not self._loop.is_closed():
-                raise wrong_loop("this Jobs object")
-            self._loop, self._layer, self._application, self._opening = loop, None, None, asyncio.Lock()
-        if self._opening is None:
+        if self._loop is None or has_moved(self._loop, "this Jobs object"):
+            self._loop, self._layer, self._application = asyncio.get_running_loop(), None, None
             self._opening = asyncio.Lock()
         async with self._opening:
             if self._application is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from waybill import __version__
-from waybill.client.own_loop import wrong_loop
+from waybill.client.own_loop import has_moved
 from waybill.http.address import Address, parse_url
 from waybill.http.answer import ANSWER_SECONDS, Answer
 from waybill.http.errors import NoAnswer
@@ -72,15 +72,12 @@ class HttpExchange:
         self._loop = None
 
     def _open(self) -> tuple[Address, aiohttp.ClientSession]:
-        loop = asyncio.get_running_loop()
         address = self._address = self._address or parse_url(self._url)
-        if self._session is not None and self._loop is not loop:
-            if self._loop is not None and not self._loop.is_closed():
-                raise wrong_loop("this Jobs object")
+        if self._session is not None and has_moved(self._loop, "this Jobs object"):
             self._session.detach()
             self._session = None
         if self._session is None:
-            self._loop = loop
+            self._loop = asyncio.get_running_loop()
             headers = {
                 "Accept": f"{MEDIA_TYPE}, application/json",
                 "Content-Type": MEDIA_TYPE,

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack
 
 from waybill.client import ReconnectPolicy
-from waybill.client.own_loop import running_loop, wrong_loop
+from waybill.client.own_loop import has_moved, running_loop
 from waybill.client.ranges import check_number
 from waybill.ojs.codec.arguments import local_names
 from waybill.ojs.codec.forms import CustomTypes
@@ -431,12 +431,8 @@ class Jobs:
 
         One whose loop is closed, as after `asyncio.run`, has lost its connection with it, and connects again.
         """
-        loop = self._loop
-        if loop is None or loop is running_loop():
-            return
-        if not loop.is_closed():
-            raise wrong_loop("this Jobs object")
-        self.begin_anew()
+        if has_moved(self._loop, "this Jobs object"):
+            self.begin_anew()
 
     def begin_anew(self) -> None:
         """Drop the connection and all state that belongs to one thread: for `twin`."""
