@@ -12,8 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from waybill.backend.extensions import Extensions
 from waybill.backend.fetcher import Fetcher
@@ -23,6 +22,7 @@ from waybill.backend.operator_view import OperatorView
 from waybill.backend.recent_events import RecentEvents
 from waybill.backend.settings import Settings
 from waybill.backend.workers import Worker
+from waybill.client.service import Service
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.coordinator import Coordinator
@@ -52,7 +52,7 @@ MAX_QUEUES: Final = 1000
 _log = logging.getLogger("waybill.backend")
 
 
-class Backend:
+class Backend(Service):
     """Serves the jobs of one broker: `async with Backend(jobs) as backend: ...`."""
 
     jobs: Jobs
@@ -162,17 +162,6 @@ class Backend:
             await coordinator.close()
         self._broker = None
         await self.jobs.close()
-
-    async def __aenter__(self) -> Self:
-        """Start."""
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        await self.close()
 
     # What is known. ---------------------------------------------------------------------------------------------
 

@@ -6,8 +6,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from waybill.backend.application import Application
 from waybill.backend.asgi import WAITING_PATHS
@@ -22,6 +21,7 @@ from waybill.backend.server.connections import Answering
 from waybill.backend.server.limits import Limits
 from waybill.backend.server.listening import listen
 from waybill.backend.server.server import HttpServer
+from waybill.client.service import Service
 from waybill.ojs.client import Jobs
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ MakeJobs = Callable[[], AbstractAsyncContextManager[Jobs]]
 GRACE_SECONDS: Final = 5
 
 
-class Serving:
+class Serving(Service):
     """Serves a backend: `async with Serving(make_jobs, "127.0.0.1", 8080) as serving: ...`."""
 
     def __init__(  # noqa: PLR0913 - settings, all by keyword
@@ -102,17 +102,6 @@ class Serving:
                 await self._backend.fetcher.close()
             await server.close(GRACE_SECONDS)
         await self._stack.aclose()
-
-    async def __aenter__(self) -> Self:
-        """Start."""
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        await self.close()
 
     async def _begin(self) -> None:
         jobs = await self._stack.enter_async_context(self._make_jobs())

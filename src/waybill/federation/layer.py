@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from waybill import __version__
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.message import SPEC_VERSION, Request, Response, answer
 from waybill.backend.router import OPEN, OPERATE, READ, Route
+from waybill.client.service import Service
 from waybill.federation.configuration import Federation
 from waybill.federation.doubts import Doubts
 from waybill.federation.failovers import Failovers
@@ -49,7 +49,7 @@ _ELSEWHERE: Final = ("/ojs/v1/cron", "/ojs/v1/workflows")
 """What belongs to one region as a whole."""
 
 
-class Layer:
+class Layer(Service):
     """One federation at work: `async with Layer(federation) as layer: ...`."""
 
     def __init__(
@@ -80,17 +80,6 @@ class Layer:
         await self.fetches.close()
         await self.doubts.close()
         await self.regions.close()
-
-    async def __aenter__(self) -> Self:
-        """Start."""
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        await self.close()
 
     def routes(self) -> list[Route]:
         """Return what answers which path."""

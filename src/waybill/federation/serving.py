@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from types import TracebackType
-from typing import Self
 
 from waybill.backend.application import Application
 from waybill.backend.asgi import WAITING_PATHS
@@ -16,10 +14,11 @@ from waybill.backend.server.limits import Limits
 from waybill.backend.server.listening import listen
 from waybill.backend.server.server import HttpServer
 from waybill.backend.serving import GRACE_SECONDS
+from waybill.client.service import Service
 from waybill.federation.layer import Layer
 
 
-class FederationServing:
+class FederationServing(Service):
     """Serves a layer: `async with FederationServing(layer, "127.0.0.1", 8080) as serving: ...`."""
 
     def __init__(
@@ -61,17 +60,6 @@ class FederationServing:
         if server is not None:
             await server.close(GRACE_SECONDS)
         await self._layer.close()
-
-    async def __aenter__(self) -> Self:
-        """Start."""
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        await self.close()
 
 
 def _without_tenants(route: Route) -> Route:

@@ -14,10 +14,10 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from waybill.client import Channel, Consumer, NotFound
+from waybill.client.service import Service
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.features import Features
@@ -44,7 +44,7 @@ LAST_EVENTS_SECONDS: Final = 5.0
 _log = logging.getLogger("waybill.ojs.coordinator")
 
 
-class Coordinator:
+class Coordinator(Service):
     """Coordinates some queues: `async with Coordinator(jobs, queues=["email"]): ...`.
 
     `database` is a SQLite file, or a PostgreSQL URL, that saves reading the whole stream at each start; in memory
@@ -173,17 +173,6 @@ class Coordinator:
         if self._view is not None:
             await self._view.close()
             self._view = None
-
-    async def __aenter__(self) -> Self:
-        """Start."""
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        await self.close()
 
     @property
     def skipped_events(self) -> int:
