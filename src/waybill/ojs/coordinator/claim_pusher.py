@@ -16,6 +16,7 @@ from waybill.ojs.coordinator.claims import PENDING, Claim
 from waybill.ojs.coordinator.feature_fold import kind_of
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.leader import Leader
+from waybill.ojs.coordinator.leader_loop import LeaderLoop
 from waybill.ojs.errors import ControlFailed, InvalidJob, TopologyConflict
 from waybill.ojs.handler import Options
 from waybill.ojs.push.new_envelope import trace_of
@@ -31,7 +32,6 @@ from waybill.ojs.worker.bounded_dict import BoundedDict
 
 BATCH: Final = 500
 REMEMBERED: Final = 100_000
-LOOK_SECONDS: Final = 1.0
 FIRST_PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 60.0
 
@@ -45,13 +45,14 @@ Maker = Callable[[str, Claim], Awaitable[dict[str, object]]]
 _log = logging.getLogger("waybill.ojs.coordinator")
 
 
-class ClaimPusher:
+class ClaimPusher(LeaderLoop):
     """Looks for claims that are pending, and pushes them."""
 
     def __init__(
         self, broker: BrokerConnection, view: JobView, leader: Leader, coordinator: str, *, describes: bool = False
     ) -> None:
         """`coordinator` is the id of this one, as its claims name it. `describes`: events have the jobs with them."""
+        super().__init__(view, leader)
         self._describes = describes
         self.on_pushed: dict[str, OnPushed] = {}
         """By the kind of the row that has claimed the job: `cron`, for example."""
@@ -59,8 +60,6 @@ class ClaimPusher:
         """What makes the jobs of claims that have none, only an id; by the kind as well."""
         self.before_push: dict[str, BeforePush] = {}
         self._broker = broker
-        self._view = view
-        self._leader = leader
         self._coordinator = coordinator
         self._tried: BoundedDict[str, None] = BoundedDict(REMEMBERED)
         """Jobs whose first copy was used: another push needs another name."""
@@ -69,29 +68,13 @@ class ClaimPusher:
         """When a push that has failed is tried again, by the loop's clock."""
         self._in_hand: set[str] = set()
         """Jobs that were pushed here, and whose claim.pushed is not folded yet."""
-        self._wake = asyncio.Event()
-        view.on_feature.append(self._wake.set)
-        leader.on_change.append(self._wake.set)
 
-    async def run(self) -> None:
-        """Push until cancelled."""
-        while True:
-            try:
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            self._wake.clear()
-            if not self._leader.leads:
-                # Whoever leads next looks at everything anew.
-                self._in_hand.clear()
-                continue
-            try:
-                await self._look()
-            except Exception:  # noqa: BLE001 - whatever a database can have against it
-                _log.exception("the pending claims cannot be read")
+    def forget(self) -> None:
+        """Forget which pushes were started: this coordinator pushes anew if it leads again."""
+        self._in_hand.clear()
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Push the jobs whose claims are pending."""
         pending = dict(await self._view.marked(PENDING, Claim, BATCH))
         known = {str(one.job.get("id", "")): one for one in pending.values()}
         self._in_hand &= known.keys()

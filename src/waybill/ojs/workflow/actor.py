@@ -18,6 +18,7 @@ from waybill.client import BasicProperties, ClientError
 from waybill.ojs.client import Jobs
 from waybill.ojs.coordinator.claims import Claim
 from waybill.ojs.coordinator.leader import Leader
+from waybill.ojs.coordinator.leader_loop import LOOK_SECONDS, LeaderLoop
 from waybill.ojs.coordinator.responder import Responder
 from waybill.ojs.dead_letters import DeadLetters
 from waybill.ojs.errors import JobsError
@@ -44,7 +45,6 @@ from waybill.ojs.workflow.rows import DUE, ENDED, TO_DO, MomentRow, progress_key
 from waybill.ojs.workflow.shapes import DELAY
 from waybill.ojs.workflow.values import Plans, Reader, Values, read_flow
 
-LOOK_SECONDS: Final = 1.0
 AT_A_TIME: Final = 200
 REMEMBERED_EVENTS: Final = 50_000
 AGAIN_SECONDS: Final = 30.0
@@ -58,13 +58,12 @@ T = TypeVar("T")
 _log = logging.getLogger("waybill.ojs.workflow")
 
 
-class WorkflowActor:
+class WorkflowActor(LeaderLoop):
     """Acts for all workflows while its coordinator leads."""
 
     def __init__(self, responder: Responder, leader: Leader, jobs: Jobs) -> None:
+        super().__init__(responder.view, leader)
         self._responder = responder
-        self._view = responder.view
-        self._leader = leader
         self._jobs = jobs
         self._plans = Plans()
         self._reviving: set[str] = set()
@@ -74,28 +73,12 @@ class WorkflowActor:
         """What was untold of a workflow when it was last told of."""
         self._swept_at = float("-inf")
         self._pushers = PusherWatch(responder.view, self._write)
-        self._wake = asyncio.Event()
-        responder.view.on_feature.append(self._wake.set)
-        leader.on_change.append(self._wake.set)
 
-    async def run(self) -> None:
-        """Act until cancelled."""
-        while True:
-            try:
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            self._wake.clear()
-            if not self._leader.leads:
-                self._written.clear()
-                self._told.clear()
-                self._pushers.forget()
-                continue
-            try:
-                await self._look()
-            except Exception:  # noqa: BLE001 - whatever a database can have against it
-                _log.exception("workflows cannot be read")
+    def forget(self) -> None:
+        """Forget which events were written: this coordinator writes anew if it leads again."""
+        self._written.clear()
+        self._told.clear()
+        self._pushers.forget()
 
     async def make_job(self, job_id: str, claim: Claim) -> dict[str, object]:
         """Return the envelope of the next step. Raises LookupError if it is unknown."""
@@ -111,7 +94,8 @@ class WorkflowActor:
             job["scheduled_at"] = format_timestamp(now + timedelta(milliseconds=delay_ms))
         return job
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Write the events that workflows lack, and end the workflows that are due."""
         for _, progress in await self._view.marked(TO_DO, Progress, AT_A_TIME):
             if self._is_news(progress):
                 await self._tell(progress)

@@ -1,0 +1,50 @@
+"""The loop of a feature that acts while its coordinator leads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.coordinator.leader import Leader
+
+LOOK_SECONDS: Final = 1.0
+
+_log = logging.getLogger("waybill.ojs.coordinator")
+
+
+class LeaderLoop:
+    """Calls `look` after each change of the coordinator's state, and at least once a second, while it leads."""
+
+    def __init__(self, view: JobView, leader: Leader) -> None:
+        self._view = view
+        self._leader = leader
+        self._wake = asyncio.Event()
+        view.on_feature.append(self._wake.set)
+        leader.on_change.append(self._wake.set)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            if not self._leader.leads:
+                self.forget()
+                continue
+            try:
+                await self.look()
+            except Exception:  # noqa: BLE001 - whatever a database can have against it
+                _log.exception("%s cannot read the state of jobs", type(self).__name__)
+
+    async def look(self) -> None:
+        """Act on the current state."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Forget what was started here. Called while another coordinator leads."""
+        raise NotImplementedError
