@@ -24,7 +24,7 @@ from pyspark.sql.types import BinaryType
 from tests.pipeline.few_rows import FOR_FEW_ROWS
 from tests.pipeline.histories import START, Event, event, history, rows_of
 from tests.pipeline.odd_events import encoded, listed
-from waybill.pipeline import incremental, run, tables
+from waybill.pipeline import gold_tables, incremental, run, tables
 from waybill.pipeline.compaction import compact
 from waybill.pipeline.report.figures import report_of
 from waybill.pipeline.report.inputs import Inputs, RolledInputs, inputs_of
@@ -86,12 +86,12 @@ def at_once(spark: SparkSession, store: Tables, wanted: Sequence[Table]) -> Cont
     expected = {
         tables.ATTEMPTS: attempts,
         tables.JOBS: jobs,
-        tables.ACTIVITY: gold.activity(jobs, attempts),
-        tables.FAILURES: gold.failures(attempts),
-        tables.DEAD_LETTERS: gold.dead_letters(jobs),
-        tables.RETRIES: gold.retries(attempts),
-        tables.OBJECTIVES: attainment(jobs, Objectives()),
-        tables.WORKERS: workers.utilisation(attempts, events),
+        gold_tables.ACTIVITY: gold.activity(jobs, attempts),
+        gold_tables.FAILURES: gold.failures(attempts),
+        gold_tables.DEAD_LETTERS: gold.dead_letters(jobs),
+        gold_tables.RETRIES: gold.retries(attempts),
+        gold_tables.OBJECTIVES: attainment(jobs, Objectives()),
+        gold_tables.WORKERS: workers.utilisation(attempts, events),
     }
     found = {table.name: plain(expected[table], table) for table in wanted}
     slots._jdf.logicalPlan().rdd().unpersist(True)
@@ -181,7 +181,7 @@ def check_rebuild(spark: SparkSession, store: Tables) -> None:
 
 def gold_before(spark: SparkSession, store: Tables, edge: date) -> Contents:
     earlier = F.col("bucket") < F.lit(datetime(edge.year, edge.month, edge.day, tzinfo=UTC))
-    return {table.name: plain(store.read(spark, table).where(earlier), table) for table in tables.GOLD}
+    return {table.name: plain(store.read(spark, table).where(earlier), table) for table in gold_tables.GOLD}
 
 
 def drop_days(spark: SparkSession, store: Tables, batch: int, late: list[tuple[object, ...]]) -> None:

@@ -16,7 +16,7 @@ from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.test_sink import NOWHERE, Queue
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.spec.identifiers import new_id
-from waybill.pipeline import tables
+from waybill.pipeline import gold_tables
 from waybill.pipeline.alert_conditions import Firing, burning, unusual
 from waybill.pipeline.alert_rules import AnomalyRule, BurnRule, Rule, RulesError, Window, read_rules
 from waybill.pipeline.alert_state import Alert, AlertsError, AlertTable, Notice
@@ -74,7 +74,7 @@ def test_an_anomaly_may_look_in_one_direction() -> None:
 def test_each_opening_and_closing_is_told_once(tmp_path: Path) -> None:
     def told(fired: dict[tuple[str, str, str], Firing], minutes: int, *, crash: bool = False) -> list[str]:
         table = AlertTable(tmp_path)
-        with table.held():
+        with table.locked():
             table.change(fired, NOW + timedelta(minutes=minutes))
             notices = table.unsent()
             for notice in notices:
@@ -94,18 +94,18 @@ def test_each_opening_and_closing_is_told_once(tmp_path: Path) -> None:
     (again,) = told(burns, 5)
     assert again != lost
     table = AlertTable(tmp_path)
-    with table.held():
+    with table.locked():
         assert [(one.opened_at, one.closed_at) for one in table.alerts] == [
             (NOW, NOW + timedelta(minutes=3)),
             (NOW + timedelta(minutes=5), None),
         ]
         with (
             pytest.raises(AlertsError, match="another `waybill pipeline alerts` is using"),
-            AlertTable(tmp_path).held(),
+            AlertTable(tmp_path).locked(),
         ):
             pass
     table.path.write_bytes(b"no table")
-    with pytest.raises(AlertsError, match="cannot be read"), table.held():
+    with pytest.raises(AlertsError, match="cannot be read"), table.locked():
         pass
 
 
@@ -138,7 +138,7 @@ class Gold(TableStore):
     """The two tables that rules look at."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._tables = {tables.ACTIVITY: activity(spark), tables.OBJECTIVES: objectives(spark)}
+        self._tables = {gold_tables.ACTIVITY: activity(spark), gold_tables.OBJECTIVES: objectives(spark)}
 
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         return self._tables[table]
@@ -251,7 +251,7 @@ def test_an_alert_that_is_open_is_told_first(tmp_path: Path) -> None:
     store = Tables(tmp_path)
     assert recent_alerts(store, 5) == []
     table = AlertTable(tmp_path)
-    with table.held():
+    with table.locked():
         table.change({("old", "q", "t"): Firing(1.0, "much"), ("still", "q", "t"): Firing(1.0, "more")}, NOW)
         table.change({("still", "q", "t"): Firing(2.0, "most")}, NOW + timedelta(hours=1))
         table.change(

@@ -9,7 +9,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import BinaryType
 
 from tests.pipeline.histories import START, Event, event, history, rows, stamp
-from waybill.pipeline import run, tables
+from waybill.pipeline import gold_tables, run, tables
 from waybill.pipeline.compaction import compact
 from waybill.pipeline.retention import keep_what_is_needed
 from waybill.pipeline.schemas import EVENT
@@ -85,7 +85,7 @@ def test_old_days_are_dropped(spark: SparkSession, store: Tables) -> None:
 def gold_of(spark: SparkSession, store: Tables) -> dict[str, set[str]]:
     """All rows of gold. Sketches, which are the same in other octets, are told by their percentiles."""
     found = {}
-    for table in tables.GOLD:
+    for table in gold_tables.GOLD:
         columns = [field.name for field in table.schema.fields if not isinstance(field.dataType, BinaryType)]
         found[table.name] = set(map(repr, store.read(spark, table).select(*columns).collect()))
     return found
@@ -103,7 +103,7 @@ def test_gold_of_dropped_days_stays_and_jobs_across_the_edge_are_whole(spark: Sp
     run.refresh(spark, store, lambda _: None)
     gold = gold_of(spark, store)
     jobs = {row["job_id"]: row for row in store.read(spark, tables.JOBS).collect()}
-    assert any("places=4" in row for row in gold[tables.WORKERS.name])
+    assert any("places=4" in row for row in gold[gold_tables.WORKERS.name])
     assert compact(spark, store, keep_days=0, today=midnight.date()).days_dropped == 3
     # To drop no more days changes nothing.
     compact(spark, store, keep_days=1, today=midnight.date())

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.pipeline.incremental import check, check_rollups, told, write
-from waybill.pipeline import incremental, tables
+from waybill.pipeline import gold_tables, incremental, tables
 from waybill.pipeline.snapshots import Snapshots
 from waybill.pipeline.tables import Tables
 from waybill.pipeline.transforms.objectives import Objectives
@@ -24,7 +24,7 @@ def test_late_and_odd_events_in_batches_give_the_tables_of_all_events(spark: Spa
     for number, part in enumerate((rows[:middle], rows[middle:])):
         write(spark, store, number, part)
         incremental.update(spark, store, Objectives(), lambda _: None)
-    check(spark, store, (tables.ATTEMPTS, tables.JOBS, tables.ACTIVITY, tables.WORKERS))
+    check(spark, store, (tables.ATTEMPTS, tables.JOBS, gold_tables.ACTIVITY, gold_tables.WORKERS))
     check_rollups(spark, store)
     current = Snapshots(tmp_path).current()
     assert current is not None

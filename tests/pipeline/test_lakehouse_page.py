@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from tests.docs.page import DOCS, Page
 from tests.pipeline.whole_run import WholeRun
-from waybill.pipeline import tables
+from waybill.pipeline import gold_tables, tables
 from waybill.pipeline.table_formats import open_store
 
 BLOCKS = {block.file: block.text for block in Page(DOCS / "how-to" / "lakehouse.md").blocks if block.file}
@@ -31,7 +31,7 @@ def test_other_tools_read_the_tables(
         Path("events").symlink_to(whole_run.store.directory)
     else:
         store = open_store(spark, "events", table_format)
-        for table in (tables.JOBS, tables.ACTIVITY):
+        for table in (tables.JOBS, gold_tables.ACTIVITY):
             store.replace(whole_run.store.read(spark, table).coalesce(1), table)
     run(f"query_{table_format}.py")
     told = capfd.readouterr().out

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from waybill.pipeline import tables
+from waybill.pipeline import gold_tables
 from waybill.pipeline.report.inputs import Inputs
 from waybill.pipeline.report.recommendations import Advice, Evidence, advise, gather, mean_wait
 from waybill.pipeline.schemas import ATTEMPTS, JOBS
@@ -81,8 +81,8 @@ def test_the_evidence_is_what_the_attempts_say(spark: SparkSession, tmp_path: Pa
     ]
     attempts = spark.createDataFrame(rows, ATTEMPTS)
     store = Tables(tmp_path)
-    store.replace(gold.retries(attempts), tables.RETRIES)
-    store.replace(gold.activity(spark.createDataFrame([], JOBS), attempts), tables.ACTIVITY)
+    store.replace(gold.retries(attempts), gold_tables.RETRIES)
+    store.replace(gold.activity(spark.createDataFrame([], JOBS), attempts), gold_tables.ACTIVITY)
     (found,) = gather(Inputs(spark, store))
     assert found.job_type == "t"
     assert found.tries == {1: (3, 1), 2: (2, 1), 3: (1, 1)}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from waybill.pipeline import rollups, tables
+from waybill.pipeline import gold_tables, rollups
 from waybill.pipeline.snapshots import Contents, Draft, Snapshots
 from waybill.pipeline.tables import Table
 
@@ -47,8 +47,8 @@ def test_the_example_of_a_day_is_that_of_its_first_minute_even_if_it_is_none(tmp
     late = minute(70, error_type="E", failed=2, retried=1, example_job_id="late", example_message="late")
     early = minute(3, error_type="E", failed=5, retried=0, example_job_id="early", example_message=None)
     other = minute(1, error_type=None, failed=1, retried=0, example_job_id="other", example_message="other")
-    put(draft, tables.FAILURES, PART + 2, [late])
-    put(draft, tables.FAILURES, PART, [other, early])
+    put(draft, gold_tables.FAILURES, PART + 2, [late])
+    put(draft, gold_tables.FAILURES, PART, [other, early])
     rows = sorted(of_day(draft, days_of(rollups.FAILURE_DAYS)), key=lambda row: str(row["error_type"]))
     assert [(row["error_type"], row["failed"], row["retried"], row["example_job_id"]) for row in rows] == [
         ("E", 7, 1, "early"),
@@ -62,7 +62,7 @@ def test_the_peak_of_a_day_is_a_minute_of_all_queues_and_files(tmp_path: Path) -
     draft = Snapshots(tmp_path).draft(None, number=1)
     put(
         draft,
-        tables.ACTIVITY,
+        gold_tables.ACTIVITY,
         PART,
         [minute(0, started=4), minute(0, queue="p", started=2), minute(1, started=7)],
         [minute(0, started=3, queue="r")],

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from waybill.pipeline import tables
+from waybill.pipeline import gold_tables, tables
 from waybill.pipeline.parts import file_name, month_of, part_of_file
 from waybill.pipeline.snapshots import Contents, Draft, Snapshot, Snapshots
 
-TABLES = (tables.JOBS, tables.ACTIVITY)
+TABLES = (tables.JOBS, gold_tables.ACTIVITY)
 
 
 def fill(draft: Draft, table: tables.Table, **parts: str) -> None:
@@ -39,7 +39,7 @@ def test_a_snapshot_has_what_its_base_has_and_what_was_changed(tmp_path: Path) -
         draft = snapshots.draft(base, number=snapshots.next_number())
         fill(draft, tables.JOBS, p985200=f"a{number}", p985201="b", **{f"p{900_000 + number}": "c"})
         if number == 1:
-            fill(draft, tables.ACTIVITY, p985200="never changed")
+            fill(draft, gold_tables.ACTIVITY, p985200="never changed")
         if number == 5:
             draft.drop(tables.JOBS, [985_201])
         base = draft.finish(Contents(number), TABLES)
@@ -48,7 +48,7 @@ def test_a_snapshot_has_what_its_base_has_and_what_was_changed(tmp_path: Path) -
     assert snapshots.current() == base
     assert texts(seen[4], tables.JOBS) == {985_200: "a5", **dict.fromkeys(range(900_001, 900_006), "c")}
     assert texts(seen[3], tables.JOBS)[985_200] == "a4"
-    assert texts(seen[4], tables.ACTIVITY) == {985_200: "never changed"}
+    assert texts(seen[4], gold_tables.ACTIVITY) == {985_200: "never changed"}
     assert not seen[2].place.exists()
     # What no snapshot has is gone: two versions of the part, and the others once.
     assert len(list((tmp_path / "parts").rglob("*.parquet"))) < 25

@@ -4,7 +4,6 @@ A change is stored with its notices before any notice is sent, and each notice o
 loses none; one that was just sent may be sent again, with the same id.
 """
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 
 from waybill.ojs.spec.identifiers import new_id
 from waybill.pipeline.alert_conditions import Firing
+from waybill.pipeline.file_lock import locked
 
 Key: TypeAlias = tuple[str, str, str]
 """A rule, a queue and a job type."""
@@ -100,14 +100,10 @@ class AlertTable:
         self.alerts: list[Alert] = []
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Read the table, and keep others away. Raises AlertsError."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with (self.path.parent / "lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise AlertsError(f"another `waybill pipeline alerts` is using {self.path.parent}") from None
+        place = self.path.parent
+        with locked(place, AlertsError(f"another `waybill pipeline alerts` is using {place}")):
             self.alerts = read_alerts(self.path)
             yield
 

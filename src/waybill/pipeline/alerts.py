@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pyspark.sql import DataFrame, SparkSession
 
 from waybill.ojs import Jobs, JobsError, NewJob, Topology
-from waybill.pipeline import tables
+from waybill.pipeline import gold_tables
 from waybill.pipeline.alert_conditions import Firing, burning, unusual
 from waybill.pipeline.alert_rules import BurnRule, Rule
 from waybill.pipeline.alert_state import AlertsError, AlertTable, Key, Notice
@@ -51,8 +51,8 @@ def update_alerts(
     Raises AlertsError. A notice that could not be sent stays in the table, and the next call sends it.
     """
     table = AlertTable(directory)
-    with table.held():
-        fired = firing(rules, store.read(spark, tables.ACTIVITY), store.read(spark, tables.OBJECTIVES), now)
+    with table.locked():
+        fired = firing(rules, store.read(spark, gold_tables.ACTIVITY), store.read(spark, gold_tables.OBJECTIVES), now)
         table.change(fired, now)
         notices = table.unsent()
         for notice in notices:

@@ -18,7 +18,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from waybill.pipeline import tables
+from waybill.pipeline import gold_tables, tables
 from waybill.pipeline.event_counts import EVENT_COUNTS
 from waybill.pipeline.incremental import forget
 from waybill.pipeline.lake_tables import LakeTables
@@ -66,7 +66,7 @@ def compact_held(
     first = "" if edge is None else str(edge)
     kept = [day for day in days if day.name.removeprefix("date=") >= first or not first]
     if edge is not None and len(kept) < len(days):
-        forget(spark, store, keep_what_is_needed(spark, store, edge, (*tables.GOLD, EVENT_COUNTS)))
+        forget(spark, store, keep_what_is_needed(spark, store, edge, (*gold_tables.GOLD, EVENT_COUNTS)))
     fresh = store.new_version(tables.EVENTS, exists=True)
     settled = _settled_batches(store)
     rewritten = 0

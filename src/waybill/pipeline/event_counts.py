@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from waybill.pipeline import tables
+from waybill.pipeline import gold_tables
 from waybill.pipeline.parts import HOUR_S
 from waybill.pipeline.schemas import FIRST_TIME, TIMES_END
 from waybill.pipeline.snapshots import Draft, Snapshot, names_in
@@ -105,8 +105,8 @@ def _busy_hours(fresh: pa.Table, base: Snapshot) -> set[int]:
     first = pc.min(fresh["time"]).cast(pa.int64()).as_py() // _HOUR_US
     names = pc.unique(fresh["worker_id"])
     found = set()
-    for part in base.all_parts(tables.WORKERS, max(0, first * 2)):
-        for file in base.files(tables.WORKERS, [part]):
+    for part in base.all_parts(gold_tables.WORKERS, max(0, first * 2)):
+        for file in base.files(gold_tables.WORKERS, [part]):
             if _has_one_of(file, names):
                 found.add(part // 2)
     return found

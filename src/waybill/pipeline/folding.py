@@ -26,6 +26,7 @@ from pyspark.sql.types import ByteType, StructField, StructType
 
 from waybill.pipeline import schemas, tables
 from waybill.pipeline.event_counts import EVENT_COUNTS, Arrivals, count_events, told_hours
+from waybill.pipeline.gold_tables import GOLD, GOLD_TABLES, GoldTable, HourFacts
 from waybill.pipeline.job_index import JobIndex, hashes_of
 from waybill.pipeline.part_files import NUMBER, read_files, write_parts
 from waybill.pipeline.parts import PART, PART_FIELD, hour_of, part_of, parts_of_hours
@@ -33,7 +34,7 @@ from waybill.pipeline.rollups import ROLLUPS, roll
 from waybill.pipeline.snapshots import Draft, Snapshot
 from waybill.pipeline.tables import Table
 from waybill.pipeline.transforms import facts, gold, silver, workers
-from waybill.pipeline.transforms.objectives import Objectives, attainment
+from waybill.pipeline.transforms.objectives import Objectives
 
 _COUNTED: Final = ("event_id", "time", "job_type", "queue", "worker_id", "attempt", "priority", "duration_ms")
 _MORE: Final = ("scheduled_at", "next_retry_at", "error_type", "error_message", "error_retryable")
@@ -49,9 +50,17 @@ STORED_ATTEMPTS: Final = Table(
 # Facts of other hours than those that their jobs lie in.
 STRAY_JOBS: Final = Table("state/stray_jobs", facts.JOB_FACTS)
 STRAY_ATTEMPTS: Final = Table("state/stray_attempts", facts.ATTEMPT_FACTS)
+REPORTS: Final = Table(
+    "workers/reports",
+    StructType(
+        [
+            *(schemas.EVENT[name] for name in ("worker_id", "time", "event_id")),
+            schemas.WORKERS["places"],
+        ]
+    ),
+)
 SILVER: Final = (STORED_ATTEMPTS, STORED_JOBS)
-IN_SNAPSHOTS: Final = (JOB_EVENTS, *SILVER, STRAY_JOBS, STRAY_ATTEMPTS, *tables.GOLD, EVENT_COUNTS, *ROLLUPS)
-_BUCKET_MS: Final = 60_000
+IN_SNAPSHOTS: Final = (JOB_EVENTS, *SILVER, STRAY_JOBS, STRAY_ATTEMPTS, *GOLD, EVENT_COUNTS, *ROLLUPS)
 _BRONZE: Final = StructType(
     [column for column in schemas.BRONZE_EVENTS.fields if column.name not in schemas.BRONZE_PARTITIONS]
 )
@@ -92,11 +101,11 @@ class Folding:
             touched = self._fold_jobs(fresh, fresh.select("job_id").distinct(), index, known, name)
             hours |= touched.gold
             parts = touched.parts
-        self.count(_GOLD, hours)
+        self.count(GOLD_TABLES, hours)
         roll(self.spark, self.draft, hours=hours | arrived, parts=parts)
 
-    def count(self, wanted: Mapping[Table, "Rows"], hours: set[int]) -> None:
-        """Compute tables of gold for these hours."""
+    def count(self, wanted: Sequence[GoldTable], hours: set[int]) -> None:
+        """Compute gold tables for these hours."""
         open_hours = {hour for hour in hours if self.closed is None or hour >= self.closed}
         if not open_hours:
             return
@@ -104,9 +113,9 @@ class Folding:
         given = self._facts(open_hours)
         with kept(given.jobs) as jobs, kept(given.attempts) as attempts:
             computed = replace(given, jobs=jobs, attempts=attempts)
-            for table, make in wanted.items():
-                rows = make(computed).withColumn(NUMBER, hour_of("bucket") * 2)
-                self.draft.replace(table, parts, self._written(rows, table))
+            for one in wanted:
+                rows = one.from_facts(computed).withColumn(NUMBER, hour_of("bucket") * 2)
+                self.draft.replace(one.table, parts, self._written(rows, one.table))
 
     def _fold_jobs(self, fresh: DataFrame, ids: DataFrame, index: JobIndex, known: np.ndarray, name: str) -> _Touched:
         candidates = [int(part) for part in np.unique(known["part"])]
@@ -193,7 +202,7 @@ class Folding:
         whole = others.unionByName(strays).withColumn(NUMBER, F.col(facts.HOUR) * 2)
         self.draft.replace(table, parts, self._written(whole, table))
 
-    def _facts(self, hours: set[int]) -> "Given":
+    def _facts(self, hours: set[int]) -> HourFacts:
         """All facts of these hours: of the jobs that lie in them, and of those that lie elsewhere."""
         homes = [part for hour in hours for part in (2 * hour, 2 * hour + 1)]
 
@@ -202,12 +211,12 @@ class Folding:
             others = self._read(strays, self.draft.files(strays, parts_of_hours(hours)))
             return rows.select(*strays.schema.fieldNames()).unionByName(others)
 
-        told = [] if not (place := self.draft.there("workers", "reports.parquet")) else [place]
-        return Given(
+        reports = self.draft.there("workers", "reports.parquet")
+        return HourFacts(
             of(STORED_JOBS, STRAY_JOBS, facts.job_facts),
             of(STORED_ATTEMPTS, STRAY_ATTEMPTS, facts.attempt_facts),
-            self._read(REPORTS, told),
             self.objectives,
+            self._read(REPORTS, [reports] if reports else []),
         )
 
     def _written(self, rows: DataFrame, table: Table) -> Path:
@@ -216,37 +225,6 @@ class Folding:
         place = write_parts(rows, table, self.draft)
         self.seconds[table.name] = time.monotonic() - began
         return place
-
-
-@dataclass(frozen=True)
-class Given:
-    """The inputs of gold: facts of hours, and what workers have reported."""
-
-    jobs: DataFrame
-    attempts: DataFrame
-    reports: DataFrame
-    objectives: Objectives
-
-
-Rows = Callable[[Given], DataFrame]
-REPORTS: Final = Table(
-    "workers/reports",
-    StructType(
-        [
-            *(schemas.EVENT[name] for name in ("worker_id", "time", "event_id")),
-            schemas.WORKERS["places"],
-        ]
-    ),
-)
-OBJECTIVES: Final[Rows] = lambda given: attainment(facts.timed_jobs_of(given.jobs), given.objectives)  # noqa: E731
-_GOLD: Final[dict[Table, Rows]] = {
-    tables.ACTIVITY: lambda given: gold.activity(given.jobs, given.attempts),
-    tables.FAILURES: lambda given: gold.failures(given.attempts),
-    tables.DEAD_LETTERS: lambda given: gold.dead_letters(given.jobs),
-    tables.RETRIES: lambda given: gold.recoveries(given.attempts),
-    tables.OBJECTIVES: OBJECTIVES,
-    tables.WORKERS: lambda given: workers.busy_minutes(facts.minutes_of(given.attempts, _BUCKET_MS), given.reports),
-}
 
 
 @contextmanager

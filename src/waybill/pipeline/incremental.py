@@ -23,13 +23,13 @@ from waybill.pipeline.event_counts import EVENT_COUNTS
 from waybill.pipeline.folding import (
     IN_SNAPSHOTS,
     JOB_EVENTS,
-    OBJECTIVES,
     SILVER,
     STORED_JOBS,
     STRAY_ATTEMPTS,
     STRAY_JOBS,
     Folding,
 )
+from waybill.pipeline.gold_tables import GOLD, GOLD_TABLES, OBJECTIVES
 from waybill.pipeline.job_index import JobIndex
 from waybill.pipeline.parts import HOUR_S, hour_of
 from waybill.pipeline.progress_reports import Progress, TableWritten
@@ -171,7 +171,7 @@ def _step(
     if files.events or files.carried:
         folding.fold((*files.carried, *files.events), f"{number:08}", counted=counted)
     done = draft.finish(Contents(files.batch, _as_text(objectives), hour), IN_SNAPSHOTS)
-    for table in (*SILVER, *tables.GOLD):
+    for table in (*SILVER, *GOLD):
         if table.name in folding.seconds:
             progress(TableWritten(table.name, folding.seconds[table.name]))
     return done
@@ -181,7 +181,8 @@ def _count_again(spark: SparkSession, snapshots: Snapshots, base: Snapshot, obje
     """Count all minutes by other objectives."""
     draft = snapshots.draft(base, number=snapshots.next_number())
     hours = {part // 2 for table in (STORED_JOBS, STRAY_JOBS) for part in base.all_parts(table)}
-    Folding(spark, base, draft, objectives, base.contents.closed).count({tables.OBJECTIVES: OBJECTIVES}, hours)
+    wanted = [one for one in GOLD_TABLES if one.table == OBJECTIVES]
+    Folding(spark, base, draft, objectives, base.contents.closed).count(wanted, hours)
     roll(spark, draft, hours=hours)
     contents = Contents(base.contents.batch, _as_text(objectives), base.contents.closed)
     done = draft.finish(contents, IN_SNAPSHOTS)
@@ -192,7 +193,7 @@ def _count_again(spark: SparkSession, snapshots: Snapshots, base: Snapshot, obje
 def _adopt_closed(spark: SparkSession, store: Tables, draft: Draft, edge_us: int) -> None:
     """Take over the gold of dropped days."""
     adopted: set[int] = set()
-    for table in (*tables.GOLD, EVENT_COUNTS):
+    for table in (*GOLD, EVENT_COUNTS):
         if not store.has(closed(table)):
             continue
         rows = store.read(spark, closed(table)).where(F.unix_micros("bucket") < F.lit(edge_us))
@@ -216,7 +217,7 @@ def _roll_all(spark: SparkSession, snapshots: Snapshots, base: Snapshot) -> Snap
 
 
 def _roll(spark: SparkSession, base: Snapshot, draft: Draft) -> None:
-    hours = {part // 2 for table in (*tables.GOLD, EVENT_COUNTS) for part in base.all_parts(table)}
+    hours = {part // 2 for table in (*GOLD, EVENT_COUNTS) for part in base.all_parts(table)}
     roll(spark, draft, hours=hours, parts={part for table in SILVER for part in base.all_parts(table)})
 
 

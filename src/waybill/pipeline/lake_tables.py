@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 from pyspark.sql.types import StructType
 
-from waybill.pipeline import tables
+from waybill.pipeline import gold_tables, tables
 from waybill.pipeline.storage import Storage
 from waybill.pipeline.table_log import DAY, DataFile, OpenLog, TableLog
 from waybill.pipeline.tables import WRITTEN_QUICKLY, Table, TablesError, TableStore
@@ -115,7 +115,7 @@ class LakeTables(TableStore):
 
     def clean(self) -> None:
         """Delete files that no version of the last week has."""
-        for table in tables.ALL:
+        for table in gold_tables.ALL:
             self._log(table).clean()
 
     def _log(self, table: Table) -> TableLog:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from waybill.pipeline import tables
+from waybill.pipeline import gold_tables, tables
 from waybill.pipeline.tables import Table, TableStore
 
 _ENDING: Final = ("job.completed", "job.discarded", "job.cancelled", "job.expired")
@@ -53,12 +53,12 @@ def with_closed(spark: SparkSession, store: TableStore, rows: DataFrame, table: 
 
 def closed_until(spark: SparkSession, store: TableStore) -> int | None:
     """The edge up to which gold is closed, in microseconds since 1970; None if nothing was dropped."""
-    edges = [_edge(store.read(spark, closed(table))) for table in tables.GOLD if store.has(closed(table))]
+    edges = [_edge(store.read(spark, closed(table))) for table in gold_tables.GOLD if store.has(closed(table))]
     return max((edge for edge in edges if edge is not None), default=None)
 
 
 def keep_what_is_needed(
-    spark: SparkSession, store: TableStore, first: date, closing: Sequence[Table] = tables.GOLD
+    spark: SparkSession, store: TableStore, first: date, closing: Sequence[Table] = gold_tables.GOLD
 ) -> int:
     """Close gold and carry events for the days before `first`, which may be dropped afterwards. Returns the edge."""
     edge = calendar.timegm(first.timetuple()) * _MICROSECONDS

@@ -21,7 +21,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from waybill.pipeline import schemas, tables
+from waybill.pipeline import gold_tables, schemas, tables
 from waybill.pipeline.event_counts import EVENT_COUNTS
 from waybill.pipeline.part_files import NUMBER, read_files, write_parts
 from waybill.pipeline.parts import PART, PART_FIELD, hour_of
@@ -142,21 +142,23 @@ _JOB_KEYS: Final = ("job_type", "queue")
 _DAYS_OF_MINUTES: Final = (
     _Days(
         FAILURE_DAYS,
-        tables.FAILURES,
+        gold_tables.FAILURES,
         ("queue", "job_type", "error_type"),
         sums=("failed", "retried"),
         examples=("example_job_id", "example_message"),
     ),
     _Days(
         DEAD_LETTER_DAYS,
-        tables.DEAD_LETTERS,
+        gold_tables.DEAD_LETTERS,
         ("queue", "job_type", "reason"),
         sums=("jobs", "attempts"),
         examples=("example_job_id", "example_message"),
     ),
-    _Days(OBJECTIVE_DAYS, tables.OBJECTIVES, ("queue", "job_type"), sums=("ended", "in_time"), largest=("target_ms",)),
-    _Days(WORKER_DAYS, tables.WORKERS, ("worker_id",), sums=("busy_ms",), largest=("places",)),
-    _Days(PEAK_DAYS, tables.ACTIVITY, ("job_type",), largest=("started",), prepare=_started_by_type),
+    _Days(
+        OBJECTIVE_DAYS, gold_tables.OBJECTIVES, ("queue", "job_type"), sums=("ended", "in_time"), largest=("target_ms",)
+    ),
+    _Days(WORKER_DAYS, gold_tables.WORKERS, ("worker_id",), sums=("busy_ms",), largest=("places",)),
+    _Days(PEAK_DAYS, gold_tables.ACTIVITY, ("job_type",), largest=("started",), prepare=_started_by_type),
     _Days(EVENT_DAYS, EVENT_COUNTS, sums=("events",), least=("first_at",), largest=("last_at",)),
 )
 _DAYS_OF_TOTALS: Final = (
@@ -177,8 +179,10 @@ class _Sketched:
 
 
 _SKETCHED: Final = (
-    _Sketched(tables.ACTIVITY, ACTIVITY_HOURS, ACTIVITY_DAYS, ("queue", "job_type"), gold.summed_activity),
-    _Sketched(tables.RETRIES, RETRIES_HOURS, RETRIES_DAYS, ("queue", "job_type", "attempt"), gold.summed_recoveries),
+    _Sketched(gold_tables.ACTIVITY, ACTIVITY_HOURS, ACTIVITY_DAYS, ("queue", "job_type"), gold.summed_activity),
+    _Sketched(
+        gold_tables.RETRIES, RETRIES_HOURS, RETRIES_DAYS, ("queue", "job_type", "attempt"), gold.summed_recoveries
+    ),
 )
 # Of silver, only the columns that are counted.
 _JOBS: Final = Table(

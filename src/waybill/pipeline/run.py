@@ -23,6 +23,7 @@ from waybill.client.ranges import check_number, check_whole
 from waybill.pipeline import tables
 from waybill.pipeline.compaction import compact_held, compact_lake
 from waybill.pipeline.folding import kept
+from waybill.pipeline.gold_tables import GOLD, GOLD_TABLES, Silver
 from waybill.pipeline.incremental import is_small, rebuild, update
 from waybill.pipeline.lag import lag
 from waybill.pipeline.lake_tables import LakeTables
@@ -33,8 +34,8 @@ from waybill.pipeline.source import EVENT_STREAM
 from waybill.pipeline.table_formats import PARQUET, open_store
 from waybill.pipeline.tables import Table, Tables, TableStore
 from waybill.pipeline.task_errors import first_line, own_error
-from waybill.pipeline.transforms import bronze, gold, silver, workers
-from waybill.pipeline.transforms.objectives import Objectives, attainment
+from waybill.pipeline.transforms import bronze, silver
+from waybill.pipeline.transforms.objectives import Objectives
 
 _POLL_S: Final = 0.2
 _HOUR_S: Final = 3600
@@ -168,7 +169,7 @@ def _ingest(spark: SparkSession, settings: Settings, store: TableStore, progress
 
 @dataclass(frozen=True)
 class _Refresh:
-    """The inputs of the gold tables: the tables before them, as computed so far."""
+    """Where the inputs of silver and gold are."""
 
     spark: SparkSession
     store: TableStore
@@ -180,15 +181,11 @@ class _Refresh:
     def events(self) -> DataFrame:
         return all_events(self.spark, self.store)
 
-    @property
-    def attempts(self) -> DataFrame:
-        return self._silver(tables.ATTEMPTS)
+    def silver(self) -> Silver:
+        """Silver as it was just written."""
+        return Silver(self._read(tables.JOBS), self._read(tables.ATTEMPTS), self.objectives, self.events)
 
-    @property
-    def jobs(self) -> DataFrame:
-        return self._silver(tables.JOBS)
-
-    def _silver(self, table: Table) -> DataFrame:
+    def _read(self, table: Table) -> DataFrame:
         if self.place is None:
             return self.store.read(self.spark, table)
         return self.spark.read.schema(table.schema).parquet(str(self.place / table.name))
@@ -198,15 +195,7 @@ _SILVER: Final[dict[Table, Callable[[DataFrame], DataFrame]]] = {
     tables.ATTEMPTS: silver.attempts,
     tables.JOBS: silver.jobs,
 }
-_GOLD: Final[dict[Table, Callable[[_Refresh], DataFrame]]] = {
-    tables.ACTIVITY: lambda given: gold.activity(given.jobs, given.attempts),
-    tables.FAILURES: lambda given: gold.failures(given.attempts),
-    tables.DEAD_LETTERS: lambda given: gold.dead_letters(given.jobs),
-    tables.RETRIES: lambda given: gold.retries(given.attempts),
-    tables.OBJECTIVES: lambda given: attainment(given.jobs, given.objectives),
-    tables.WORKERS: lambda given: workers.utilisation(given.attempts, given.events),
-}
-REFRESHED: Final = (*_SILVER, *_GOLD)
+REFRESHED: Final = (*_SILVER, *GOLD)
 """The tables that `refresh` brings up to date, in this order."""
 
 
@@ -255,8 +244,9 @@ def _write_all(given: _Refresh, write: Callable[[DataFrame, Table], None], progr
         progress(TableWritten(table.name, time.monotonic() - began))
 
     _write_silver(given, timed)
-    for table, make in _GOLD.items():
-        timed(with_closed(given.spark, given.store, make(given), table), table)
+    computed = given.silver()
+    for one in GOLD_TABLES:
+        timed(with_closed(given.spark, given.store, one.from_silver(computed), one.table), one.table)
 
 
 def refresh_silver(spark: SparkSession, store: TableStore) -> None:

@@ -12,10 +12,8 @@ Compaction rewrites bronze. A new version is written beside the old one, and the
 reader sees one or the other. The old version stays until the next one is written.
 """
 
-import fcntl
 import shutil
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 from pyspark.sql.types import StructType
 
 from waybill.pipeline import schemas
+from waybill.pipeline.file_lock import locked
 
 _VERSION_DIGITS: Final = 8
 # Of columns whose values are all different, a dictionary is built in vain; and a higher level of zstd takes longer for
@@ -48,16 +47,10 @@ EVENTS: Final = Table("bronze/events", schemas.BRONZE_EVENTS, schemas.BRONZE_PAR
 QUARANTINE: Final = Table("quarantine/events", schemas.QUARANTINE, schemas.QUARANTINE_PARTITIONS)
 ATTEMPTS: Final = Table("silver/attempts", schemas.ATTEMPTS)
 JOBS: Final = Table("silver/jobs", schemas.JOBS)
-ACTIVITY: Final = Table("gold/activity", schemas.ACTIVITY)
-FAILURES: Final = Table("gold/failures", schemas.FAILURES)
-DEAD_LETTERS: Final = Table("gold/dead_letters", schemas.DEAD_LETTERS)
-RETRIES: Final = Table("gold/retries", schemas.RETRIES)
-OBJECTIVES: Final = Table("gold/objectives", schemas.OBJECTIVES)
-WORKERS: Final = Table("gold/workers", schemas.WORKERS)
-GOLD: Final = (ACTIVITY, FAILURES, DEAD_LETTERS, RETRIES, OBJECTIVES, WORKERS)
 # Events of days that were dropped, of jobs that reach further: see `retention`.
 CARRIED: Final = Table("bronze/carried", schemas.BRONZE_EVENTS)
-ALL: Final = (EVENTS, CARRIED, QUARANTINE, ATTEMPTS, JOBS, *GOLD)
+BEFORE_GOLD: Final = (EVENTS, CARRIED, QUARANTINE, ATTEMPTS, JOBS)
+"""All tables but those of `gold_tables`."""
 
 
 class TablesError(RuntimeError):
@@ -121,15 +114,10 @@ class Tables(TableStore):
     def has(self, table: Table) -> bool:
         return self.exists(table)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with (self.directory / "lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise TablesError(f"{self.directory} is in use by another process: wait for it, or stop it") from None
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        return locked(
+            self.directory, TablesError(f"{self.directory} is in use by another process: wait for it, or stop it")
+        )
 
     def prepare(self) -> None:
         """Create the directory and remove what an interrupted write left. Raises TablesError.

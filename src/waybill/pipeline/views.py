@@ -2,7 +2,7 @@
 
 from pyspark.sql import SparkSession
 
-from waybill.pipeline import tables
+from waybill.pipeline import gold_tables
 from waybill.pipeline.tables import Tables, TablesError, TableStore
 
 
@@ -19,7 +19,7 @@ def create_views(spark: SparkSession, store: TableStore, database: str) -> list[
         )
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}")
     made = []
-    for table in tables.ALL:
+    for table in gold_tables.ALL:
         if not store.has(table):
             continue
         name = table.name.replace("/", "_")

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
-from waybill.pipeline import rollups, tables
+from waybill.pipeline import gold_tables, rollups, tables
 from waybill.pipeline.event_counts import EVENT_COUNTS
 from waybill.pipeline.part_files import read_files
 from waybill.pipeline.parts import HOUR_S, parts_of_hours
@@ -43,28 +43,28 @@ class Inputs:
 
     @cached_property
     def activity(self) -> DataFrame:
-        return self._read(tables.ACTIVITY)
+        return self._read(gold_tables.ACTIVITY)
 
     @cached_property
     def failures(self) -> DataFrame:
-        return self._read(tables.FAILURES)
+        return self._read(gold_tables.FAILURES)
 
     @cached_property
     def dead_letters(self) -> DataFrame:
-        return self._read(tables.DEAD_LETTERS)
+        return self._read(gold_tables.DEAD_LETTERS)
 
     @cached_property
     def retries(self) -> DataFrame:
-        return self._read(tables.RETRIES)
+        return self._read(gold_tables.RETRIES)
 
     @cached_property
     def objectives(self) -> DataFrame:
-        return self._read(tables.OBJECTIVES)
+        return self._read(gold_tables.OBJECTIVES)
 
     @cached_property
     def workers(self) -> DataFrame:
         """Busy time of workers, from the minute `bucket` to the minute `last`."""
-        return self._read(tables.WORKERS).withColumn("last", F.col("bucket"))
+        return self._read(gold_tables.WORKERS).withColumn("last", F.col("bucket"))
 
     @cached_property
     def peaks(self) -> DataFrame:
@@ -148,10 +148,10 @@ class RolledInputs(Inputs):
         if seconds < MINUTE_S:
             return super().timeline(seconds, latest)
         if seconds < HOUR_S:
-            return self._read(tables.ACTIVITY).where(F.col("bucket") <= F.lit(latest))
+            return self._read(gold_tables.ACTIVITY).where(F.col("bucket") <= F.lit(latest))
         if seconds < DAY_S:
-            return self._up_to(self._read(rollups.ACTIVITY_HOURS), tables.ACTIVITY, latest, HOUR_S)
-        return self._up_to(self.activity, tables.ACTIVITY, latest, DAY_S)
+            return self._up_to(self._read(rollups.ACTIVITY_HOURS), gold_tables.ACTIVITY, latest, HOUR_S)
+        return self._up_to(self.activity, gold_tables.ACTIVITY, latest, DAY_S)
 
     def events(self, latest: datetime) -> dict[str, Any]:
         return _counted(self._up_to(self._read(rollups.EVENT_DAYS), EVENT_COUNTS, latest, DAY_S, others=True), latest)
