@@ -332,4 +332,4 @@ async def test_a_group_waits_for_those_who_were_just_answered(client: Client, mo
     while not sizes:
         await asyncio.sleep(0)
     await asyncio.gather(first, push(1))
-    assert (sizes, groups._impatience) == ([1, 1], push_group.IMPATIENCE)
+    assert (sizes, groups._pauses_skipped) == ([1, 1], push_group.PAUSES_SKIPPED)

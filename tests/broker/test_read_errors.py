@@ -80,7 +80,7 @@ async def test_a_read_that_fails_for_a_while_is_waited_for(
     assert "a read failed" in caplog.text
 
 
-async def test_what_cannot_be_read_is_stepped_over_and_is_there_at_the_next_start(
+async def test_what_cannot_be_read_is_skipped_and_is_there_at_the_next_start(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("waybill.model.read_retry.FIRST_DELAY_S", 0.001)

@@ -171,7 +171,7 @@ def dying(chance: random.Random) -> Iterator[None]:
 def check_rebuild(spark: SparkSession, store: Tables) -> None:
     """Raises AssertionError if a rebuild gives other tables than those that are there, or their rollups others."""
     before = stored(spark, store)
-    incremental.rebuild(spark, store, Objectives(), lambda _: None, rows_at_once=100)
+    incremental.rebuild(spark, store, Objectives(), lambda _: None, rows_per_step=100)
     for name, rows in stored(spark, store).items():
         if rows != before[name]:
             missing, much = sorted(set(before[name]) - set(rows)), sorted(set(rows) - set(before[name]))
@@ -195,7 +195,7 @@ def drop_days(spark: SparkSession, store: Tables, batch: int, late: list[tuple[o
         raise AssertionError("no days were dropped")
     for number, part in enumerate((late[::2], late[1::2])):
         write(spark, store, batch + number, part)
-        incremental.update(spark, store, Objectives(), lambda _: None, rows_at_once=40)
+        incremental.update(spark, store, Objectives(), lambda _: None, rows_per_step=40)
         if gold_before(spark, store, edge) != frozen:
             raise AssertionError("gold of dropped days has changed")
         check_rebuild(spark, store)
@@ -213,8 +213,8 @@ def run_seed(spark: SparkSession, directory: Path, seed: int, batches: int) -> N
         write(spark, store, number, rows[first:last])
         if chance.random() < 0.4:
             with dying(chance):
-                incremental.update(spark, store, Objectives(), lambda _: None, rows_at_once=40)
-        incremental.update(spark, store, Objectives(), lambda _: None, rows_at_once=40)
+                incremental.update(spark, store, Objectives(), lambda _: None, rows_per_step=40)
+        incremental.update(spark, store, Objectives(), lambda _: None, rows_per_step=40)
         check(spark, store)
         # The clock of the reader is before, in or after the history.
         check_report(spark, store, START + timedelta(hours=chance.randint(-70, 60), minutes=chance.randint(0, 59)))

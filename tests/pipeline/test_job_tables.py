@@ -9,9 +9,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from waybill.ojs import InvalidJob, Jobs
 from waybill.ojs.spec.identifiers import is_uuid7
+from waybill.pipeline.batch_buffer import BatchBuffer
 from waybill.pipeline.job_rows import InvalidRow, JobRows, job_columns
 from waybill.pipeline.job_tables import JobTables, fit_tables
-from waybill.pipeline.kept_batches import KeptBatches
 from waybill.pipeline.row_ids import RowIds
 
 JOBS = Jobs("amqp://guest:guest@localhost:1/%2Fojs")
@@ -23,12 +23,12 @@ def batch_of(columns: Mapping[str, object]) -> pa.RecordBatch:
 
 
 def tables_of(
-    *batches: pa.RecordBatch, job_type: str | None = "a.b", queue: str | None = None, kept: KeptBatches | None = None
+    *batches: pa.RecordBatch, job_type: str | None = "a.b", queue: str | None = None, kept: BatchBuffer | None = None
 ) -> JobTables:
     schema = from_arrow_schema(batches[0].schema)
     columns = job_columns(schema, has_type=job_type is not None)
     assert fit_tables(columns, schema)
-    tables = JobTables(columns, JOBS.kind, job_type=job_type, queue=queue, kept=kept or KeptBatches())
+    tables = JobTables(columns, JOBS.kind, job_type=job_type, queue=queue, kept=kept or BatchBuffer())
     for batch in batches:
         tables.add(batch, 7)
     return tables
@@ -55,7 +55,7 @@ def test_tables_are_of_the_same_jobs_as_single_rows(
     rows = JobRows(job_columns(from_arrow_schema(batch.schema), has_type=True), job_type="a.b", queue=queue)
     row_ids = RowIds("a write")
     wanted = [job for _ in range(2) for job in rows.jobs(batch, row_ids)]
-    with KeptBatches(memory_bytes) as kept:
+    with BatchBuffer(memory_bytes) as kept:
         found = list(tables_of(batch, batch, queue=queue, kept=kept).tables(RowIds("a write")))
     assert [job_id for table in found for job_id in table.ids] == [job.id for job in wanted]
     assert [key for table in found for key in table.keys] == [job.unique_key for job in wanted]

@@ -23,7 +23,7 @@ from waybill.client import blocking
 from waybill.ojs import Topology
 from waybill.ojs.spec.identifiers import is_uuid7
 from waybill.pipeline import sink
-from waybill.pipeline.kept_batches import MEMORY_BYTES, KeptBatches
+from waybill.pipeline.batch_buffer import MEMORY_BYTES, BatchBuffer
 from waybill.pipeline.named_options import OptionError
 from waybill.pipeline.sink import JobSender, SinkError, parse_job_options
 
@@ -159,7 +159,7 @@ def test_a_task_that_is_tried_again_in_another_order_makes_and_loses_no_jobs(
     monkeypatch: pytest.MonkeyPatch, own_queue: Queue, more: dict[str, list[list[str]]], memory_bytes: int
 ) -> None:
     monkeypatch.setattr(sink, "_task", Task)
-    monkeypatch.setattr(sink, "KeptBatches", partial(KeptBatches, memory_bytes))
+    monkeypatch.setattr(sink, "BatchBuffer", partial(BatchBuffer, memory_bytes))
     # Among them are rows that say the same, which are jobs of their own.
     rows = pa.RecordBatch.from_pydict({"args": [[number // 2] for number in range(200)], **more})
     options = {"uri": own_queue.uri, "queue": own_queue.name, "type": "a.b", "deduplicate": "true"}

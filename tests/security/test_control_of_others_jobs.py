@@ -39,13 +39,13 @@ async def test_nobody_cancels_a_job_of_somebody_elses(uri: str) -> None:
         await others.cancel(job.id, "q")
         await others.cancel(own.id, "q")
         await state_of(jobs, own.id, "q", "cancelled")
-        assert coordinator.stepped_over["refused"] == 1
+        assert coordinator.skipped_requests["refused"] == 1
         assert [one.id for one in await others.newest("q")] == [own.id]
         eye = await asyncio.to_thread(Eye, of_mallory(uri))
         body = json.dumps({"job_id": job.id}).encode()
         # Without a user, and with one that the broker would have to lie about.
         await eye.publish("ojs.exchange.direct", "control.q", body, type="ojs.control.cancel")
-        await until(lambda: coordinator.stepped_over["refused"] == 2)
+        await until(lambda: coordinator.skipped_requests["refused"] == 2)
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="user_id"):
             await eye.publish("ojs.exchange.direct", "control.q", body, type="ojs.control.cancel", user_id="guest")
         assert (await state_of(jobs, job.id, "q", "available")).ended_at is None
@@ -82,7 +82,7 @@ async def test_answers_go_to_whoever_asks_and_nowhere_else(uri: str) -> None:
             )
         answer = await eye.wait_for("ojs.reply.mallory.1")
         assert answer.json()["jobs"][0]["id"] == job.id
-        assert coordinator.stepped_over["refused"] == 3
+        assert coordinator.skipped_requests["refused"] == 3
         assert [await eye.count(name) for name in ("victim", "ojs.queue.q", "ojs.reply.guest.1")] == [0, 1, 0]
         await asyncio.to_thread(eye.close)
 
@@ -104,7 +104,7 @@ async def test_rabbitmq_vouches_for_the_user_as_well(rabbitmq: RabbitMQ) -> None
         eye = await asyncio.to_thread(Eye, rabbitmq.uri("/ojs"))
         body = json.dumps({"job_id": job.id}).encode()
         await eye.publish("ojs.exchange.direct", "control.vouched", body, type="ojs.control.cancel")
-        await until(lambda: coordinator.stepped_over["refused"] == 1)
+        await until(lambda: coordinator.skipped_requests["refused"] == 1)
         await jobs.cancel(job.id, "vouched")
         await state_of(jobs, job.id, "vouched", "cancelled")
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="user_id"):

@@ -64,7 +64,7 @@ def test_a_torn_end_is_found_behind_many_segments() -> None:
     assert contents(again, 1) == [text(number) for number in range(MESSAGES)]
 
 
-def test_damage_in_the_first_of_many_segments_is_stepped_over() -> None:
+def test_damage_in_the_first_of_many_segments_is_skipped() -> None:
     disk = new_disk()
     filled(disk)
     disk.kill()

@@ -30,7 +30,8 @@ LARGE: Final = 200
 """So many jobs go out beside others. Fewer wait, and become more: a group costs as much as ten jobs."""
 PAUSE_SECONDS: Final = 0.001
 """How long a group waits for those who were just answered."""
-IMPATIENCE: Final = 50
+PAUSES_SKIPPED: Final = 50
+"""How many groups go out without a pause after one that was in vain."""
 MAX_JOBS: Final = 5000
 MAX_BATCH: Final = 1000
 MAX_OPTIONS_NESTING: Final = MAX_CARRIED_NESTING // 2
@@ -64,7 +65,7 @@ class PushGroups:
         """Runs while those who were just answered are waited for."""
         self._expected = 0
         """How many requests there are when all of them have come back."""
-        self._impatience = 0
+        self._pauses_skipped = 0
         """So many groups are not waited for: those before did not come back."""
 
     def push(self, request: Request) -> asyncio.Future[Response] | None:
@@ -148,8 +149,8 @@ class PushGroups:
             return
         before = 0 if task.cancelled() else task.result()
         self._expected = before + answered
-        if self._impatience or self._count >= LARGE or len(self._gathering) >= self._expected:
-            self._impatience = max(0, self._impatience - 1)
+        if self._pauses_skipped or self._count >= LARGE or len(self._gathering) >= self._expected:
+            self._pauses_skipped = max(0, self._pauses_skipped - 1)
             self._flush()
             return
         # Clients that wait for each answer now send the next job: one group of all costs less than two of halves.
@@ -160,7 +161,7 @@ class PushGroups:
     def _paused(self, enough: int) -> None:
         self._pause = None
         if len(self._gathering) < enough:
-            self._impatience = IMPATIENCE
+            self._pauses_skipped = PAUSES_SKIPPED
         self._flush()
 
     async def _run(self, entries: list[_Entry]) -> int:

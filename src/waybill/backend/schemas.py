@@ -33,7 +33,7 @@ MAX_STEPS: Final = 1_000_000
 """Parts of a schema times values in arguments: no more is validated while others wait."""
 MAX_LISTED_STEPS: Final = 10_000
 """Where there are more, only the first error is told."""
-KEPT_LENGTH: Final = 200
+MESSAGE_LENGTH: Final = 200
 
 _VERSION = re.compile(r"(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})(?:\.(0|[1-9]\d{0,5}))?(?:-([0-9A-Za-z.-]{1,64}))?")
 _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
@@ -149,7 +149,7 @@ def compile_schema(schema: Form) -> Validate:
             schema, retriever=_retrieve, pattern_options=jsonschema_rs.RegexOptions()
         )
     except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
-        raise _no_schema(str(error).splitlines()[0][:KEPT_LENGTH]) from None
+        raise _no_schema(str(error).splitlines()[0][:MESSAGE_LENGTH]) from None
 
     def validate(value: object) -> list[str]:
         steps = size * count_values(msgspec.json.encode(value))
@@ -173,11 +173,11 @@ def compile_schema(schema: Form) -> Validate:
 
 def _told(error: Any) -> str:  # noqa: ANN401 - the library is imported where it is used
     place = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.instance_path)
-    return f"args{place}: {error.message[:KEPT_LENGTH]}"
+    return f"args{place}: {error.message[:MESSAGE_LENGTH]}"
 
 
 def _retrieve(uri: str) -> Any:  # noqa: ANN401 - what the library's protocol says
-    raise ValueError(f"{uri[:KEPT_LENGTH]} is not fetched")
+    raise ValueError(f"{uri[:MESSAGE_LENGTH]} is not fetched")
 
 
 def _size(schema: object, definitions: Form, inside: tuple[str, ...] = (), known: dict[str, int] | None = None) -> int:
@@ -201,7 +201,7 @@ def _size(schema: object, definitions: Form, inside: tuple[str, ...] = (), known
             continue
         target = one.removeprefix("#/$defs/")
         if target == one or target not in definitions or target in inside:
-            raise _no_schema(f"{one[:KEPT_LENGTH]} is not one of its definitions, or refers to itself")
+            raise _no_schema(f"{one[:MESSAGE_LENGTH]} is not one of its definitions, or refers to itself")
         if target not in known:
             known[target] = _size(definitions[target], definitions, (*inside, target), known)
         size += known[target]

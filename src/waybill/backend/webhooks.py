@@ -47,7 +47,7 @@ AT_ONCE_EACH: Final = 5
 MOST_OPEN: Final = 10_000
 PREFETCH: Final = 20
 KEPT: Final = timedelta(days=7)
-KEPT_DEAD: Final = timedelta(days=30)
+DEAD_RETENTION: Final = timedelta(days=30)
 ROTATION: Final = timedelta(hours=24)
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - what a secret begins with, so that scanners find it
 
@@ -290,7 +290,7 @@ class Webhooks:
             after.ended_at = ""
             await self._records.put(key, after)
             return
-        kept = KEPT_DEAD if after.state == "dead" else KEPT
+        kept = DEAD_RETENTION if after.state == "dead" else KEPT
         await self._records.put(DONE + delivery_id, after, expires_at=format_timestamp(now + kept))
         await self._records.remove(key)
 

@@ -55,7 +55,7 @@ class Fetches:
         self._homes = homes
         self.polling_count = 0
         """How many polls wait in regions."""
-        self._turn = 0
+        self._position = 0
         self._tasks: set[asyncio.Task[object]] = set()
 
     async def fetch(self, body: Form) -> Response:
@@ -116,9 +116,9 @@ class Fetches:
             reasons = {one.id: one.obstacle for one in serving}
             text = "No region that serves these queues can be reached."
             raise RequestRefused("backend_unavailable", text, details={"regions": reasons})
-        self._turn += 1
-        turn = self._turn % len(found)
-        return found[turn:] + found[:turn]
+        self._position += 1
+        position = self._position % len(found)
+        return found[position:] + found[:position]
 
 
 class _Visit:

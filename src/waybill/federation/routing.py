@@ -72,7 +72,7 @@ class Routing:
         self._regions = regions
         self._federation = regions.federation
         self._chance = chance or random.Random()  # noqa: S311 - no secret
-        self._turns: dict[tuple[str, ...], int] = {}
+        self._positions: dict[tuple[str, ...], int] = {}
 
     def plan(self, wanted: Wanted, without: Collection[str] = (), *, is_dry: bool = False) -> Plan:
         """Decide. `without` names regions that have failed already; a dry run moves no cycle on.
@@ -131,14 +131,14 @@ class Routing:
 
     def _cycled(self, regions: list[Region], *, is_dry: bool) -> list[Region]:
         key = tuple(one.id for one in regions)
-        turn = self._turns.get(key, 0) % len(regions)
-        cycle = regions[turn:] + regions[:turn]
+        position = self._positions.get(key, 0) % len(regions)
+        cycle = regions[position:] + regions[:position]
         if not is_dry:
-            if len(self._turns) >= MAX_CYCLES:
-                self._turns.clear()
+            if len(self._positions) >= MAX_CYCLES:
+                self._positions.clear()
             # The next one begins after the region that gets this job, not after one that is skipped.
             skipped = next((place for place, one in enumerate(cycle) if one.is_available), 0)
-            self._turns[key] = turn + skipped + 1
+            self._positions[key] = position + skipped + 1
         return cycle
 
     def _draw(self, region: Region) -> float:

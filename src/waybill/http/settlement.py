@@ -145,14 +145,14 @@ class HttpSettlement(Settlement):
 
     def unreadable(self, delivery: Delivery, queue: str, error: InvalidJob) -> None:
         """Report an invalid job."""
-        self._reports.counters.stepped_over["job"] += 1
+        self._reports.counters.skipped["job"] += 1
         _log.error("a job of %s is invalid: %s", queue, clean_text(str(error), MAX_REASON))
         placeholder, _ = placeholder_of(delivery, queue)
         self._give_up(delivery, queue, placeholder, "InvalidJob", error.code, str(error))
 
     def abandon(self, delivery: Delivery, queue: str, error: BaseException) -> None:
         """Tell of a job over which something failed that nobody has thought of."""
-        self._reports.counters.stepped_over["job"] += 1
+        self._reports.counters.skipped["job"] += 1
         _log.error("a job of %s cannot be settled", queue, exc_info=error)
         placeholder, _ = placeholder_of(delivery, queue)
         text = f"it could not be settled: {type(error).__name__}"

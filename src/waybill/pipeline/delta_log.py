@@ -23,7 +23,7 @@ from deltalake.transaction import (
 from pyspark.sql.types import StructType
 
 from waybill.pipeline.storage import delta_options
-from waybill.pipeline.table_log import DAY, KEPT_DAYS, DataFile, TableLog
+from waybill.pipeline.table_log import DAY, RETENTION_DAYS, DataFile, TableLog
 from waybill.pipeline.tables import TablesError
 
 _APPLICATION: Final = "waybill"
@@ -87,7 +87,7 @@ class DeltaLog(TableLog):
     def clean(self) -> None:
         if self.exists():
             # `full`: also what a crash left, which no version has ever had.
-            self._open().vacuum(retention_hours=KEPT_DAYS * 24, dry_run=False, full=True)
+            self._open().vacuum(retention_hours=RETENTION_DAYS * 24, dry_run=False, full=True)
 
     def _open(self) -> DeltaTable:
         return DeltaTable(self.uri, storage_options=self._options)

@@ -111,7 +111,7 @@ class Folding:
             return
         parts = parts_of_hours(open_hours)
         given = self._facts(open_hours)
-        with kept(given.jobs) as jobs, kept(given.attempts) as attempts:
+        with computed_once(given.jobs) as jobs, computed_once(given.attempts) as attempts:
             computed = replace(given, jobs=jobs, attempts=attempts)
             for one in wanted:
                 rows = one.from_facts(computed).withColumn(NUMBER, hour_of("bucket") * 2)
@@ -120,7 +120,7 @@ class Folding:
     def _fold_jobs(self, fresh: DataFrame, ids: DataFrame, index: JobIndex, known: np.ndarray, name: str) -> _Touched:
         candidates = [int(part) for part in np.unique(known["part"])]
         whole = self._of(ids, JOB_EVENTS, candidates).drop(PART).unionByName(fresh)
-        with kept(silver.folded(whole)) as slots:
+        with computed_once(silver.folded(whole)) as slots:
             part = part_of(hour_of("last_at"), silver.is_open())
             jobs = silver.jobs_with_last_event(slots).withColumn(PART, part).drop("last_at")
             homes = jobs.select("job_id", PART)
@@ -228,7 +228,7 @@ class Folding:
 
 
 @contextmanager
-def kept(rows: DataFrame) -> Iterator[DataFrame]:
+def computed_once(rows: DataFrame) -> Iterator[DataFrame]:
     """Compute rows once, however often they are read. What does not fit into memory goes to the local disk.
 
     This is a local checkpoint: converting rows to the columns of a cache, and back, costs more than computing them

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from sqlalchemy import URL
 
 from waybill.pipeline.storage import Storage, iceberg_options
-from waybill.pipeline.table_log import DAY, KEPT_DAYS, DataFile, TableLog
+from waybill.pipeline.table_log import DAY, RETENTION_DAYS, DataFile, TableLog
 from waybill.pipeline.tables import TablesError
 
 NAMESPACE: Final = "waybill"
@@ -111,7 +111,7 @@ class IcebergLog(TableLog):
         table = self._open()
         if table is None:
             return
-        edge = datetime.now(UTC) - timedelta(days=KEPT_DAYS)
+        edge = datetime.now(UTC) - timedelta(days=RETENTION_DAYS)
         table.maintenance.expire_snapshots().older_than(edge).commit()
         table.refresh()
         # pyiceberg forgets old versions, and leaves their files.

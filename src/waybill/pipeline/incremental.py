@@ -40,7 +40,7 @@ from waybill.pipeline.tables import Tables
 from waybill.pipeline.transforms.objectives import Objectives
 
 _LOG: Final = logging.getLogger(__name__)
-ROWS_AT_ONCE: Final = 2_000_000
+ROWS_PER_STEP: Final = 2_000_000
 """Events of one step, as far as batches allow: its jobs are what memory and the local disk hold at a time."""
 _MICROSECONDS: Final = 1_000_000
 _FEW: Final = 50
@@ -80,7 +80,7 @@ def update(
     progress: Progress,
     *,
     complete: Collection[int] = (),
-    rows_at_once: int = ROWS_AT_ONCE,
+    rows_per_step: int = ROWS_PER_STEP,
 ) -> None:
     """Fold the batches that the current snapshot has not. `complete`: those known to be written.
 
@@ -89,13 +89,13 @@ def update(
     snapshots = Snapshots(store.directory, kept=store.versions_kept)
     base = snapshots.current()
     if base is None or base.contents.batch < 0 or not _is_whole(base):
-        rebuild(spark, store, objectives, progress, complete=complete, rows_at_once=rows_at_once)
+        rebuild(spark, store, objectives, progress, complete=complete, rows_per_step=rows_per_step)
         return
     if not base.has_rollups:
         base = _roll_all(spark, snapshots, base)
     if dict(base.contents.objectives) != _as_text(objectives):
         base = _count_again(spark, snapshots, base, objectives)
-    for files in _grouped(_batches(store, base.contents.batch, complete), rows_at_once):
+    for files in _grouped(_batches(store, base.contents.batch, complete), rows_per_step):
         base = _step(spark, snapshots, base, files, objectives, base.contents.closed, progress)
         snapshots.publish(base, IN_SNAPSHOTS)
 
@@ -107,7 +107,7 @@ def rebuild(
     progress: Progress,
     *,
     complete: Collection[int] = (),
-    rows_at_once: int = ROWS_AT_ONCE,
+    rows_per_step: int = ROWS_PER_STEP,
 ) -> None:
     """Fold all of bronze, and what was kept of dropped days."""
     snapshots = Snapshots(store.directory, kept=store.versions_kept)
@@ -124,7 +124,7 @@ def rebuild(
     carried = _carried(store)
     if carried:
         batches.insert(0, _Files(-1, (), _row_count(carried), carried))
-    for files in _grouped(iter(batches), rows_at_once):
+    for files in _grouped(iter(batches), rows_per_step):
         base = _step(spark, snapshots, base, files, objectives, hour, progress)
         # Nobody reads what is between the first and the last.
         snapshots.prune(below=base.number, above=number)
@@ -248,12 +248,12 @@ def _carried(store: Tables) -> tuple[Path, ...]:
     return tuple(sorted(store.path(tables.CARRIED).glob("*.parquet"))) if store.has(tables.CARRIED) else ()
 
 
-def _grouped(batches: Iterator[_Files], rows_at_once: int) -> Iterator[_Files]:
+def _grouped(batches: Iterator[_Files], rows_per_step: int) -> Iterator[_Files]:
     """Whole batches together, up to a number of rows."""
     group: list[_Files] = []
     rows = 0
     for files in batches:
-        if group and rows + files.rows > rows_at_once:
+        if group and rows + files.rows > rows_per_step:
             yield _joined(group)
             group, rows = [], 0
         group.append(files)

@@ -17,9 +17,9 @@ from waybill.ojs import InvalidJob
 from waybill.ojs.handler import Options
 from waybill.ojs.push.bulk import JobKind, JobTable
 from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, MAX_SAFE_INTEGER, check_args, check_id
+from waybill.pipeline.batch_buffer import BatchBuffer
 from waybill.pipeline.job_rows import NOT_ENCODABLE, InvalidRow, JobColumns, JobRows, content_head, encode, identity
 from waybill.pipeline.json_values import plain_values
-from waybill.pipeline.kept_batches import KeptBatches
 from waybill.pipeline.row_ids import RowIds, digests
 
 _OWN: Final = frozenset({"id", "idempotency_key", "args"})
@@ -48,7 +48,7 @@ class JobTables:
         *,
         job_type: str | None,
         queue: str | None,
-        kept: KeptBatches,
+        kept: BatchBuffer,
     ) -> None:
         self._columns = columns
         self._rows = JobRows(columns, job_type=job_type, queue=queue)

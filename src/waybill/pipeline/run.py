@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from waybill.client.ranges import check_number, check_whole
 from waybill.pipeline import tables
 from waybill.pipeline.compaction import compact_held, compact_lake
-from waybill.pipeline.folding import kept
+from waybill.pipeline.folding import computed_once
 from waybill.pipeline.gold_tables import GOLD, GOLD_TABLES, Silver
 from waybill.pipeline.incremental import is_small, rebuild, update
 from waybill.pipeline.lag import lag
@@ -99,7 +99,7 @@ def run_continuously(spark: SparkSession, settings: Settings, progress: Progress
     following = _Following(spark, settings, store, progress)
     with store.locked():
         store.prepare()
-        query = _start(spark, settings, store, following.note, once=False, turn=following.turn)
+        query = _start(spark, settings, store, following.note, once=False, writing=following.writing)
         try:
             _await(query, following.between, progress)
         finally:
@@ -114,7 +114,7 @@ class _Following:
     settings: Settings
     store: TableStore
     progress: Progress
-    turn: Lock = field(default_factory=Lock)
+    writing: Lock = field(default_factory=Lock)
     """Held by whoever writes a batch, or compacts: a compaction would miss files that come meanwhile."""
     written: int = -1
     refreshed: int = -1
@@ -130,7 +130,7 @@ class _Following:
         hours = self.settings.compact_hours
         if hours is None or time.monotonic() - self.compacted_s < hours * _HOUR_S:
             return
-        with self.turn:
+        with self.writing:
             # Before days are dropped, gold has all of their events.
             self._refresh()
             self.progress(self._compact())
@@ -255,7 +255,7 @@ def refresh_silver(spark: SparkSession, store: TableStore) -> None:
 
 
 def _write_silver(given: _Refresh, write: Callable[[DataFrame, Table], None]) -> None:
-    with kept(silver.slots(given.events)) as slots:
+    with computed_once(silver.slots(given.events)) as slots:
         for table, rows in _SILVER.items():
             write(rows(slots), table)
 
@@ -284,7 +284,7 @@ def _start(
     progress: Progress,
     *,
     once: bool,
-    turn: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it has no state
+    writing: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it has no state
 ) -> StreamingQuery:
     source = (
         spark.readStream.format("ojs")
@@ -297,7 +297,7 @@ def _start(
     )
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        with turn:
+        with writing:
             progress(write_bronze(batch, batch_id, store))
 
     writer = source.writeStream.foreachBatch(write).option("checkpointLocation", store.checkpoint_location())

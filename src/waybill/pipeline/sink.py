@@ -33,10 +33,10 @@ from waybill.client.blocking import run
 from waybill.ojs import BatchFailed, InvalidJob, Jobs, JobsError, NewJob, PushFailed, Topology
 from waybill.ojs.push.bulk import TableFailed
 from waybill.ojs.spec.identifiers import new_id
+from waybill.pipeline.batch_buffer import BatchBuffer
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, job_columns
 from waybill.pipeline.job_tables import JobTables, fit_tables
-from waybill.pipeline.kept_batches import KeptBatches
 from waybill.pipeline.message_rows import MessageRows, RowMessage, check_message_columns
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
 from waybill.pipeline.row_ids import RowIds
@@ -178,7 +178,7 @@ class JobSender(_Sender):
 
     async def _send_tables(self, batches: Iterator[pa.RecordBatch], partition: int, name: str) -> RowsSent:
         options, jobs = self._options, self._jobs()
-        with KeptBatches() as kept:
+        with BatchBuffer() as kept:
             rows = JobTables(self._columns, jobs.kind, job_type=options.job_type, queue=options.queue, kept=kept)
             for batch in batches:
                 rows.add(batch, partition)
@@ -197,7 +197,7 @@ class JobSender(_Sender):
         options, jobs = self._options, self._jobs()
         rows = JobRows(self._columns, job_type=options.job_type, queue=options.queue)
         queues = set()
-        with KeptBatches() as kept:
+        with BatchBuffer() as kept:
             for number, job in _numbered(rows, kept.through(batches), partition, name):
                 queues.add(job.options.get("queue", "default"))
                 try:
@@ -243,7 +243,7 @@ class MessageSender(_Sender):
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> RowsSent:
         """Raises InvalidRow before anything is sent, or SinkError."""
-        with infrequent_collection(), KeptBatches() as kept:
+        with infrequent_collection(), BatchBuffer() as kept:
             partition = _task().partitionId()
             self._check(kept.through(batches), partition)
             return run(self._send(kept, partition))

@@ -15,7 +15,7 @@ from waybill.pipeline.tables import TablesError
 
 DAY: Final = "date"
 """The column by which a table may be divided: each of its files has rows of one day."""
-KEPT_DAYS: Final = 7
+RETENTION_DAYS: Final = 7
 """Days for which files stay that are in the table no longer: for readers of an older version."""
 
 
@@ -76,7 +76,7 @@ class TableLog:
             )
 
     def clean(self) -> None:
-        """Delete the files that no version of the last `KEPT_DAYS` days has."""
+        """Delete the files that no version of the last `RETENTION_DAYS` days has."""
         raise NotImplementedError
 
 

@@ -10,12 +10,12 @@ from tests.wire.amqp091.strategies import tables
 from tests.wire.amqp10.strategies import binaries, properties, scalars, strings, symbols, ulongs, values
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp10.message_format import AMQP10
-from waybill.engine.conversion.amqp091 import KEPT_HEADER, read_amqp091
+from waybill.engine.conversion.amqp091 import PRESERVED_HEADER, read_amqp091
 from waybill.engine.conversion.amqp10 import read_amqp10
 from waybill.engine.conversion.canonical import CanonicalMessage
 from waybill.engine.conversion.convert import amqp091_content, amqp10_content, amqp10_priority
 from waybill.engine.conversion.fields import FieldReader, field_of, read_back
-from waybill.engine.conversion.preserved import KEPT_MAX_OCTETS
+from waybill.engine.conversion.preserved import PRESERVED_MAX_OCTETS
 from waybill.model.message import NO_TTL, Address, Message, MessageFormat
 from waybill.wire.amqp091.content import ContentFacts, body_of, properties_of, scan
 from waybill.wire.amqp091.frames import content_frames
@@ -124,8 +124,8 @@ def test_a_message_of_10_comes_back_from_091_as_it_was(
     assume(content != EMPTY)
     over = to_091(content)
     kept = properties_of(over.content).headers or {}
-    if len(encode_value(annotation_map)) + len(encode_value(application)) < KEPT_MAX_OCTETS // 4:
-        assert len(kept.get(KEPT_HEADER, b"")) <= KEPT_MAX_OCTETS  # type: ignore[arg-type]
+    if len(encode_value(annotation_map)) + len(encode_value(application)) < PRESERVED_MAX_OCTETS // 4:
+        assert len(kept.get(PRESERVED_HEADER, b"")) <= PRESERVED_MAX_OCTETS  # type: ignore[arg-type]
     back = to_10(over.content)
     assert_same(read_amqp10(back.content), read_amqp10(content))
 
@@ -220,7 +220,7 @@ claims = st.fixed_dictionaries(
 @settings(max_examples=40, deadline=None)
 @given(claims)
 def test_what_a_publisher_of_091_claims_to_come_from_10_does_no_harm(claimed: dict[object, object]) -> None:
-    headers: dict[str, object] = {KEPT_HEADER: encode_value(claimed)}
+    headers: dict[str, object] = {PRESERVED_HEADER: encode_value(claimed)}
     content = content_frames(1, BasicProperties(headers=headers, content_type="a"), b"body", 0)
     over = to_10(content).content
     scan_message(over, 0, len(over), MessageFacts())

@@ -23,7 +23,7 @@ from tests.wire.amqp10.strategies import strings
 from waybill.engine.amqp010.message_format import AMQP010, packed
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp10.message_format import AMQP10
-from waybill.engine.conversion.amqp010 import KEPT_HEADER, read_amqp010
+from waybill.engine.conversion.amqp010 import PRESERVED_HEADER, read_amqp010
 from waybill.engine.conversion.amqp10 import read_amqp10
 from waybill.engine.conversion.convert import (
     Inconvertible,
@@ -96,7 +96,7 @@ def test_a_message_of_010_comes_back_as_it_was(
         mine, theirs = getattr(sent, name), getattr(back, name)
         if name == "application_headers":
             got = dict(theirs or {})
-            for own in ("x-basic-type", KEPT_HEADER, "x-amqp-0-9-1"):
+            for own in ("x-basic-type", PRESERVED_HEADER, "x-amqp-0-9-1"):
                 got.pop(own, None)
             assert got == (mine or {}), by
             assert {key: type(value) for key, value in got.items()} == {k: type(v) for k, v in (mine or {}).items()}
@@ -202,7 +202,7 @@ def test_any_headers_reach_the_other_protocols(header_map: dict[str, object]) ->
         properties, _, body = content_of(over_and_back(content, by))
         assert body == b"b"
         for name in properties.application_headers or {}:
-            assert name in header_map or name in {"x-basic-type", KEPT_HEADER, "x-amqp-0-9-1"}
+            assert name in header_map or name in {"x-basic-type", PRESERVED_HEADER, "x-amqp-0-9-1"}
 
 
 @pytest.mark.parametrize(

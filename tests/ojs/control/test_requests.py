@@ -70,7 +70,7 @@ async def test_a_part_of_a_coordinator_adds_kinds_of_requests(monkeypatch: pytes
         assert tries == ["named"] * 2
         with pytest.raises(ControlFailed, match="no coordinator answers"):
             await control.ask(None, "test.other", ControlRequest("one"), 0.05)
-        await until(lambda: coordinator.stepped_over["senseless"] == 1)
+        await until(lambda: coordinator.skipped_requests["invalid"] == 1)
 
 
 async def test_where_others_declare_the_queue_may_be_missing(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,7 +24,7 @@ async def test_a_cancel_that_waits_for_its_job_is_tried_again_after_a_fault(
     async with Broker(port=0) as broker, Jobs(broker.uri()) as jobs, Coordinator(jobs, queues=["q"]) as coordinator:
         monkeypatch.setattr(coordinator._known, "settled", fail)
         await jobs.cancel(UNKNOWN, "q")
-        await until(lambda: coordinator.stepped_over["failed"] == 1)
+        await until(lambda: coordinator.skipped_requests["failed"] == 1)
     tracebacks = [record for record in caplog.records if record.levelno == logging.ERROR and record.exc_info]
     assert len(tracebacks) == 1
     assert settled == [UNKNOWN] * 2

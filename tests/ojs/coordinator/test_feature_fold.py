@@ -90,7 +90,7 @@ def test_an_event_of_a_job_counts_for_the_job_and_for_a_feature(store: JobStore)
 
 
 @pytest.mark.parametrize("fold", [fold_messages, fold_what_can_be])
-def test_what_a_fold_raises_has_its_event_stepped_over(
+def test_what_a_fold_raises_has_its_event_skipped(
     store: JobStore, monkeypatch: pytest.MonkeyPatch, fold: Callable[..., tuple[object, int]]
 ) -> None:
     monkeypatch.setattr("waybill.ojs.coordinator.event_fold.PAUSE_SECONDS", 0.0)

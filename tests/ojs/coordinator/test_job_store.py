@@ -21,7 +21,7 @@ from waybill.ojs.coordinator.open_store import IN_MEMORY, open_job_store
 from waybill.ojs.coordinator.sql_job_store import SqlJobStore
 from waybill.ojs.observe.metrics import CoordinatorMetrics, WorkerMetrics
 from waybill.ojs.spec.control_message import JobInfo
-from waybill.ojs.spec.events import KeptMessage, ReceivedEvent
+from waybill.ojs.spec.events import DeliveredMessage, ReceivedEvent
 from waybill.ojs.spec.identifiers import new_id
 
 
@@ -148,7 +148,7 @@ def test_an_attempt_is_held_from_its_first_heartbeat_to_its_end(store: JobStore)
     beat = event("job.heartbeat", "x", 2, attempt=1, visible_until=until, visibility_ms=9000, message=message)
     store.apply([(1, [beat])])
     assert store.held() == [HeldAttempt("x", "q", 1, until, 9000)]
-    assert store.kept_message("x", 1) == KeptMessage(properties=b"properties", body=b"body")
+    assert store.kept_message("x", 1) == DeliveredMessage(properties=b"properties", body=b"body")
     assert store.kept_message("x", 2) is None
     assert store.kept_message("y", 1) is None
     store.apply([(2, [event("job.completed", "x", 3, attempt=1)])])

@@ -104,7 +104,7 @@ async def test_one_leads_and_the_next_takes_over(monkeypatch: pytest.MonkeyPatch
                 await until(lambda: leader_of(second).leads)
 
 
-async def test_odd_beats_are_stepped_over_and_a_lost_queue_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_odd_beats_are_skipped_and_a_lost_queue_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waybill.ojs.coordinator.leader.BEAT_SECONDS", 0.02)
     async with Broker(port=0) as broker, Jobs(broker.uri()) as jobs, Coordinator(jobs, queues=["a"]) as coordinator:
         await until(lambda: leader_of(coordinator).leads)
@@ -113,7 +113,7 @@ async def test_odd_beats_are_stepped_over_and_a_lost_queue_comes_back(monkeypatc
             channel = await connection.channel()
             for body in (b"", b"[]", b"{" * 10_000, b'{"coordinator":"x","sent":1,"time":1}'):
                 await channel.publish(body, routing_key=jobs.topology.leader_queue)
-            await until(lambda: counters.stepped_over["leader"] == 4)
+            await until(lambda: counters.skipped["leader"] == 4)
             leader_of(coordinator).lease.resign()
             await channel.delete_queue(jobs.topology.leader_queue)
         await until(lambda: leader_of(coordinator).leads)

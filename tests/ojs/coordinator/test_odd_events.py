@@ -122,7 +122,7 @@ def test_every_field_of_every_kind_may_be_anything(database: str) -> None:
         store.counts()
 
 
-def test_events_over_which_a_fold_fails_are_stepped_over_at_once(database: str) -> None:
+def test_events_over_which_a_fold_fails_are_skipped_at_once(database: str) -> None:
     """They are not tried again, as what a database refuses is: each would be a silence for everybody."""
     bodies = []
     for number in range(100):
@@ -198,7 +198,7 @@ class Picky(JobStore):
         return self.inner.apply(messages, keeps_position=keeps_position)
 
 
-async def test_an_event_that_a_store_refuses_is_stepped_over_alone(
+async def test_an_event_that_a_store_refuses_is_skipped_alone(
     waybill_uri: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("waybill.ojs.coordinator.job_view.RETRY_SECONDS", 0.01)
@@ -257,7 +257,7 @@ async def test_a_request_that_is_none_stops_no_coordinator(jobs: Jobs, eye: Eye,
             )
         job = await known.push()
         await state_of(jobs, job.id, queue_name, "completed")
-        assert coordinator.stepped_over["senseless"] == 7
+        assert coordinator.skipped_requests["invalid"] == 7
         await until(lambda: len(coordinator._tasks) <= before)
     assert await eye.count(f"ojs.queue.control.{queue_name}") == 0
 
@@ -269,6 +269,6 @@ async def test_an_answer_and_a_relayed_message_that_are_none_end_nothing(jobs: J
     async with Worker(jobs) as worker:
         for body in (nested(1500), b"\xff", b"", b'{"job_id": 5}'):
             await eye.publish("ojs.exchange.control", "", body, type="ojs.control.cancel")
-        await until(lambda: worker.counters.stepped_over["relay"] == 4)
+        await until(lambda: worker.counters.skipped["relay"] == 4)
         await known.push()
         await until(lambda: worker.counts["completed"] == 1)

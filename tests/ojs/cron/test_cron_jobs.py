@@ -222,7 +222,7 @@ async def test_run_now_and_what_is_known(setting: Setting) -> None:
     assert (await crons.get("rare")).run_count == 0
 
 
-async def test_odd_requests_are_answered_or_stepped_over(setting: Setting) -> None:
+async def test_odd_requests_are_answered_or_skipped(setting: Setting) -> None:
     jobs, coordinator = setting.jobs, setting.coordinator
     control = await jobs.control()
     for odd in (
@@ -236,7 +236,7 @@ async def test_odd_requests_are_answered_or_stepped_over(setting: Setting) -> No
         assert answer["error"] in {"invalid_request", "not_found"}
     with pytest.raises(ControlFailed):
         await control.ask(None, CRON_REQUEST, msgspec.convert({"action": "explode"}, _Any), 0.5)
-    assert coordinator.stepped_over["senseless"] == 1
+    assert coordinator.skipped_requests["invalid"] == 1
     with pytest.raises(InvalidJob, match="cron"):
         await jobs.crons.register(CronJob(name="x", cron="nonsense", type="a.b"))
     assert await jobs.crons.list() == []
@@ -282,4 +282,4 @@ async def test_another_users_cron_jobs_are_left_alone(monkeypatch: pytest.Monkey
             for question in (jobs.crons.pause, jobs.crons.run, jobs.crons.remove):
                 with pytest.raises(ControlFailed, match="belongs to another user"):
                     await question("mine")
-            assert coordinator.stepped_over["refused"] == 3
+            assert coordinator.skipped_requests["refused"] == 3

@@ -331,7 +331,7 @@ async def test_a_log_that_cannot_show_an_exception_changes_nothing_for_the_job(
             await jobs.handlers["odd.known"].push()
             await until(lambda: worker.counts["completed"] == 1 and worker.counts["discarded"] == 3)
             assert worker.counts["failed"] == 3
-            assert not worker.counters.stepped_over
+            assert not worker.counters.skipped
     assert len(own_log.records) == 6
 
 
@@ -382,7 +382,7 @@ async def test_a_delivery_that_cannot_be_settled_becomes_a_dead_letter(
             await until(lambda: worker.counts["discarded"] == 3)
         await known.push()
         await until(lambda: worker.counts["completed"] == 1)
-        assert worker.counters.stepped_over["job"] == 3
+        assert worker.counters.skipped["job"] == 3
         assert worker.is_consuming
     assert await eye.count(f"ojs.queue.dlx.{queue_name}") == 3
     assert await eye.count(f"ojs.queue.{queue_name}") == 0

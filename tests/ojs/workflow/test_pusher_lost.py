@@ -104,7 +104,7 @@ def test_the_store_marks_a_group_while_it_is_pushed() -> None:
 
 
 @pytest.mark.parametrize("expected", [0, -1, 10**9])
-def test_a_senseless_count_is_refused(expected: int) -> None:
+def test_an_impossible_count_is_refused(expected: int) -> None:
     with pytest.raises(InvalidJob, match="expects"):
         check_definition(Definition("group", streamed=True, expected=expected))
     with pytest.raises(InvalidJob, match="expects"):

@@ -21,7 +21,7 @@ TIMEOUT_MAX_S: Final = 86_400
 SessionKey = tuple[str, str, bytes]
 
 
-class KeptSession(Confirming):
+class DetachableSession(Confirming):
     """A session, as those see it who look for it by name. `timeout_s`: how long it is kept while it is detached."""
 
     def __init__(self, key: SessionKey) -> None:
@@ -39,7 +39,7 @@ class KeptSession(Confirming):
 class Wait(Timer):
     """Ends a session that was detached for too long."""
 
-    def __init__(self, session: KeptSession) -> None:
+    def __init__(self, session: DetachableSession) -> None:
         self._session = session
         self._deadline: float = 0.0
 
@@ -67,18 +67,18 @@ class Sessions:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._by_key: dict[SessionKey, KeptSession] = {}
+        self._by_key: dict[SessionKey, DetachableSession] = {}
         self._kept: dict[str, int] = {}
         self._kept_count = 0
         self.kept_per_user_max = KEPT_PER_USER_MAX
 
-    def find(self, key: SessionKey) -> KeptSession | None:
+    def find(self, key: SessionKey) -> DetachableSession | None:
         return self._by_key.get(key)
 
-    def add(self, session: KeptSession) -> None:
+    def add(self, session: DetachableSession) -> None:
         self._by_key[session.key] = session
 
-    def remove(self, session: KeptSession) -> None:
+    def remove(self, session: DetachableSession) -> None:
         if self._by_key.get(session.key) is session:
             del self._by_key[session.key]
 
@@ -87,7 +87,7 @@ class Sessions:
         for session in list(self._by_key.values()):
             session.expire()
 
-    def keep(self, session: KeptSession) -> bool:
+    def keep(self, session: DetachableSession) -> bool:
         """Keep a session that is detached now. False if its user, or the node, has too many of these."""
         user = session.key[1]
         count = self._kept.get(user, 0)
@@ -99,7 +99,7 @@ class Sessions:
         session.wait.begin(self._runtime)
         return True
 
-    def unkeep(self, session: KeptSession) -> None:
+    def unkeep(self, session: DetachableSession) -> None:
         """A session that was kept is attached again, or has ended."""
         user = session.key[1]
         count = self._kept.get(user, 0) - 1

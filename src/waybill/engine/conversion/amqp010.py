@@ -44,7 +44,7 @@ from waybill.wire.amqp010.message_header import decode_header, encode_header
 from waybill.wire.amqp10.message import MessageId
 from waybill.wire.amqp10.types import Array, Described, Symbol, Timestamp, UInt, ULong, Uuid
 
-KEPT_HEADER: Final = "x-amqp-1.0"
+PRESERVED_HEADER: Final = "x-amqp-1.0"
 FOREIGN_HEADER: Final = "x-amqp-0-9-1"
 """A map: properties of 0-9-1 by name, and `headers`, a list of name and value in turn."""
 SUBJECT_HEADER: Final = "qpid.subject"
@@ -53,7 +53,7 @@ MESSAGE_ID: Final = "x-message-id"
 CORRELATION_ID: Final = "x-correlation-id"
 CORRELATION_TYPE: Final = CORRELATION_ID + TYPE_SUFFIX
 _OWN_HEADERS: Final = frozenset(
-    {KEPT_HEADER, FOREIGN_HEADER, TYPE_HEADER, MESSAGE_ID, CORRELATION_ID, CORRELATION_TYPE}
+    {PRESERVED_HEADER, FOREIGN_HEADER, TYPE_HEADER, MESSAGE_ID, CORRELATION_ID, CORRELATION_TYPE}
 )
 _OWN_ANNOTATIONS: Final = frozenset(
     str(one)
@@ -79,7 +79,7 @@ def read_amqp010(content: bytes) -> CanonicalMessage:
     headers: dict[str, object] = {
         name: canonical_value(value) for name, value in (properties.application_headers or {}).items()
     }
-    kept = Preserved.decode(headers.pop(KEPT_HEADER, None)) or Preserved()
+    kept = Preserved.decode(headers.pop(PRESERVED_HEADER, None)) or Preserved()
     _take_foreign(message, headers)
     _take_identifiers(message, kept, properties, headers)
     _take_texts(message, kept, properties, headers)
@@ -292,7 +292,7 @@ def write_amqp010(message: CanonicalMessage) -> bytes:
     kept.footer = message.footer
     octets = kept.encode()
     if octets:
-        headers[KEPT_HEADER] = octets
+        headers[PRESERVED_HEADER] = octets
     properties = MessageProperties(
         content_length=len(body),
         message_id=message_id,

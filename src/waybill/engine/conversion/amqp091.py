@@ -26,13 +26,13 @@ from waybill.wire.amqp10.errors import EncodeError as SectionEncodeError
 from waybill.wire.amqp10.message import MessageId
 from waybill.wire.amqp10.types import Array, Described, Symbol, Timestamp, UInt, ULong, Uuid
 
-KEPT_HEADER: Final = "x-amqp-1.0"
+PRESERVED_HEADER: Final = "x-amqp-1.0"
 
 MESSAGE_ID: Final = "x-message-id"
 CORRELATION_ID: Final = "x-correlation-id"
 
 _OWN_HEADERS: Final = frozenset(
-    {KEPT_HEADER, MESSAGE_ID, CORRELATION_ID, MESSAGE_ID + TYPE_SUFFIX, CORRELATION_ID + TYPE_SUFFIX}
+    {PRESERVED_HEADER, MESSAGE_ID, CORRELATION_ID, MESSAGE_ID + TYPE_SUFFIX, CORRELATION_ID + TYPE_SUFFIX}
 )
 _OWN_ANNOTATIONS: Final = frozenset(
     {str(TYPE_ANNOTATION), str(HEADERS_ANNOTATION), str(PROPERTIES_ANNOTATION), str(COPIES_ANNOTATION)}
@@ -57,11 +57,11 @@ def read_amqp091(content: bytes) -> CanonicalMessage:
     pairs: dict[object, object] = {}
     if facts.headers_size > 0:
         pairs = dict(FieldReader(content, facts.headers_offset).table())
-    kept = Preserved.decode(pairs.get(KEPT_HEADER))
+    kept = Preserved.decode(pairs.get(PRESERVED_HEADER))
     if kept is None:
         kept = Preserved()
     else:
-        del pairs[KEPT_HEADER]
+        del pairs[PRESERVED_HEADER]
     message.message_id = _identifier(message, "message-id", properties.message_id, MESSAGE_ID, pairs)
     message.correlation_id = _identifier(message, "correlation-id", properties.correlation_id, CORRELATION_ID, pairs)
     message.content_type = _symbol(message, "content-type", properties.content_type)
@@ -250,7 +250,7 @@ def write_amqp091(message: CanonicalMessage) -> bytes:
     kept.footer = message.footer
     octets = kept.encode()
     if octets:
-        headers[KEPT_HEADER] = octets
+        headers[PRESERVED_HEADER] = octets
     _drop_what_does_not_fit(headers)
     properties.headers = headers or None
     try:

@@ -20,7 +20,7 @@ from waybill.wire.amqp10.sections import MessageFacts, scan_message
 from waybill.wire.amqp10.types import Symbol, Timestamp, UInt
 
 _SYMBOLS: Final = frozenset({"content-type", "content-encoding"})
-KEPT_MAX_OCTETS: Final = 32 << 10
+PRESERVED_MAX_OCTETS: Final = 32 << 10
 """A header must fit the frames of any consumer; what is beyond that is not kept."""
 
 
@@ -95,7 +95,7 @@ class Preserved:
             octets = encode_value(value)
         except EncodeError:
             return b""
-        return octets if len(octets) <= KEPT_MAX_OCTETS else b""
+        return octets if len(octets) <= PRESERVED_MAX_OCTETS else b""
 
     def keep(self, name: str, value: object, shown: str | None) -> None:
         """Preserve a property, which is shown in 0-9-1 as `shown`."""

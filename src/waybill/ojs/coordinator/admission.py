@@ -26,10 +26,10 @@ class Admissions:
         try:
             asked = msgspec.json.decode(request.delivery.body, type=AdmissionRequest)
         except msgspec.DecodeError:
-            self._responder.senseless(request)
+            self._responder.drop_invalid(request)
             return
         if not 0 < len(asked.job_id) <= MAX_ID_LENGTH or "\0" in asked.job_id or not is_uuid7(asked.copy):
-            self._responder.senseless(request)
+            self._responder.drop_invalid(request)
             return
         # The stream takes a moment to answer, and whoever asks asks again if nobody does.
         request.delivery.ack()

@@ -71,8 +71,8 @@ class Coordinator(Service):
         """
         self._watches_queues = watches_queues
         self.policy = policy or ControlPolicy()
-        self.stepped_over: Counter[str] = Counter()
-        """Requests that were not done, by reason: senseless, refused, failed."""
+        self.skipped_requests: Counter[str] = Counter()
+        """Requests that were not done, by reason: invalid, refused, failed."""
         self.queue_counts: dict[str, QueueCounts] = {}
         """What the broker says of its queues, by OJS queue, some seconds old."""
         for queue in queues:
@@ -110,7 +110,7 @@ class Coordinator(Service):
             await self._view.start(broker)
             self._replacement = Replacement(broker, self._view)
             self._responder = responder = Responder(
-                broker, self._view, self.policy, self.stepped_over, self._tasks, RETRY_PAUSES_SECONDS
+                broker, self._view, self.policy, self.skipped_requests, self._tasks, RETRY_PAUSES_SECONDS
             )
             responder.spawn(self._catch_up(broker))
             if self._keep_days is not None:
@@ -237,11 +237,11 @@ class Coordinator(Service):
                 request = Request(delivery, body, queue or body.queue)
                 answer = self._answers.get(request.kind)
             except Exception as error:  # noqa: BLE001 - no message may end this, whatever it is
-                self.stepped_over["senseless"] += 1
+                self.skipped_requests["invalid"] += 1
                 _log.warning("invalid message in the control queue of %s, skipped: %s", queue, type(error).__name__)
                 delivery.ack()
                 continue
             if answer is None:
-                responder.senseless(request)
+                responder.drop_invalid(request)
             else:
                 await responder.attempt(request, answer)

@@ -16,7 +16,7 @@ from waybill.ojs.spec.nesting import clean_text
 from waybill.ojs.spec.states import State
 
 MAX_MESSAGE: Final = 500
-KEPT_HOURS: Final = 24
+RETENTION_HOURS: Final = 24
 """For how many hours it is known how many jobs of a group failed in each."""
 HOUR_SECONDS: Final = 3600
 _DISCARDED: Final = State.DISCARDED.value
@@ -70,6 +70,6 @@ def hour_of(job: JobRecord) -> int | None:
 
 
 def series_of(hours: Mapping[int, int], now: float) -> list[int]:
-    """Return the failures of the last KEPT_HOURS hours, the oldest first; `now` is Unix time."""
+    """Return the failures of the last RETENTION_HOURS hours, the oldest first; `now` is Unix time."""
     last = int(now) // HOUR_SECONDS
-    return [hours.get(hour, 0) for hour in range(last - KEPT_HOURS + 1, last + 1)]
+    return [hours.get(hour, 0) for hour in range(last - RETENTION_HOURS + 1, last + 1)]

@@ -10,7 +10,7 @@ any kill. What a feature decides from its rows is decided by the order of the st
 
 A feature is a `FeatureFold`. A fold has no clock, no chance and no memory of its own: rows and the event, nothing else.
 Events come from whoever may write to the events exchange, so `event.user`, which the broker vouches for, says whether
-one counts, and each field may be anything of its JSON type. What a fold raises has its event stepped over. An event may
+one counts, and each field may be anything of its JSON type. If a fold raises, its event is skipped. An event may
 come twice, with one id: a fold that has seen it changes nothing.
 
 A row may have a mark, by which rows are found: what is to be done is marked, and what is done is not.

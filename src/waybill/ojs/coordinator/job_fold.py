@@ -67,7 +67,7 @@ class JobRecord(JobInfo):
     """The failed attempts, the last MAX_ERRORS of them. Only `error` has a stack trace: that of the last."""
 
 
-class KeptRecord(JobRecord):
+class RawJobRecord(JobRecord):
     """A job whose envelope is left as JSON: folds do not look into it. What events bring is an object."""
 
     # Nothing but Raw: msgspec decodes what may be something else.
@@ -77,7 +77,7 @@ class KeptRecord(JobRecord):
 def new_record(event: ReceivedEvent) -> JobRecord:
     """Return what is known of a job before its first event: what any event says."""
     job_type, queue = event.data.get("job_type"), event.data.get("queue")
-    return KeptRecord(
+    return RawJobRecord(
         id=event.subject,
         type=_text(job_type) or "",
         queue=_text(queue) or "",

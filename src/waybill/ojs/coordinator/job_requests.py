@@ -117,7 +117,7 @@ class JobRequests:
     async def _reserve(self, request: Request) -> None:
         reservation = request.body.reservation
         if reservation is None:
-            self._responder.senseless(request)
+            self._responder.drop_invalid(request)
             return
         request.delivery.ack()
         self._responder.spawn(self._give_place(request, reservation))

@@ -20,7 +20,7 @@ from waybill.ojs.coordinator.stream_identity import StreamMark
 from waybill.ojs.observe.own_events import OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope
-from waybill.ojs.spec.events import KeptMessage, ReceivedEvent
+from waybill.ojs.spec.events import DeliveredMessage, ReceivedEvent
 from waybill.ojs.spec.states import State
 
 
@@ -260,12 +260,12 @@ class JobStore:
         """Return the attempts that are under way and have sent heartbeats."""
         raise NotImplementedError
 
-    def kept_message(self, job_id: str, attempt: int) -> KeptMessage | None:
+    def kept_message(self, job_id: str, attempt: int) -> DeliveredMessage | None:
         """Return the message of an attempt that is under way, None if it is not, or has not sent it."""
         job = self._find(job_id)
         if job is None or job.message is None or (job.state, job.attempt) != (State.ACTIVE.value, attempt):
             return None
-        return msgspec.convert(job.message, KeptMessage)
+        return msgspec.convert(job.message, DeliveredMessage)
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state."""

@@ -31,7 +31,7 @@ from waybill.ojs.coordinator.stream_identity import StreamMark, StreamReplaced
 from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.observe.own_events import EventFollower, OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
-from waybill.ojs.spec.events import KeptMessage
+from waybill.ojs.spec.events import DeliveredMessage
 
 FOLD_SECONDS: Final = 0.02
 WATCHED_FOLD_SECONDS: Final = 0.002
@@ -174,7 +174,7 @@ class JobView(EventFollower):
         """Return the attempts that are under way and have sent heartbeats."""
         return await self._in_thread(self._known.held)
 
-    async def kept_message(self, job_id: str, attempt: int) -> KeptMessage | None:
+    async def kept_message(self, job_id: str, attempt: int) -> DeliveredMessage | None:
         """Return the message of an attempt that is under way, None if it is not, or has not sent it."""
         store = self._known
         return await self._in_thread(lambda: store.kept_message(job_id, attempt))

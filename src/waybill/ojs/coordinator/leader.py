@@ -225,11 +225,11 @@ class Leader:
             beat = msgspec.json.decode(delivery.body, type=Beat)
             user = delivery.properties.user_id
         except Exception as error:  # noqa: BLE001 - no message may end this, whatever it is
-            self._broker.events.counters.stepped_over["leader"] += 1
+            self._broker.events.counters.skipped["leader"] += 1
             _log.warning("invalid message in the leader queue, skipped: %s", type(error).__name__)
             return
         if not self._is_trusted(user):
-            self._broker.events.counters.stepped_over["leader"] += 1
+            self._broker.events.counters.skipped["leader"] += 1
             return
         self.lease.take(beat)
         if self.leads and not self._leads:

@@ -23,13 +23,20 @@ from typing import Final
 import msgspec
 from msgspec.structs import force_setattr
 
-from waybill.ojs.coordinator.failure_group import KEPT_HOURS, FailureGroup, Hours, fingerprint_of, group_of, hour_of
+from waybill.ojs.coordinator.failure_group import (
+    RETENTION_HOURS,
+    FailureGroup,
+    Hours,
+    fingerprint_of,
+    group_of,
+    hour_of,
+)
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, Pair
 from waybill.ojs.coordinator.job_fold import (
     MAX_TIME_LENGTH,
     JobRecord,
-    KeptRecord,
+    RawJobRecord,
     fold,
     fold_all,
     has_ended,
@@ -67,7 +74,7 @@ _ACTIVE: Final = State.ACTIVE.value
 _AVAILABLE: Final = State.AVAILABLE.value
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(JobRecord).decode
-_decode_kept = msgspec.json.Decoder(KeptRecord).decode
+_decode_kept = msgspec.json.Decoder(RawJobRecord).decode
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -379,7 +386,7 @@ class MemoryJobStore(JobStore):
         if hour is not None:
             hours = self._hours.setdefault(group.fingerprint, Hours())
             hours[hour] += 1
-            for old in [one for one in hours if one <= hour - KEPT_HOURS]:
+            for old in [one for one in hours if one <= hour - RETENTION_HOURS]:
                 del hours[old]
 
     def _leave_group(self, fingerprint: str | None) -> None:

@@ -57,15 +57,15 @@ class Responder:
         broker: BrokerConnection,
         view: JobView,
         policy: ControlPolicy,
-        stepped_over: Counter[str],
+        skipped_requests: Counter[str],
         tasks: set[asyncio.Task[None]],
         retry_pauses_seconds: Sequence[float],
     ) -> None:
-        """`stepped_over` counts requests that are not done, by reason."""
+        """`skipped_requests` counts requests that are not done, by reason."""
         self.broker = broker
         self.view = view
         self.policy = policy
-        self.stepped_over = stepped_over
+        self.skipped_requests = skipped_requests
         self.tasks = tasks
         self._retry_pauses_seconds = retry_pauses_seconds
 
@@ -102,7 +102,7 @@ class Responder:
                 _log.warning("a request of type %s could not be handled: %r", shown(request.kind), error)
             else:
                 return
-        self.stepped_over["failed"] += 1
+        self.skipped_requests["failed"] += 1
         _log.error("gave up on a request: type %s, job %s", shown(request.kind), shown(request.body.job_id))
         request.delivery.ack()
 
@@ -116,15 +116,15 @@ class Responder:
 
     def refuse(self, request: Request, job_id: str, owner: str | None) -> None:
         """Count and log a request that the requester may not make."""
-        self.stepped_over["refused"] += 1
+        self.skipped_requests["refused"] += 1
         user = request.user
         who = "skipped a request without user-id" if user is None else f"user {shown(user)}"
         text = "user %s may not change job %s of user %s; the coordinator's policy lists who may"
         _log.warning(text, who, shown(job_id), shown(owner or ""))
 
-    def senseless(self, request: Request) -> None:
+    def drop_invalid(self, request: Request) -> None:
         """Count and log a request that lacks what its kind needs, and drop it."""
-        self.stepped_over["senseless"] += 1
+        self.skipped_requests["invalid"] += 1
         _log.warning("unknown type of control message, skipped: %s", shown(request.kind))
         request.delivery.ack()
 
@@ -137,7 +137,7 @@ class Responder:
             return
         prefix = self.broker.declarer.topology.prefix
         if not self.policy.may_reply(properties.reply_to, properties.user_id, prefix):
-            self.stepped_over["refused"] += 1
+            self.skipped_requests["refused"] += 1
             _log.warning(
                 "sent no reply to %s: the requester has no write permission for that queue", shown(properties.reply_to)
             )

@@ -10,7 +10,14 @@ import msgspec
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
-from waybill.ojs.coordinator.failure_group import KEPT_HOURS, FailureGroup, Hours, fingerprint_of, group_of, hour_of
+from waybill.ojs.coordinator.failure_group import (
+    RETENTION_HOURS,
+    FailureGroup,
+    Hours,
+    fingerprint_of,
+    group_of,
+    hour_of,
+)
 from waybill.ojs.coordinator.job_fold import JobRecord
 
 _KEPT: Final = ("first_at", "fingerprint", "count")
@@ -125,7 +132,7 @@ class FailureTable:
         connection.execute(upsert, values)
         for fingerprint, newest in sorted(dict(sorted(found)).items()):
             own = hours.c.fingerprint == fingerprint
-            connection.execute(sql.delete(hours).where(own, hours.c.hour <= newest - KEPT_HOURS))
+            connection.execute(sql.delete(hours).where(own, hours.c.hour <= newest - RETENTION_HOURS))
 
     def hours(self, connection: Connection, fingerprints: Sequence[str]) -> dict[str, Hours]:
         """Return how many jobs of some groups failed in which hour."""

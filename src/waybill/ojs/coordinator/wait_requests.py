@@ -60,10 +60,10 @@ class WaitRequests:
         try:
             body = _decoder.decode(request.delivery.body)
         except (msgspec.DecodeError, RecursionError):
-            self._responder.senseless(request)
+            self._responder.drop_invalid(request)
             return
         if not request.delivery.properties.reply_to or len(body.job_ids) > MAX_WAITED:
-            self._responder.senseless(request)
+            self._responder.drop_invalid(request)
         elif len(self._questions) >= MAX_OPEN:
             _log.warning("%d requests are waiting for jobs to end: refusing more", MAX_OPEN)
             request.delivery.ack()

@@ -57,7 +57,7 @@ class CronRequests:
         try:
             asked = msgspec.json.decode(request.delivery.body, type=CronRequest)
         except (msgspec.DecodeError, RecursionError):
-            self._responder.senseless(request)
+            self._responder.drop_invalid(request)
             return
         # Others need not wait for the stream.
         request.delivery.ack()
@@ -151,7 +151,7 @@ class CronRequests:
 
     def _check(self, request: Request, name: str, owner: str | None) -> None:
         if not self._responder.may_change(request, owner):
-            self._responder.stepped_over["refused"] += 1
+            self._responder.skipped_requests["refused"] += 1
             raise _Refused(
                 "forbidden",
                 f"cron job {name} belongs to another user: the coordinator's policy lists who may change it",

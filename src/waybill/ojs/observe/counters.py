@@ -40,7 +40,7 @@ class Counters:
         self.push_latency = Distribution(LATENCY_BOUNDS)
         """Of pushes, from the first publish of a call to its last confirm."""
         self.returned = 0
-        self.stepped_over: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
         """What could not be understood, by kind: jobs, events, control messages, results."""
         self.confirm_latency = Distribution(LATENCY_BOUNDS)
         self.durations: defaultdict[str, Distribution] = defaultdict(lambda: Distribution(DURATION_BOUNDS))

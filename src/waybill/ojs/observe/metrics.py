@@ -45,10 +45,10 @@ class CoordinatorMetrics(Collector):
         yield backlog
         yield consumers
         skipped = CounterMetricFamily(
-            "ojs_coordinator_stepped_over", "Events and requests skipped as invalid.", labels=("kind",)
+            "ojs_coordinator_skipped", "Events and requests skipped as invalid.", labels=("kind",)
         )
         skipped.add_metric(("event",), self._coordinator.skipped_events)
-        for reason, count in dict(self._coordinator.stepped_over).items():
+        for reason, count in dict(self._coordinator.skipped_requests).items():
             skipped.add_metric((reason,), count)
         yield skipped
 
@@ -119,12 +119,12 @@ class WorkerMetrics(Collector):
         yield _counter("ojs_amqp_messages_consumed", "Messages delivered to this worker.", counters.consumed)
         yield _counter("ojs_amqp_messages_acked", "Messages acknowledged.", counters.acked)
         yield _counter("ojs_amqp_messages_nacked", "Messages rejected.", counters.nacked)
-        stepped_over = CounterMetricFamily(
-            "ojs_messages_stepped_over", "Messages that were invalid or could not be settled.", labels=("kind",)
+        skipped = CounterMetricFamily(
+            "ojs_messages_skipped", "Messages that were invalid or could not be settled.", labels=("kind",)
         )
-        for kind, count in dict(counters.stepped_over).items():
-            stepped_over.add_metric((kind,), count)
-        yield stepped_over
+        for kind, count in dict(counters.skipped).items():
+            skipped.add_metric((kind,), count)
+        yield skipped
         yield CounterMetricFamily(
             "ojs_amqp_messages_returned", "Messages returned as unroutable.", value=counters.returned
         )

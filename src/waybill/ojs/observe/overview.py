@@ -14,7 +14,7 @@ from waybill.ojs.spec.events import ReceivedEvent
 RATE_SECONDS: Final = 10
 WORKER_SILENT_SECONDS: Final = 60.0
 """Four heartbeats: such a worker is gone without a word."""
-KEPT_FAILURES: Final = 1000
+MAX_FAILURES: Final = 1000
 MESSAGE_LENGTH: Final = 120
 COUNTED: Final = {
     "job.enqueued": "enqueued",
@@ -165,8 +165,8 @@ class Overview:
         error = error if isinstance(error, dict) else {}
         text = f"{error.get('type') or error.get('code') or ''}: {error.get('message', '')}"[:MESSAGE_LENGTH]
         self._failures[job_type, text] += 1
-        if len(self._failures) > KEPT_FAILURES:
-            self._failures = Counter(dict(self._failures.most_common(KEPT_FAILURES // 2)))
+        if len(self._failures) > MAX_FAILURES:
+            self._failures = Counter(dict(self._failures.most_common(MAX_FAILURES // 2)))
 
     def _worker(self, event: ReceivedEvent) -> None:
         data = event.data

@@ -109,7 +109,7 @@ class Replies:
         """Answer a program that has pushed a job as a remote call, over a queue that nobody else can be meant by."""
         delivery, job_id, text = reply
         if not reply_to.startswith((DIRECT_REPLY, SERVER_NAMED)):
-            self._counters.stepped_over["reply"] += 1
+            self._counters.skipped["reply"] += 1
             _log.warning(
                 "the outcome of job %s is not sent to %s, which is not a reply queue", shown(job_id), shown(reply_to)
             )

@@ -132,7 +132,7 @@ class JobCancellation(JobEventData, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class KeptMessage(EventData, frozen=True, kw_only=True):
+class DeliveredMessage(EventData, frozen=True, kw_only=True):
     """The message of a job, as it was delivered: its encoded property list and its body, both base64 in JSON."""
 
     properties: bytes
@@ -150,7 +150,7 @@ class JobHeartbeat(JobEventData, frozen=True, kw_only=True):
     attempt: int
     visible_until: str
     visibility_ms: int | None = None
-    message: KeptMessage | None = None
+    message: DeliveredMessage | None = None
 
 
 class JobExpired(JobEventData, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from waybill.client import ClientError
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control, beat
 from waybill.ojs.errors import ControlFailed
-from waybill.ojs.spec.events import JobHeartbeat, KeptMessage
+from waybill.ojs.spec.events import DeliveredMessage, JobHeartbeat
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.execution import Execution
 from waybill.ojs.worker.handler_defaults import with_policy
@@ -123,7 +123,9 @@ class AttemptHeartbeats:
                 attempt=execution.attempt,
                 visible_until=format_timestamp(datetime.now(UTC) + timedelta(seconds=seconds)),
                 visibility_ms=int(seconds * 1000),
-                message=KeptMessage(properties=delivery.encoded_properties, body=with_policy(delivery.body, envelope)),
+                message=DeliveredMessage(
+                    properties=delivery.encoded_properties, body=with_policy(delivery.body, envelope)
+                ),
             ),
         )
         self._broker.events.after(heard)

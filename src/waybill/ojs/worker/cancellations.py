@@ -109,7 +109,7 @@ class Cancellations:
         try:
             kind, request = delivery.properties.type, read_request(delivery.body)
         except Exception as error:  # noqa: BLE001 - no message may end this, whatever it is
-            self._broker.events.counters.stepped_over["relay"] += 1
+            self._broker.events.counters.skipped["relay"] += 1
             _log.warning("invalid message from the relay exchange, skipped: %s", type(error).__name__)
             return
         if kind == SYNC and request.worker_id == self._worker_id:

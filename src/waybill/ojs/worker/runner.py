@@ -311,16 +311,16 @@ class Runner:
         try:
             future = self._calls.by_type[envelope.type](context)
         except BaseException as error:  # noqa: BLE001 - a plain middleware, or a handler that was called wrongly
-            self._tell_of_start(execution, started_at)
+            self._record_start(execution, started_at)
             self._settle(execution, Ended(None, error))
             return
         if isinstance(future, Ended):
-            self._ended_at_once(execution, future, started_at)
+            self._ended_eagerly(execution, future, started_at)
             return
-        self._tell_of_start(execution, started_at)
+        self._record_start(execution, started_at)
         self._follow(execution, future)
 
-    def _tell_of_start(self, execution: Execution, started_at: str) -> None:
+    def _record_start(self, execution: Execution, started_at: str) -> None:
         envelope = execution.envelope
         self._events.record_started(
             envelope.id, started_at, envelope.type, execution.queue, execution.attempt, self._worker_id
@@ -335,7 +335,7 @@ class Runner:
         self._limits.check_by(execution.deadline)
         future.add_done_callback(lambda done: self._done(execution, done))
 
-    def _ended_at_once(self, execution: Execution, ended: Ended, started_at: str) -> None:
+    def _ended_eagerly(self, execution: Execution, ended: Ended, started_at: str) -> None:
         """Settle an attempt that never waited. Too many of them in a row would hold up the loop: see `_is_full`."""
         now = self._loop.time()
         duration = now - execution.started
@@ -343,7 +343,7 @@ class Runner:
             self._close(execution)
             self._settlement.completed(execution, ended.result, duration, started_at, self._worker_id)
         else:
-            self._tell_of_start(execution, started_at)
+            self._record_start(execution, started_at)
             if duration > BLOCKED_SECONDS:
                 # It held up the loop, and with it the heartbeats.
                 self._follow(execution, ended.future(self._loop))

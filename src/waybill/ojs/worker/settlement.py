@@ -193,8 +193,8 @@ class Settlement:
         self.cancelled_count += 1
         self._finished.add(execution.key)
         self._tell(execution.delivery, Outcome(envelope.id, State.CANCELLED.value, attempts=execution.attempt - 1))
-        bury, ack = self._bury, self._ack_end
-        events.after(lambda: bury(execution.delivery, execution.queue) if self._nacks else ack(execution))
+        dead_letter, ack = self._dead_letter, self._ack_end
+        events.after(lambda: dead_letter(execution.delivery, execution.queue) if self._nacks else ack(execution))
 
     def replaced(self, execution: Execution) -> None:
         """Drop an attempt that a coordinator has replaced: its outcome no longer counts."""
@@ -223,7 +223,7 @@ class Settlement:
         if wants_reply(delivery.encoded_properties):
             self._broker.events.after(lambda: self._replies.tell_again(delivery, execution.envelope.id))
         if execution.key in self._dead_lettered:
-            self._broker.events.after(lambda: self._bury(delivery, execution.queue))
+            self._broker.events.after(lambda: self._dead_letter(delivery, execution.queue))
         elif execution.key in self._finished:
             self._broker.events.after(lambda: self._ack_end(execution))
         else:
@@ -251,7 +251,7 @@ class Settlement:
         """Put a message aside that is no job; the broker's dead letter queue keeps it as it came."""
         placeholder, encoding = placeholder_of(delivery, queue)
         reason = clean_text(f"{error}{encoding}", MAX_REASON)
-        self._counters.stepped_over["job"] += 1
+        self._counters.skipped["job"] += 1
         _log.error("a message in %s is not a valid job; moving it to the dead letter queue: %s", queue, reason)
         record = ErrorRecord(type="InvalidJob", message=reason, code=error.code)
         self._discard(delivery, queue, placeholder, 0, record)
@@ -261,7 +261,7 @@ class Settlement:
 
         Called wherever a delivery could otherwise remain unsettled. A settled one is not changed.
         """
-        self._counters.stepped_over["job"] += 1
+        self._counters.skipped["job"] += 1
         try:
             _log.error("a job of %s cannot be settled; moving it to the dead letter queue", queue, exc_info=error)
             placeholder, _ = placeholder_of(delivery, queue)
@@ -277,7 +277,7 @@ class Settlement:
             self._hook_notifier.discard(queue, placeholder, 0, ErrorRecord(message=reason, code="INTERNAL_ERROR"))
         except Exception:  # noqa: BLE001 - what matters is that the delivery is settled
             _log.exception("the event of a discarded job could not be recorded")
-        self._broker.events.after(lambda: self._bury(delivery, queue))
+        self._broker.events.after(lambda: self._dead_letter(delivery, queue))
 
     def unknown_type(self, execution: Execution) -> None:
         """Dead-letter a job for which this worker has no handler."""
@@ -367,7 +367,7 @@ class Settlement:
         outcome = Outcome(envelope.id, State.DISCARDED.value, error=error, attempts=attempts, is_dead_letter=is_kept)
         self._tell(delivery, outcome)
         ended = Execution(delivery, queue, envelope, attempts)
-        events.after(lambda: self._bury(delivery, queue) if is_kept else self._ack_end(ended))
+        events.after(lambda: self._dead_letter(delivery, queue) if is_kept else self._ack_end(ended))
 
     def _tell(self, delivery: Delivery, outcome: Outcome) -> None:
         """Send the outcome of a job to its waiters, once the events recorded so far are safe."""
@@ -450,7 +450,7 @@ class Settlement:
         else:
             self._start(execution, execution.queue, self.unique.freed(execution, self._ack), is_last=True)
 
-    def _bury(self, delivery: Delivery, queue: str) -> None:
+    def _dead_letter(self, delivery: Delivery, queue: str) -> None:
         """Let the broker move a job to its dead letter queue.
 
         Where a rejected job is dropped, because its next attempt waits elsewhere, one that has none is published there.

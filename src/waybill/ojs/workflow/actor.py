@@ -49,7 +49,7 @@ AT_A_TIME: Final = 200
 REMEMBERED_EVENTS: Final = 50_000
 AGAIN_SECONDS: Final = 30.0
 """When an event that has not come back is written again."""
-KEPT_SECONDS: Final = 7 * 86400.0
+RETENTION_SECONDS: Final = 7 * 86400.0
 """How long a workflow is known after its end."""
 SWEEP_SECONDS: Final = 60.0
 
@@ -109,7 +109,7 @@ class WorkflowActor(LeaderLoop):
         await self._at(DUE, now, self._expire)
         if asyncio.get_running_loop().time() - self._swept_at >= SWEEP_SECONDS:
             self._swept_at = asyncio.get_running_loop().time()
-            await self._at(ENDED, now - KEPT_SECONDS, self._forget)
+            await self._at(ENDED, now - RETENTION_SECONDS, self._forget)
 
     def _is_news(self, progress: Progress) -> bool:
         """Return whether there is an event to write that was not just written here."""

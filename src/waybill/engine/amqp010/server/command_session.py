@@ -16,7 +16,7 @@ from waybill.engine.amqp010.server.faults import Fault, session_fault
 from waybill.engine.amqp010.server.ids import WRAP, IdRanges, Spans, unwrapped
 from waybill.engine.amqp010.server.replay import UNCONFIRMED_BYTES_MAX, Replay, Sent
 from waybill.engine.amqp010.server.session_host import SessionHost
-from waybill.engine.amqp010.sessions import KeptSession, SessionKey
+from waybill.engine.amqp010.sessions import DetachableSession, SessionKey
 from waybill.model.runtime import Runtime
 from waybill.wire.amqp010.class_execution import ExecutionResult
 from waybill.wire.amqp010.class_message import MessageAccept, MessageReject
@@ -42,7 +42,7 @@ RANGE_UNIT_BITS: Final = 4
 UNKNOWN_RANGES_MAX: Final = 512
 
 
-class CommandSession(KeptSession):
+class CommandSession(DetachableSession):
     """`name` is the peer's. `connection` is None while the session is detached; `channel` counts while it is not.
 
     `is_synced`: commands may be sent. After a session is attached again, the peer says first which it expects.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from waybill.pipeline.kept_batches import KeptBatches, NoRoomError
+from waybill.pipeline.batch_buffer import BatchBuffer, NoRoomError
 
 ROWS = pa.RecordBatch.from_pydict({"x": list(range(1000)), "text": [f"row {number}" for number in range(1000)]})
 BATCHES = [ROWS.slice(0, 300), ROWS.slice(300, 0), ROWS.slice(300, 1), ROWS.slice(301)]
@@ -24,7 +24,7 @@ def rows_of(batches: Sequence[pa.RecordBatch]) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize(("memory_bytes", "in_file"), [(1 << 20, False), (5000, True), (0, True)])
 def test_batches_come_back_in_their_order_as_often_as_asked(directory: Path, memory_bytes: int, in_file: bool) -> None:
-    with KeptBatches(memory_bytes) as kept:
+    with BatchBuffer(memory_bytes) as kept:
         assert list(kept.through(iter(BATCHES))) == BATCHES
         assert kept.is_in_file is in_file
         for _ in range(2):
@@ -34,11 +34,11 @@ def test_batches_come_back_in_their_order_as_often_as_asked(directory: Path, mem
 
 
 def test_nothing_is_nothing() -> None:
-    with KeptBatches(0) as kept:
+    with BatchBuffer(0) as kept:
         assert list(kept) == []
 
 
 def test_a_partition_without_a_place_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "gone"))
-    with KeptBatches(0) as kept, pytest.raises(NoRoomError, match=r"gone.*Make room there, set spark\.local\.dir"):
+    with BatchBuffer(0) as kept, pytest.raises(NoRoomError, match=r"gone.*Make room there, set spark\.local\.dir"):
         kept.add(ROWS)

@@ -23,7 +23,7 @@ class NoRoomError(RuntimeError):
     """The rows of a partition cannot be kept in the temporary file."""
 
 
-class KeptBatches:
+class BatchBuffer:
     """Batches of one schema, in their order. Raises NoRoomError."""
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
