@@ -1,6 +1,7 @@
 """The rules of the code base that no linter knows: who may import whom, sizes, names, dead files."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -84,6 +85,8 @@ COMPLEX_FUNCTIONS: Final[dict[str, str]] = {
     "waybill.wire.amqp10.decode.Decoder.fixed": "one branch for each type code, on a hot path",
 }
 
+DIVIDER: Final = re.compile(r"#.*[-=~*#]{4,}|# ?---")
+DIVIDER_STYLE: Final = re.compile(r"# --- [^-].* ---")
 VAGUE_NAMES: Final = {"util", "utils", "common", "manager", "managers", "helper", "helpers", "misc"}
 
 # Modules that something outside the package starts or finds by name.
@@ -347,6 +350,17 @@ def is_found_by_name(module: str) -> bool:
     if module.startswith(MIGRATIONS):
         return True
     return module in ENTRY_POINTS or beside_the_package or room(module) in {"cli", "django", "testing"}
+
+
+def test_there_is_one_style_of_dividers() -> None:
+    """`# --- name ---`"""
+    wrong = [
+        f"{place(module, number)}: {line.strip()}"
+        for module, path in sources().items()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if DIVIDER.search(line) and not DIVIDER_STYLE.fullmatch(line.strip())
+    ]
+    assert wrong == []
 
 
 def test_names_say_what_they_are() -> None:

@@ -41,7 +41,7 @@ class Payment:
     amount: Decimal
 
 
-# Mail: the plain case. -----------------------------------------------------------------------------------------------
+# --- mail: the plain case ---
 
 
 @jobs.handler("mail.send", queue="mail", retry=SOON, timeout=30)
@@ -53,7 +53,7 @@ async def send_mail(to: str, subject: str, *, copies: list[str] | None = None) -
         note("mail", f"{address}: {subject}")
 
 
-# An order: a chain whose steps build on each other. ------------------------------------------------------------------
+# --- an order: a chain whose steps build on each other ---
 
 
 @jobs.handler("order.check", queue="orders", retry=SOON)
@@ -83,7 +83,7 @@ async def write_invoice() -> str:
     return number
 
 
-# Pictures: a batch with a callback. ----------------------------------------------------------------------------------
+# --- pictures: a batch with a callback ---
 
 
 @jobs.handler("image.resize", queue="images", retry=SOON)
@@ -102,7 +102,7 @@ async def publish_gallery(gallery: str) -> int:
     return len(names)
 
 
-# A preview keeps a CPU busy, so it has a process of its own. ---------------------------------------------------------
+# --- A preview keeps a CPU busy, so it has a process of its own ---
 
 
 @jobs.handler("preview.render", queue="images", retry=SOON, process=True)
@@ -115,7 +115,7 @@ def render_preview(picture: str) -> str:
     return digest.hex()
 
 
-# Partners: one catalogue at a time, and not too many calls. ----------------------------------------------------------
+# --- partners: one catalogue at a time, and not too many calls ---
 
 
 @jobs.handler("catalog.sync", queue="partners", retry=SOON)
@@ -137,7 +137,7 @@ async def notify_partner(partner: str, order: int) -> None:
 gently = notify_partner.options(rate_limit={"key": "webhook", "rate": {"limit": 40, "period": "PT1S"}})
 
 
-# A price is wanted by somebody who waits. ----------------------------------------------------------------------------
+# --- A price is wanted by somebody who waits ---
 
 
 @jobs.handler("quote.price", queue="quotes", retry=SOON, priority=10)
@@ -148,7 +148,7 @@ def price(thing: str, count: int) -> Decimal:
     return PRICES[thing] * count
 
 
-# Later, or never. ----------------------------------------------------------------------------------------------------
+# --- later, or never ---
 
 
 @jobs.handler("basket.remind", queue="mail", retry=SOON)
@@ -157,7 +157,7 @@ async def remind(customer: str) -> None:
     note("reminded", customer)
 
 
-# By the clock. -------------------------------------------------------------------------------------------------------
+# --- by the clock ---
 
 
 @jobs.cron("30 2 * * *", tz="Europe/Berlin", missed="once", name="nightly-report")

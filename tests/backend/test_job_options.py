@@ -19,7 +19,7 @@ async def push(client: Client, status: int = 201, args: object = None, **options
     return await client.ask("POST", JOBS, body, status)
 
 
-# Pending. -----------------------------------------------------------------------------------------------------------
+# --- pending ---
 
 
 async def test_a_pending_job_waits_to_be_activated(client: Client) -> None:
@@ -69,7 +69,7 @@ async def test_pending_is_true_or_false(client: Client) -> None:
     await client.ask("POST", f"{JOBS}/019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0f/activate", status=404)
 
 
-# Unique. ------------------------------------------------------------------------------------------------------------
+# --- unique ---
 
 
 async def test_reject(client: Client) -> None:
@@ -131,7 +131,7 @@ async def test_a_batch_says_which_of_its_jobs_are_there_already(client: Client) 
     assert refused["error"]["code"] == "duplicate"
 
 
-# Priorities. --------------------------------------------------------------------------------------------------------
+# --- priorities ---
 
 
 async def test_higher_priorities_are_fetched_first(client: Client) -> None:
@@ -147,7 +147,7 @@ async def test_other_priorities_are_refused(client: Client) -> None:
         await push(client, 400, priority=priority)
 
 
-# Forms. -------------------------------------------------------------------------------------------------------------
+# --- forms ---
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ async def test_limits_that_break_a_rule(client: Client) -> None:
         await push(client, 400, rate_limit=given)
 
 
-# Lists. -------------------------------------------------------------------------------------------------------------
+# --- lists ---
 
 
 async def test_pages_stay_what_they_were(client: Client) -> None:

@@ -88,7 +88,7 @@ async def test_a_cancelled_job_that_waits_never_starts(client: Client) -> None:
     assert (await client.job(ids[1]))["state"] == "cancelled"
 
 
-# What is set beside the jobs. -----------------------------------------------------------------------------------------
+# --- what is set beside the jobs ---
 
 LIMITS = "/ojs/v1/rate-limits"
 

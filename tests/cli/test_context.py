@@ -99,21 +99,21 @@ def test_the_prefix_and_the_names_of_a_context_count(waybill_uri: str) -> None:
     assert json.loads(waybill("queue", "list", "inbox", "--json", "--uri", waybill_uri, "--prefix", "tenant9.").output)
 
 
-def test_errors_name_the_cause_and_the_way_out(waybill_uri: str) -> None:
+def test_errors_name_the_cause_and_a_hint(waybill_uri: str) -> None:
     wrong = waybill_uri.replace("guest:guest@", f"ada:{SECRET}@")
     refused = waybill("queue", "list", "email", "--uri", wrong)
     assert refused.exit_code == 1
-    assert "Way out: check user 'ada' and the password" in refused.output
+    assert "Hint: check user 'ada' and the password" in refused.output
     unreachable = waybill("queue", "list", "email", "--uri", f"amqp://ada:{SECRET}@127.0.0.1:1", "--json")
     document = json.loads(unreachable.stderr)
     assert "127.0.0.1:1" in document["error"]
-    assert "waybill broker" in document["way_out"]
+    assert "waybill broker" in document["hint"]
     no_host = waybill("queue", "list", "email", "--uri", waybill_uri.replace("%2Fojs", "nowhere"))
     assert "create the virtual host 'nowhere'" in no_host.output
     missing = waybill("queue", "list", "no-such-queue", "--uri", waybill_uri)
-    assert "Way out: `waybill queue declare no-such-queue`" in missing.output
+    assert "Hint: `waybill queue declare no-such-queue`" in missing.output
     unanswered = waybill("job", "list", "--queue", "no-coordinator", "--uri", waybill_uri)
-    assert "Way out: start a coordinator" in unanswered.output
+    assert "Hint: start a coordinator" in unanswered.output
     assert SECRET not in refused.output + unreachable.output
 
 

@@ -55,4 +55,4 @@ def test_a_mistyped_queue_is_told_and_not_made(waybill_uri: str) -> None:
         missing = CliRunner().invoke(command, ["list", "--uri", waybill_uri, "--queue", "cli-daed"])
         assert missing.exit_code == 1
         assert "queue cli-daed has no dead letter queue" in missing.output
-        assert "Way out: " in missing.output
+        assert "Hint: " in missing.output

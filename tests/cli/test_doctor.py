@@ -9,11 +9,11 @@ def doctor(uri: str, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["doctor", *arguments, "--uri", uri])
 
 
-def test_problems_are_named_with_cause_and_way_out(waybill_uri: str) -> None:
+def test_problems_are_named_with_cause_and_remedy(waybill_uri: str) -> None:
     sick = doctor(waybill_uri, "cli-doctor")
     assert sick.exit_code == 1
     assert "problem queue ojs.queue.cli-doctor: it is not there" in sick.output
-    assert "way out  `waybill topology declare`" in sick.output
+    assert "remedy   `waybill topology declare`" in sick.output
     CliRunner().invoke(main, ["topology", "declare", "cli-doctor", "--uri", waybill_uri])
     well = doctor(waybill_uri, "cli-doctor", "--json")
     assert well.exit_code == 0, well.output

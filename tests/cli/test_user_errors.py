@@ -87,13 +87,13 @@ def test_a_broker_that_is_away(path: tuple[str, ...], free_port: int) -> None:
     result = run(*arguments_of(path), "--uri", uri)
     assert (result.exit_code, type(result.exception)) == (1, SystemExit), result.output
     assert f"Error: amqp://127.0.0.1:{free_port}/%2F: " in result.output
-    assert "Way out: " in result.output
+    assert "Hint: " in result.output
     assert "secret" not in result.output
     if path in SPEAKS_LINES:
         return
     document = json.loads(run(*arguments_of(path), "--uri", uri, "--json").stderr.splitlines()[-1])
-    assert set(document) == {"error", "way_out"}
-    assert document["way_out"]
+    assert set(document) == {"error", "hint"}
+    assert document["hint"]
 
 
 @pytest.mark.parametrize("path", OF_A_BROKER, ids=" ".join)
@@ -144,7 +144,7 @@ def test_usage_errors_are_json_for_machines() -> None:
     assert result.exit_code == 2
     document = json.loads(result.stderr)
     assert "--no-such-option" in document["error"]
-    assert document["way_out"] == "see `main job push --help`"
+    assert document["hint"] == "see `main job push --help`"
 
 
 def test_an_import_says_in_json_what_it_did(tmp_path: Path) -> None:

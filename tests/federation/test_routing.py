@@ -126,7 +126,7 @@ def test_failover_is_excluded_preferred_or_off() -> None:
 
 
 @pytest.mark.parametrize("kind", ["cron", "workflows"])
-async def test_what_belongs_to_one_region_is_refused_with_a_way_out(kind: str) -> None:
+async def test_what_belongs_to_one_region_is_refused_with_a_hint(kind: str) -> None:
     error = (await asking_of().ask("POST", f"/ojs/v1/{kind}", {}, 422))["error"]
     assert (error["code"], "/v1/federation/regions" in error["hint"]) == ("unsupported", True)
 

@@ -163,7 +163,7 @@ class Backend(Service):
         self._broker = None
         await self.jobs.close()
 
-    # What is known. ---------------------------------------------------------------------------------------------
+    # --- state ---
 
     @property
     def broker(self) -> BrokerConnection:

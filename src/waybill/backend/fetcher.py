@@ -205,7 +205,7 @@ class Fetcher:
             for source in sources:
                 source.leave(waiter)
 
-    # What may run. ----------------------------------------------------------------------------------------------
+    # --- choosing jobs ---
 
     async def _admit(self, queue: str, delivery: Delivery) -> Execution | None:
         """Return the attempt of a delivery; None if it must not run, in which case it is settled."""
@@ -296,7 +296,7 @@ class Fetcher:
         """Say whether there is a queue to fetch from; with `creates`, make it."""
         return await self._source(queue, creates=creates) is not None
 
-    # Queues. ----------------------------------------------------------------------------------------------------
+    # --- queues ---
 
     async def _source(self, queue: str, *, creates: bool) -> Source | None:
         """Return the source of a queue, None if there is no such queue."""

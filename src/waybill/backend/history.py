@@ -124,7 +124,7 @@ class History:
             self._changes -= len(step.queues)
             step.queues = {}
 
-    # What is kept elsewhere. ------------------------------------------------------------------------------------
+    # --- other records ---
 
     def cut(self, since: int) -> dict[int, list[Step]]:
         """Return the steps that end in each minute, counted from 1970, from `since` on. None of them grows any more."""
@@ -142,7 +142,7 @@ class History:
         self._is_cut = True
         self._forget(now)
 
-    # What is asked. ---------------------------------------------------------------------------------------------
+    # --- queries ---
 
     def rates(self, tenant_prefix: str = "") -> dict[str, float]:
         """Return what happened a second, within the last minute or two."""

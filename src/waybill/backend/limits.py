@@ -86,7 +86,7 @@ class Limits:
         self.tenants: dict[str, RateLimitPolicy] = {}
         """What is set for all jobs of a tenant."""
 
-    # At a fetch. ------------------------------------------------------------------------------------------------
+    # --- at a fetch ---
 
     def concern(self, execution: Execution) -> bool:
         """Say whether a job has a limit."""
@@ -201,7 +201,7 @@ class Limits:
         for queue in list(self._timers):
             self._give_back(queue)
 
-    # Overrides. -------------------------------------------------------------------------------------------------
+    # --- overrides ---
 
     def override_of(self, key: str) -> Override | None:
         """Return what is set for a key now."""
@@ -237,7 +237,7 @@ class Limits:
             found["throttle"] = self._pool((1, policy.throttle.period / policy.throttle.limit)).of(policy.key)
         return found
 
-    # Permits. ---------------------------------------------------------------------------------------------------
+    # --- permits ---
 
     def _policies(self, execution: Execution) -> list[RateLimitPolicy]:
         found = []
@@ -316,7 +316,7 @@ class Limits:
         )
         self._events.record(policy.key, data)
 
-    # Jobs that wait. --------------------------------------------------------------------------------------------
+    # --- jobs that wait ---
 
     def keep(self, execution: Execution) -> None:
         """Keep a job for the next fetch."""

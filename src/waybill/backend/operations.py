@@ -131,7 +131,7 @@ class Operations:
         """Return an operation that has not begun."""
         return Operation(new_id(), action, given, rate, actor, self._backend.now(), 0, tenant=tenant)
 
-    # How they are done. -----------------------------------------------------------------------------------------
+    # --- running an operation ---
 
     async def _run(self, operation: Operation, jobs: list[Form]) -> None:
         try:

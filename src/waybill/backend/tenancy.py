@@ -60,7 +60,7 @@ class Tenancy:
             response.body = msgspec.json.encode(_shown(found, request.tenant))
         return response
 
-    # What is done before. ---------------------------------------------------------------------------------------
+    # --- request checks ---
 
     async def nothing(self, request: Request) -> None:
         """Let a request pass: its handler applies `queue_prefix`, or reveals nothing of other tenants."""

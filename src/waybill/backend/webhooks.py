@@ -150,7 +150,7 @@ class Webhooks:
         """Check immediately for due deliveries."""
         self._looked.set()
 
-    # From events to deliveries. -----------------------------------------------------------------------------------
+    # --- from events to deliveries ---
 
     async def _gather(self, consumer: Consumer) -> None:
         async for delivery in consumer:
@@ -194,7 +194,7 @@ class Webhooks:
             sent = Sent(subscription.id, form_of(event), now, next_at=now)
             await self._records.put(OPEN + delivery_id, sent, expected=0)
 
-    # From deliveries to endpoints. --------------------------------------------------------------------------------
+    # --- from deliveries to endpoints ---
 
     async def _run(self) -> None:
         while True:

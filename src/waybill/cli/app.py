@@ -1,4 +1,4 @@
-"""Finds the jobs of a program: by name, or in the modules of a package that are called `jobs` or `tasks`."""
+"""Finds the Jobs object of a program: by name, or in the modules `jobs` and `tasks` of a package."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger("waybill.cli")
 
 
 def load_jobs(target: str) -> Jobs:
-    """Import `module:name` and return the Jobs object there; the name may be left out if it is `jobs`.
+    """Import `module:name` and return its Jobs object. The name defaults to `jobs`.
 
     Of a package without a name, all modules called `jobs` or `tasks` are imported, at any depth: each adds its handlers
     to the one Jobs object that they share. Raises click.BadParameter if there is none, or more than one. The current
@@ -39,7 +39,7 @@ def load_jobs(target: str) -> Jobs:
     except click.BadParameter:
         raise
     except Exception as error:
-        # The program is the user's: its error and where it was raised tell more than our frames.
+        # The program is the user's: its error and line say more than our frames.
         raise click.BadParameter(f"{target}: {_raised(error)}") from error
     if not isinstance(found, Jobs):
         raise click.BadParameter(f"{target} is a {type(found).__name__}, not a waybill.Jobs")
@@ -48,7 +48,7 @@ def load_jobs(target: str) -> Jobs:
 
 def _of_package(package: ModuleType) -> object:
     """Return the jobs of a package."""
-    # Before its modules are imported: `jobs`, the module, takes the name of `jobs`, the object.
+    # Read before the modules are imported: the module `jobs` would replace the object `jobs`.
     own = vars(package).get("jobs")
     modules = [package, *_task_modules(package)]
     found = {id(one): one for one in [own, *_all_jobs(modules)] if isinstance(one, Jobs)}
@@ -78,7 +78,7 @@ def _all_jobs(modules: Iterable[ModuleType]) -> list[object]:
 
 
 def _raised(error: Exception) -> str:
-    """An error of a program in one line, with the place where it was raised."""
+    """An error of a program in one line, with its file and line."""
     if isinstance(error, (ImportError, AttributeError)):
         return str(error)
     if isinstance(error, SyntaxError):

@@ -47,7 +47,7 @@ def command(target: Path, data_dir: Path | None, config: Path | None, *, as_json
         raise click.UsageError("TARGET must not be inside the data directory")
     try:
         make_empty(target)
-        # First the view of jobs, then the events that it is made of: it catches up with what came in between.
+        # The state of jobs before the events that it is folded from, so that it can catch up.
         has_state = _copy_state(directory / STATE_FILE, target / STATE_FILE)
         with held_files(directory) as source:
             copied = copy_files(source, target)
@@ -68,7 +68,7 @@ def _show(target: Path, copied: Copied, *, has_state: bool, as_json: bool) -> No
 
 @contextlib.contextmanager
 def held_files(directory: Path) -> Iterator[Path]:
-    """A directory with the files of a data directory that stay as they are: held by its broker, or without one."""
+    """A directory with unchanging files of a data directory: hard links by its broker, or itself if none runs."""
     try:
         lock = DirectoryLock(directory)
     except DataDirectoryInUse:
@@ -83,7 +83,7 @@ def held_files(directory: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _asked(directory: Path) -> Iterator[Path]:
-    """The directory that the running broker has made for us, for as long as we are connected."""
+    """The directory that the running broker has made; it exists as long as the connection."""
     with socket.socket(socket.AF_UNIX) as control:
         control.settimeout(ANSWER_SECONDS)
         try:
@@ -99,7 +99,7 @@ def _asked(directory: Path) -> Iterator[Path]:
 
 
 def _copy_state(source: Path, target: Path) -> bool:
-    """Copy a SQLite database that may be in use. False without one."""
+    """Copy a SQLite database that may be in use. Returns False if there is none."""
     if not source.is_file():
         return False
     with (

@@ -157,7 +157,7 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 async def _remove(uri: str, topology: Topology) -> None:
-    """Delete everything that was declared."""
+    """Delete all declared entities."""
     entities = topology.all_entities(QUEUE)
     async with connect(uri, name="waybill bench") as connection:
         channel = await connection.channel()

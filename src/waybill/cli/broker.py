@@ -85,7 +85,7 @@ async def _serve(broker: Broker, reloader: Reloader, configuration: Configuratio
         reloader.listen()
         if broker.import_report is not None:
             show_report(broker.import_report)
-        # With a backlog, a collection of the whole heap takes long.
+        # With a backlog, a collection of the whole heap takes too long.
         collect_rarely(young=50_000, whole_heap=1000)
         if broker.tls_port is not None:
             click.echo(f"ready amqps://{broker.host}:{broker.tls_port}/%2F")

@@ -1,4 +1,4 @@
-"""`waybill broker list`, `show` and `close`: what a running broker has."""
+"""`waybill broker list`, `show` and `close`: the objects of a running broker."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ KINDS: Final[Mapping[str, Columns]] = {
         ("uptime ms", "uptime"),
     ),
 }
-"""What is shown of each kind: the head of a column, and the field."""
+"""The columns of each kind: title and field."""
 OF_A_VIRTUAL_HOST: Final = frozenset({"queues", "exchanges", "bindings", "consumers", "policies", "operator-policies"})
 
 

@@ -1,4 +1,4 @@
-"""`waybill context`: brokers by name."""
+"""`waybill context`: names for brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies the files of a store: as much of each as its manifest says, and the manifest last."""
+"""Copies the files of a store: as many bytes of each as its manifest says, and the manifest last."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Copied:
 
 
 def make_empty(directory: Path) -> None:
-    """Make a directory that others cannot read. Raises click.ClickException if it is there and not empty."""
+    """Make a private directory. Raises click.ClickException if it exists and is not empty."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise click.ClickException(f"{directory} is not empty: use an empty or a new directory")
@@ -48,7 +48,7 @@ def copy_files(source: Path, target: Path) -> Copied:
 
 
 def _sizes(source: Path) -> dict[str, int | None]:
-    """How much of each file counts; None for all of it, in a directory of version 0.1, which has no manifest."""
+    """The valid size of each file; None for all of it, in a directory of version 0.1 without a manifest."""
     try:
         manifest = read_manifest(DiskFilesystem(source))
     except UnsupportedStoreVersion as error:
@@ -67,7 +67,7 @@ def _sizes(source: Path) -> dict[str, int | None]:
 
 
 def _copy(source: Path, target: Path, size: int | None) -> int:
-    """Copy the first `size` octets of a file, and sync them. Returns how many."""
+    """Copy and sync the first `size` octets of a file. Returns the number of copied octets."""
     copied = 0
     with source.open("rb") as reading, target.open("xb") as writing:
         while size is None or copied < size:

@@ -75,7 +75,7 @@ async def _examine(
     except ClientError as error:
         failed = explained(error, target)
         address, finding = str(target.address), "there is no connection"
-        return [Diagnosis("connection", Severity.PROBLEM, address, finding, failed.message, failed.way_out)]
+        return [Diagnosis("connection", Severity.PROBLEM, address, finding, failed.message, failed.hint)]
 
 
 async def _manage(target: Target, url: str, queues: tuple[str, ...]) -> list[Diagnosis]:
@@ -89,6 +89,6 @@ def _show(found: list[Diagnosis]) -> None:
         style = STYLES[one.severity]
         console.print(f"[{style}]{one.severity.value}[/] {escape(one.subject)}: {escape(one.finding)}", soft_wrap=True)
         console.print(f"    cause    {escape(one.cause)}", soft_wrap=True, highlight=False)
-        console.print(f"    way out  {escape(one.way_out)}", soft_wrap=True, highlight=False)
+        console.print(f"    remedy   {escape(one.remedy)}", soft_wrap=True, highlight=False)
     worst = sum(one.severity is Severity.PROBLEM for one in found)
     console.print(f"{worst} problems, {len(found) - worst} other findings")

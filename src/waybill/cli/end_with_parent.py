@@ -1,4 +1,4 @@
-"""A process that ends with the one that has started it, however that ends: kill -9 leaves nothing running."""
+"""Ends a process together with its parent, also after a kill -9 of the parent."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import threading
 import time
 
 EXTRA_SECONDS = 5.0
-"""How much longer than its grace period a process may take to end."""
+"""How much longer than its grace period a process may take to stop."""
 
 
 def end_with_parent(grace_seconds: float) -> None:
-    """Watch standard input, whose other end the parent holds and never writes to; its end is that of the parent.
+    """Watch standard input, which the parent keeps open and never writes to, until it is closed.
 
-    The process gets SIGTERM then, and is killed if it takes much longer than its grace period.
+    Then the process gets SIGTERM, and is killed if it takes much longer than its grace period.
     """
 
     def watch() -> None:

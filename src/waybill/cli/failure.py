@@ -1,4 +1,4 @@
-"""Runs a request to the broker, and explains every failure: the cause, and a remedy."""
+"""Runs a request to the broker, and explains every failure with its cause and a hint."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ T = TypeVar("T")
 
 
 class Failed(click.ClickException):
-    """A cause, and a remedy. With `--json` both go to standard error as JSON."""
+    """A cause and a hint. With `--json` both go to standard error as JSON."""
 
-    def __init__(self, cause: str, way_out: str = "") -> None:
+    def __init__(self, cause: str, hint: str = "") -> None:
         super().__init__(cause)
-        self.way_out = way_out
+        self.hint = hint
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print both."""
         super().show(file)
-        if self.way_out:
-            click.echo(f"Way out: {self.way_out}", file=file, err=file is None)
+        if self.hint:
+            click.echo(f"Hint: {self.hint}", file=file, err=file is None)
 
 
 def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
@@ -68,10 +68,10 @@ def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
 
 def explained(error: Exception, target: Target) -> Failed:
     """The error's own text, and what users can do about it."""
-    return Failed(str(error) or "no reply in time", _way_out(error, target))
+    return Failed(str(error) or "no reply in time", _hint(error, target))
 
 
-def _way_out(error: Exception, target: Target) -> str:  # noqa: PLR0911 - one line an error
+def _hint(error: Exception, target: Target) -> str:  # noqa: PLR0911 - one line for each error
     settings = target.address.settings
     user, virtual_host = settings.user, settings.virtual_host
     match error:

@@ -1,4 +1,4 @@
-"""`waybill federation`: a proxy for the servers of several regions, and a look at where jobs would go."""
+"""`waybill federation`: a proxy for the servers of several regions, and a preview of routing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def command() -> None:
 @command.command()
 @config_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=PORT, default=8080, show_default=True, help="Port; 0 takes a free one.")
+@click.option("--port", type=PORT, default=8080, show_default=True, help="Port; 0 chooses a free one.")
 @click.option("--keys", type=_FILE, help="A file of API keys: see `waybill key add`. Needed beyond loopback.")
 @click.option("--tls-certificate", type=_FILE, help="Serve HTTPS with this certificate chain, PEM.")
 @click.option("--tls-key", type=_FILE, help="The private key of the certificate, PEM.")

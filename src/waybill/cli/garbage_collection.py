@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Pause the collector during imports: they make hardly any garbage, and collecting takes a tenth of their time.
+    """Pause the collector during imports: they make hardly any garbage, and collecting takes 10 % of their time.
 
     Objects made meanwhile are never examined: they live as long as the process.
     """

@@ -1,4 +1,4 @@
-"""Prints errors that no verb has explained: the cause in one line, as JSON with `--json`."""
+"""Prints errors that no verb handles: the cause in one line, or JSON with `--json`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GuardedGroup(click.Group):
             click.echo("interrupted", err=True)
             raise SystemExit(INTERRUPTED) from None
         except BrokenPipeError:
-            raise  # The reader of a pipe has closed it: end silently, as click does.
+            raise  # The reader of a pipe has closed it: exit silently, as click does.
         except OSError as error:
             self._fail(ctx, str(error))
         except Exception as error:
@@ -54,8 +54,8 @@ class GuardedGroup(click.Group):
 
 
 def show_json(error: click.ClickException) -> None:
-    """Print an error for a machine, to the standard error."""
-    way_out = getattr(error, "way_out", "")
-    if not way_out and isinstance(error, click.UsageError) and error.ctx is not None:
-        way_out = f"see `{error.ctx.command_path} --help`"
-    click.echo(json.dumps({"error": error.format_message(), "way_out": way_out}), err=True)
+    """Print an error as JSON to standard error."""
+    hint = getattr(error, "hint", "")
+    if not hint and isinstance(error, click.UsageError) and error.ctx is not None:
+        hint = f"see `{error.ctx.command_path} --help`"
+    click.echo(json.dumps({"error": error.format_message(), "hint": hint}), err=True)

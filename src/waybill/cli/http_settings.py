@@ -1,4 +1,4 @@
-"""What serves HTTP, as the configuration wants it."""
+"""The settings of the HTTP server from the configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HttpSettings:
-    """Where to listen, and who may come in. Without `keys` every program of this machine may."""
+    """Where to listen, and who has access. Without `keys`, every program on this machine has access."""
 
     host: str
     port: int
@@ -34,7 +34,7 @@ class HttpSettings:
 
 
 def http_settings(configuration: Configuration) -> HttpSettings:
-    """Read the files that the configuration names. Raises click.ClickException for what cannot be used."""
+    """Read the files that the configuration names. Raises click.ClickException if one cannot be used."""
     host = configuration.text("http.host")
     keys = configuration.path("keys")
     if keys is None and not is_loopback(host):

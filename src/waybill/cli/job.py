@@ -123,7 +123,7 @@ def push_many(
         if job_type is None:
             raise click.UsageError("--count needs --type.")
         options: Options = {"queue": queue}
-        # One object for all of them, so that what they have in common is made once.
+        # One object for all of them: common parts are encoded once.
         made = [NewJob(job_type, parse_args(args), options) for _ in range(count)]
     else:
         made = [_read_line(number, line, job_type, queue) for number, line in enumerate(file, 1) if line.strip()]
@@ -212,7 +212,7 @@ async def _watch(target: Target, job_id: str, queue: str | None, *, as_json: boo
             job = await jobs.info(job_id, queue)
             if job is None:
                 raise click.ClickException(f"job {job_id} is unknown")
-            # Whether a waiting job is still in its queue may change with each look.
+            # Whether a waiting job is still in its queue may change at any time.
             seen = msgspec.structs.replace(job, certain=True)
             if seen != before:
                 text = msgspec.json.encode(job).decode() if as_json else f"{job.state} (attempt {job.attempt})"

@@ -1,4 +1,4 @@
-"""The command `waybill`: one file beside this one for each verb, loaded when it is asked for."""
+"""The command `waybill`: one module of this package for each verb, loaded on demand."""
 
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -10,7 +10,7 @@ from waybill import __version__
 from waybill.cli.garbage_collection import no_collection
 from waybill.cli.guarded_group import GuardedGroup
 
-# The verbs in the order of `waybill --help`, each with its line there: help must not import the verbs.
+# The verbs in the order of `waybill --help`, with their help lines: help must not import the verbs.
 VERBS: Final = {
     "up": "Run everything in one process, with the dashboard.",
     "broker": "Run a broker.",

@@ -1,4 +1,4 @@
-"""The management API of a running broker, for commands: the option that names it, requests, and their failures."""
+"""The management API of a running broker, for commands: the option, requests, and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Managed:
         return f"{self.scheme}://{host}:{self.port}{self.prefix}"
 
     def ask(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401 - what the path has
-        """Ask for a path below /api. Raises Failed."""
+        """Send a request to a path below /api. Raises Failed."""
         fields = {
             "Authorization": "Basic " + base64.b64encode(self.login.encode()).decode(),
             "Content-Type": "application/json",
@@ -57,8 +57,8 @@ class Managed:
             finally:
                 connection.close()
         except (OSError, http.client.HTTPException) as error:
-            way_out = "run the broker with --management, or name the API with --management-url"
-            raise Failed(f"no management API at {self}: {error}", way_out) from None
+            hint = "run the broker with --management, or name the API with --management-url"
+            raise Failed(f"no management API at {self}: {error}", hint) from None
         if status < 400:
             return _decoded(answer, str(self)) if answer else None
         raise _failure(status, answer, f"{self}{path}")
@@ -70,7 +70,7 @@ class Managed:
         return http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT_SECONDS)
 
     def all_of(self, path: str) -> list[dict[str, Any]]:
-        """Return a whole list. Raises Failed."""
+        """Return all pages of a list. Raises Failed."""
         found = self.ask("GET", path)
         return found if isinstance(found, list) else [found]
 
@@ -90,8 +90,8 @@ def _failure(status: int, answer: bytes, where: str) -> Failed:
         found = msgspec.json.decode(answer)
         reason = str(found.get("reason", "")) if isinstance(found, dict) else ""
     if status == 401:
-        way_out = "check the user and password in the URL, and the user's tags and permissions"
-        return Failed(f"refused: {reason or 'not authorised'}", way_out)
+        hint = "check the user and password in the URL, and the user's tags and permissions"
+        return Failed(f"refused: {reason or 'not authorised'}", hint)
     if status == 404:
         return Failed(f"not found: {reason if reason not in {'', 'Not Found'} else where}")
     return Failed(f"{status}: {reason or where}")
@@ -112,7 +112,7 @@ def management_option(command: F) -> F:
 
 
 def _chosen(url: str | None) -> Managed:
-    """Return the API that is meant. Raises click.UsageError."""
+    """Return the chosen API. Raises click.UsageError."""
     if url is None:
         url = os.environ.get(VARIABLE)
     if url is None:
@@ -132,5 +132,5 @@ def _chosen(url: str | None) -> Managed:
 
 
 def part(name: str) -> str:
-    """Return a name as a part of a path."""
+    """Return a name encoded as a segment of a path."""
     return quote(name, safe="")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def serve(collector: Callable[[], Collector], port: int) -> Iterator[int]:
-    """Serve what a collector has on loopback, in a thread; gives the port. Raises click.ClickException."""
+    """Serve the metrics of a collector on loopback, in a thread; yields the port. Raises click.ClickException."""
     try:
         from prometheus_client import CollectorRegistry, start_http_server
 

@@ -1,4 +1,4 @@
-"""`waybill migrate`: write handlers of the tasks of another job system."""
+"""`waybill migrate`: generate handlers from the tasks of another job system."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def command() -> None:
 def celery(target: str, output: Path | None, uri: str | None) -> None:
     """Read the tasks and the beat schedule of a Celery app, and write a module with handlers and cron jobs.
 
-    Each handler calls the function of its task. What has no counterpart is a TODO in a comment.
+    Each handler calls the function of its task. Features without a counterpart become TODO comments.
     """
     sys.path.insert(0, str(Path.cwd()))
     try:
         source = write_handlers(find_app(target), target, uri)
     except Exception as error:
-        # The program is the user's, and may raise anything.
+        # A user's program may raise anything.
         raise click.BadParameter(f"{target}: {type(error).__name__}: {error}") from error
     if output is None:
         click.echo(source, nl=False)

@@ -1,4 +1,4 @@
-"""`waybill move`: a whole system of jobs to another broker, while it works."""
+"""`waybill move`: move a whole job system to another broker while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker in this process as the configuration wants it, and what SIGHUP changes of it."""
+"""A broker in this process, made from the configuration; SIGHUP reloads the configuration."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make_broker(configuration: Configuration) -> Broker:
 
 
 def _first_users(configuration: Configuration) -> list[FirstUser]:
-    """The users of a new data directory. Raises ValueError for what is no pattern."""
+    """The users of a new data directory. Raises ValueError for an invalid pattern."""
     for user in configuration.users:
         for host, patterns in user.permissions.items():
             try:
@@ -64,7 +64,7 @@ def _first_users(configuration: Configuration) -> list[FirstUser]:
 
 
 def set_up_log(configuration: Configuration) -> None:
-    """Log to the standard error as the configuration says; may be called again."""
+    """Configure logging to standard error; may be called again."""
     level = configuration.text("log.level").upper()
     if configuration.text("log.format") == "json":
         from waybill.ojs.middleware.json_log import JsonLogFormatter
@@ -78,7 +78,7 @@ def set_up_log(configuration: Configuration) -> None:
 
 
 class Reloader:
-    """Reads the configuration again at each SIGHUP, and applies what can change while the broker runs."""
+    """Reads the configuration again at each SIGHUP, and applies the settings that can change at run time."""
 
     def __init__(self, broker: Broker, source: Source, configuration: Configuration) -> None:
         self._broker = broker
@@ -90,12 +90,12 @@ class Reloader:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
 
     def reload(self) -> None:
-        """Apply what has changed. A configuration that is wrong changes nothing."""
+        """Apply changed settings. An invalid configuration changes nothing."""
         try:
             wanted = self._source.load()
         except InvalidConfiguration as error:
             for problem in error.problems:
-                logger.error("the configuration was not reloaded: %s", problem)  # noqa: TRY400 - no bug
+                logger.error("the configuration was not reloaded: %s", problem)  # noqa: TRY400 - not a bug
             return
         changed = [
             setting for setting in SETTINGS if wanted[setting.name].value != self._configuration[setting.name].value
@@ -121,16 +121,16 @@ class Reloader:
         )
         certificate, key = configuration.path("amqps.certificate"), configuration.path("amqps.key")
         if certificate is not None and key is not None:
-            # The names are the same in most cases, and the files new.
+            # Usually the file names stay the same and the contents change.
             try:
                 self._broker.renew_certificate(certificate, key)
             except (OSError, ValueError) as error:
-                logger.error("the certificate %s was not renewed: %s", certificate, error)  # noqa: TRY400 - no bug
+                logger.error("the certificate %s was not renewed: %s", certificate, error)  # noqa: TRY400 - not a bug
         set_up_log(configuration)
 
 
 def own_login(configuration: Configuration, virtual_host: str) -> tuple[str, str]:
-    """Whom this process logs in as at its own broker: a user of the configuration who may do all there, or guest."""
+    """The login of this process at its own broker: a configured user with all permissions, or guest."""
     for user in configuration.users:
         if user.permissions.get(virtual_host) == (".*", ".*", ".*"):
             return user.name, user.password

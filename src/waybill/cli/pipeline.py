@@ -1,4 +1,4 @@
-"""`waybill pipeline`: job events into tables, and the tables into a report."""
+"""`waybill pipeline`: turn job events into tables, and the tables into a report."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, d
 
 
 def _objectives(given: tuple[str, ...]) -> Objectives:
-    """What the options --slo say. Raises UsageError."""
+    """The objectives of the options --slo. Raises UsageError."""
     from waybill.pipeline.named_options import OptionError, duration_ms
     from waybill.pipeline.transforms.objectives import DEFAULT_MS, Objectives
 
@@ -373,7 +373,7 @@ def _check_directory(data: str) -> None:
 def _measured(
     spark: SparkSession, console: Console, port: int | None, progress: StepProgress
 ) -> Iterator[StepProgress]:
-    """Serve metrics at `port`, if it is given. Yields who is to be told of steps."""
+    """Serve metrics at `port`, if it is given. Yields the callback for steps."""
     if port is None:
         yield progress
         return

@@ -1,4 +1,4 @@
-"""`waybill pipeline alerts`: evaluate rules over the tables, and tell what opens and closes."""
+"""`waybill pipeline alerts`: evaluate rules over the tables, and send notices of alerts."""
 
 from __future__ import annotations
 

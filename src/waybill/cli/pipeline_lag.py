@@ -1,4 +1,4 @@
-"""`waybill pipeline lag`: how far the tables are behind the stream."""
+"""`waybill pipeline lag`: how far the tables lag behind the stream."""
 
 from __future__ import annotations
 

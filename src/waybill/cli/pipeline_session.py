@@ -1,4 +1,4 @@
-"""What the commands of `waybill pipeline` share: a Spark session, and errors in one line."""
+"""Shared by the commands of `waybill pipeline`: the Spark session, and errors in one line."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spark_session(console: Console, data: str | None, table_format: str, *, short: bool) -> Iterator[SparkSession]:
-    """A session for one command: that of `spark-submit`, or one of this machine.
+    """A session for one command: that of `spark-submit`, or a local one.
 
-    Java's own log goes below the data directory, if there is one.
+    Java's log is written below the data directory, if there is one.
     """
     try:
         from waybill.pipeline.session import is_submitted, local_session, submitted_session
@@ -46,7 +46,7 @@ def explained_failures() -> Iterator[None]:
     except ImportError as problem:
         raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill-amqp[spark]`") from None
     except RuntimeError as problem:
-        # All errors that the pipeline raises on purpose are RuntimeErrors of its own.
+        # The pipeline's own errors are RuntimeErrors.
         if type(problem).__module__.startswith("waybill."):
             raise click.ClickException(str(problem)) from None
         raise

@@ -1,4 +1,4 @@
-"""Runs a command again whenever a Python file below the current directory changes: for development."""
+"""Restarts a command whenever a Python file below the current directory changes, for development."""
 
 import shlex
 import sys

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from waybill.backend.serving import Serving
 
 RECONNECT = ReconnectPolicy(first_delay_s=0.1, max_delay_s=5.0)
-"""Clients wait for a server whose broker is away, so it looks more often than the binding's default."""
+"""Clients wait while the broker is away, so it reconnects sooner than the binding's default."""
 PUSH_SECONDS = 20.0
-"""How long a push waits for a broker that is away before its client is told."""
+"""How long a push waits for a broker that is away before it fails."""
 
 
 @click.command()
@@ -72,7 +72,7 @@ def command(uri: str | None, source: Source, *, test_mode: bool) -> None:
 
 
 def _broker_of(uri: str | None, configuration: Configuration) -> str | None:
-    """The URI of a broker elsewhere, None for one in this process: what the stronger source says."""
+    """The URI of an external broker, None for one in this process. The source with higher precedence decides."""
     own = [configuration["data_dir"]] if configuration["data_dir"].value is not None else []
     own += [configuration["memory"]] if configuration.is_on("memory") else []
     rank = max((value.rank for value in own), default=DEFAULT)

@@ -1,4 +1,4 @@
-"""The settings as options of a command. The command gets a `Source`, which reads the file again when asked."""
+"""The settings as options of a command. The command gets a `Source`, which can be loaded again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UP_TABLES: Final = ("", "amqp", "amqps", "amqp10", "alarms", "log", "limits", "h
 BROKER_TABLES: Final = ("", "amqp", "amqps", "amqp10", "management", "alarms", "log", "limits")
 ALL_TABLES: Final = (*BROKER_TABLES, "http")
 OF_HTTP: Final = frozenset({"database", "keep_days", "keys"})
-"""Settings at the top that only those have that serve HTTP."""
+"""Top-level settings of commands that serve HTTP."""
 HTTP_SHORT: Final = {
     "http.host": "--host",
     "http.port": "--port",
@@ -42,7 +42,7 @@ _CONFIG: Final = click.option(
 
 @dataclass(frozen=True)
 class Source:
-    """What the command was given. `load` reads file and environment, and raises InvalidConfiguration."""
+    """The options of the command. `load` reads file and environment, and raises InvalidConfiguration."""
 
     file: Path | None
     options: Mapping[str, tuple[object, str]]
@@ -53,7 +53,7 @@ class Source:
 
 
 class SettingType(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions of click only
-    """The kind of a setting, as the type of an option."""
+    """The type of a setting as the type of an option."""
 
     def __init__(self, setting: Setting) -> None:
         self.name = setting.kind.name
@@ -71,7 +71,7 @@ def settings_options(
 ) -> Callable[[F], F]:
     """Add `--config` and an option for each setting of some tables; the command gets all as `source`.
 
-    `short`: what this command calls settings besides, by their names. `defaults` of this command.
+    `short`: additional option names by setting. `defaults`: the defaults of this command.
     """
     offered = [
         setting for setting in SETTINGS if setting.table in tables and ("http" in tables or setting.name not in OF_HTTP)
@@ -98,7 +98,7 @@ def settings_options(
 
 
 def _option(setting: Setting, short: str | None, defaults: Mapping[str, object]) -> Callable[[F], F]:
-    """The option of a setting. Limits are many: `--help` does not list them, the documentation does."""
+    """The option of a setting. `--help` omits the limits, which are many; the documentation lists them."""
     default = defaults.get(setting.name, setting.default)
     help_text = setting.help
     is_switch = isinstance(setting.kind, Switch)
@@ -119,7 +119,7 @@ def _option(setting: Setting, short: str | None, defaults: Mapping[str, object])
 
 
 def loaded(source: Source) -> Configuration:
-    """The configuration. Raises click.UsageError with all that is wrong."""
+    """The configuration. Raises click.UsageError with all errors."""
     try:
         return source.load()
     except InvalidConfiguration as error:

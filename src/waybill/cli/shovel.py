@@ -1,4 +1,4 @@
-"""`waybill shovel`: the messages of one queue to another broker."""
+"""`waybill shovel`: move the messages of one queue to another broker."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def command(
     """Move the messages of the AMQP queue QUEUE to another broker, in order, each once.
 
     Over AMQP 1.0, a message may come twice after the command was killed or a connection was lost. If the command is
-    stopped or killed, run it again: it goes on where it was.
+    stopped or killed, run it again: it continues.
     """
     if to_exchange is not None and to_queue is not None:
         raise click.UsageError("--to-queue and --to-exchange exclude each other.")

@@ -114,7 +114,7 @@ def prune_command(database: str, keep_days: int, *, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """Say what is wrong with a database in one line."""
+    """Turn database errors into one line."""
     try:
         yield
     except (DatabaseUnusable, ImportError) as error:
@@ -133,7 +133,7 @@ def _explained() -> Iterator[None]:
 
 
 def _existing(database: str) -> None:
-    """Refuse a file that is not there, which opening would make."""
+    """Refuse a missing file, which SQLite would create."""
     from pathlib import Path
 
     if "://" not in database and not Path(database).is_file():

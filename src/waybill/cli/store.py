@@ -31,7 +31,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 
 
 class CannotLook(click.ClickException):
-    """The directory cannot be read, or a running broker uses it."""
+    """The directory cannot be read, or a broker uses it."""
 
     exit_code = UNREADABLE
 
@@ -98,14 +98,14 @@ def rebuild_command(directory: Path, *, yes: bool, as_json: bool) -> None:
 
 
 def _said(directory: Path, error: Exception) -> str:
-    """The file and the text of an error, without its number."""
+    """The file name and text of an OS error, without its number."""
     if not isinstance(error, OSError) or error.strerror is None:
         return f"{directory}: {error}"
     return f"{error.filename or directory}: {error.strerror}"
 
 
 def _lock(directory: Path, *, changes: bool) -> DirectoryLock | None:
-    """Lock out brokers. None on a read-only file system if nothing is to be written: no broker runs there either."""
+    """Lock out brokers. Returns None on a read-only file system if only reading: no broker can run there."""
     try:
         return DirectoryLock(directory)
     except DataDirectoryInUse as error:
@@ -152,7 +152,7 @@ class WatchedFilesystem(DiskFilesystem):
         self._when_read = when_read
 
     def open(self, name: str) -> DiskFile:
-        """A file that reports its reads."""
+        """Open a file that reports its reads."""
         return WatchedFile(open_file(self._directory / name, self._flags), self._when_read)
 
 
@@ -166,7 +166,7 @@ class WatchedFile(DiskFile):
         self._when_read = when_read
 
     def read(self, offset: int, size: int) -> bytes:
-        """At most `size` bytes from `offset`."""
+        """Read at most `size` bytes from `offset`."""
         data = super().read(offset, size)
         self._when_read(len(data))
         return data

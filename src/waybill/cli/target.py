@@ -1,6 +1,6 @@
-"""The options for the broker of a command, and for the names there.
+"""The options for the broker of a command, and for the names of its queues.
 
-See `waybill.ojs.connection.target` for what counts: the rules are those of `Jobs()`.
+Precedence is as for `Jobs()`: see `waybill.ojs.connection.target`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print
 
 
 class Target(Broker):
-    """A broker that a command talks to."""
+    """The broker of a command."""
 
     @property
     def address(self) -> BrokerAddress:

@@ -24,7 +24,7 @@ from waybill.ojs.spec.events import read_events
 
 PREFETCH: Final = 1000
 QUIET_SECONDS: Final = 0.5
-"""A stream has no end: after this time without a message, all of it was read."""
+"""Streams have no end marker: after this time without a message, everything is read."""
 SHOWN_JOBS: Final = 20
 
 
@@ -105,7 +105,7 @@ async def _watch(
 
 
 async def _read(consumer: Consumer, overview: Overview, *, seconds: float | None) -> None:
-    """Fold the events of some seconds; with None, all existing ones."""
+    """Fold the events of some seconds; None: all existing events."""
     deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
     with suppress(TimeoutError):
         while True:

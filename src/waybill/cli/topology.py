@@ -187,7 +187,7 @@ async def _pause(target: Target, queues: tuple[str, ...]) -> None:
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 for queue in queues:
-                    while (found := await inspector.queue(topology.job_queue(queue))) and found.consumer_count:  # noqa: ASYNC110 - nothing tells when a consumer has gone
+                    while (found := await inspector.queue(topology.job_queue(queue))) and found.consumer_count:  # noqa: ASYNC110 - nothing signals that a consumer has gone
                         await asyncio.sleep(0.05)
         except TimeoutError:
             text = f"queue {queue} still has {found.consumer_count if found else 0} consumers although it is paused"

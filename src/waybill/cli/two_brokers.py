@@ -1,4 +1,4 @@
-"""What commands have in common that move messages between two brokers."""
+"""Shared by the commands that move messages between two brokers."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def broker_of(text: str, **changes: str | None) -> Target:
 
 
 def run_moving(target: Target, stop: Callable[[], None], work: Coroutine[Any, Any, T]) -> T:
-    """Run a move; SIGTERM and Ctrl-C let it finish what is at hand. Raises Failed with a way out.
+    """Run a move; SIGTERM and Ctrl-C let it finish the current batch. Raises Failed with a hint.
 
-    Only what is new about the connections is logged: the move itself tells how it goes.
+    Only connection events are logged: the move reports its own progress.
     """
     logging.getLogger("waybill.client").setLevel(logging.CRITICAL)
     logging.getLogger("waybill.ojs").setLevel(logging.CRITICAL)

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from waybill.backend.serving import Serving
 
 VIRTUAL_HOST: Final = "/ojs"
-"""That of `Jobs()` without an address."""
+"""The default of `Jobs()`."""
 STATE_FILE: Final = "jobs.db"
 PUSH_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True)
 class House:
-    """What is to be run. `directory` None keeps everything in memory."""
+    """What to run. `directory` None keeps everything in memory."""
 
     directory: Path | None
     database: str
@@ -101,11 +101,11 @@ def command(program: str | None, concurrency: int, grace_period: float, source: 
 
 
 def _database(directory: Path | None) -> str:
-    """Return where the state of jobs is kept by default: beside the messages, if the extra `state` is there."""
+    """Return the default database for the state of jobs: in the data directory, if the extra `state` is installed."""
     if directory is None:
         return ":memory:"
     try:
-        import sqlalchemy  # noqa: F401 - only whether it is there
+        import sqlalchemy  # noqa: F401 - only checks that it is installed
     except ImportError:
         return ":memory:"
     return str(directory / STATE_FILE)
@@ -151,7 +151,7 @@ async def _up(house: House, broker: Broker, reloader: Reloader) -> int:
 
 
 async def _until_stopped(house: House, broker: Broker, stopping: asyncio.Event) -> int:
-    """Run the worker, if there is one, until a signal comes, or something fails. Raises BrokerFailed."""
+    """Run the worker, if there is one, until a signal arrives or something fails. Raises BrokerFailed."""
     failed = asyncio.ensure_future(broker.wait_stopped())
     if house.program is None:
         working = asyncio.ensure_future(_stopped(stopping))
@@ -164,7 +164,7 @@ async def _until_stopped(house: House, broker: Broker, stopping: asyncio.Event) 
             f"--grace-period={house.grace_seconds}",
             "--log-jobs",
         ]
-        # Other users can see the arguments of a process, not what it reads.
+        # Other users can see the arguments of a process, but not its input.
         uri = f"{broker.uri(VIRTUAL_HOST, *house.login)}\n"
         worker = WorkerProcess(arguments, uri, house.grace_seconds, reloads=house.reloads)
         working = asyncio.ensure_future(worker.run(stopping))
@@ -183,12 +183,12 @@ async def _stopped(stopping: asyncio.Event) -> int:
 
 
 def _summary(house: House, broker: Broker, serving: Serving) -> Iterator[str]:
-    """Say what runs where, and what to do first."""
+    """Return what runs where, and the first steps."""
     uri = broker.uri(VIRTUAL_HOST)
     if house.login != GUEST:
         uri = uri.replace("guest:guest", f"{house.login[0]}:...")
     url = serving.url
-    yield f"Waybill {__version__} is up. Ctrl-C ends it."
+    yield f"Waybill {__version__} is up. Ctrl-C stops it."
     yield ""
     yield f"  dashboard  {url}/"
     yield f"  HTTP       {url}/ojs/v1 (described at {url}/ojs/v1/docs)"
@@ -205,7 +205,7 @@ def _summary(house: House, broker: Broker, serving: Serving) -> Iterator[str]:
         yield f"  curl {url}/ojs/v1/jobs{key} --json '{body}'"
         yield "  waybill up app.jobs:jobs     # instead of this: runs the handlers of your program as well"
     else:
-        # What its handlers are called is known to the worker's process only.
+        # Only the worker's process knows the names of its handlers.
         body = '{"type": "TYPE", "args": []}'
         yield f"  curl {url}/ojs/v1/jobs{key} --json '{body}'     # TYPE: that of a handler in {house.program}"
         yield f"  {url}/ui/#/enqueue     # the same as a form"

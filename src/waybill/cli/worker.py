@@ -98,7 +98,7 @@ def run_to_the_end(jobs: Jobs, main: Coroutine[object, object, None]) -> None:
 
 
 def adapt(jobs: Jobs, uri: str | None, context_name: str | None, *, create: bool) -> None:
-    """Let a program use the broker of an option, with the names of its context unless the program has its own."""
+    """Let a program use the broker of an option, and the names of its context unless the program sets them."""
     if uri == "-":
         uri = sys.stdin.readline().strip()
     if create:
@@ -114,14 +114,14 @@ def adapt(jobs: Jobs, uri: str | None, context_name: str | None, *, create: bool
 
 
 def attach(grace_seconds: float | None) -> None:
-    """End with the process that has started this one, unless there is no grace period for that."""
+    """End with the parent process, if a grace period is given."""
     if grace_seconds is not None:
-        # From here on nobody else reads standard input; the parent keeps it open for as long as it runs.
+        # Nothing else reads standard input from here on; the parent keeps it open as long as it runs.
         end_with_parent(grace_seconds)
 
 
 def run_again(grace_seconds: float) -> None:
-    """Run this command without --reload, and again after each change."""
+    """Run this command without --reload, and restart it after each change."""
     from waybill.cli.reload import run_again_on_changes
 
     run_again_on_changes([one for one in sys.argv[1:] if one != "--reload"], grace_seconds)

@@ -1,4 +1,4 @@
-"""`waybill worker` as a process beside a server: started again when the program changes, drained at the end."""
+"""`waybill worker` as a child process of a server: restarted when the program changes, drained at shutdown."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 def reload_is_there() -> bool:
-    """Say whether changes of files can be watched."""
+    """Whether file changes can be watched."""
     try:
-        import watchfiles  # noqa: F401 - only whether it is there
+        import watchfiles  # noqa: F401 - only checks that it is installed
     except ImportError:
         return False
     return True
 
 
 class WorkerProcess:
-    """Runs `waybill worker` with some arguments until it is told to stop."""
+    """Runs `waybill worker` until it is told to stop."""
 
     def __init__(self, arguments: Sequence[str], said: str, grace_seconds: float, *, reloads: bool) -> None:
-        """`said` is written to its standard input.
+        """`said` is written to the standard input of the worker.
 
-        With `reloads` it begins again when a Python file below the current directory changes.
+        `reloads`: it restarts when a Python file below the current directory changes.
         """
         self._arguments = arguments
         self._said = said.encode()
@@ -47,7 +47,7 @@ class WorkerProcess:
     async def run(self, stopping: asyncio.Event) -> int:
         """Run until `stopping` is set; returns the exit code of a worker that has failed, else 0.
 
-        With reload a worker that has ended by itself begins again after the next change: it has a mistake to mend.
+        With reload, a worker that has failed restarts after the next change, which may fix it.
         """
         changes = _changes(stopping) if self._reloads else None
         stopped = asyncio.ensure_future(stopping.wait())
@@ -85,7 +85,7 @@ class WorkerProcess:
             await self.stop()
 
     async def stop(self) -> None:
-        """Let the worker finish its jobs, and end it."""
+        """Let the worker finish its jobs, then stop it."""
         process, self._process = self._process, None
         if process is None or process.returncode is not None:
             return
@@ -99,17 +99,17 @@ class WorkerProcess:
             await process.wait()
 
     async def _start(self) -> None:
-        # A session of its own: Ctrl-C reaches the server only, which ends the worker before the broker. It ends with
-        # its input, too: nobody else could tell it that this process was killed.
+        # In its own session, Ctrl-C reaches only the server, which stops the worker before the broker. The worker
+        # also stops when its input is closed, which a kill of this process does.
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "waybill", "worker", *self._arguments, "--with-parent"),
             stdin=PIPE,
             start_new_session=True,
-            # Its server's dashboard shows the arguments of what its handlers push, unless the user says otherwise.
+            # The dashboard shows the arguments of jobs pushed by handlers, unless the user says otherwise.
             env={DESCRIBE_VARIABLE: "1"} | os.environ,
         )
         if self._process.stdin is not None:
-            # It stays open: the worker ends when it is closed.
+            # It stays open: the worker stops when it is closed.
             self._process.stdin.write(self._said)
 
     async def _ended(self) -> int:

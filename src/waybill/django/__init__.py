@@ -4,7 +4,7 @@
     INSTALLED_APPS = [..., "waybill.django"]
     WAYBILL = {"URL": "amqp://guest:guest@localhost:5672/%2Fojs"}
 
-    # shop/jobs.py: found by itself, as every module called `jobs` of an installed app is
+    # shop/jobs.py: modules called `jobs` of installed apps are imported automatically
     from waybill.django import jobs, on_commit
 
     @jobs.handler("user.welcome")
@@ -13,7 +13,7 @@
     on_commit(welcome.job(user.pk))     # pushed when the transaction commits, if it does
     outbox.add(welcome.job(user.pk))    # written in the transaction, pushed by `manage.py waybill_outbox`
 
-`manage.py waybill_worker` works on the jobs.
+`manage.py waybill_worker` runs the jobs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HOMES: Final = {"jobs": "connection", "on_commit": "transactions"}
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name when it is first used: Django imports this package before its settings are complete."""
+    """Load a public name on first use: Django imports this package before its settings are complete."""
     if name == "outbox":
         return import_module(f"{__name__}.outbox")
     if name not in _HOMES:

@@ -1,4 +1,4 @@
-"""The admin's pages: the jobs of a queue as a coordinator knows them, and the outbox."""
+"""Admin pages for the jobs of a queue, as a coordinator knows them, and for the outbox."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT: Final = 100
 
 @admin.register(OutboxJob)
 class OutboxJobAdmin(admin.ModelAdmin):
-    """What waits for a relay, and what never can be pushed."""
+    """Jobs that wait for a relay, and jobs that cannot be pushed."""
 
     list_display = ("job_id", "created_at", "error")
     list_filter = ("created_at",)
@@ -27,23 +27,23 @@ class OutboxJobAdmin(admin.ModelAdmin):
     readonly_fields = ("job_id", "envelope", "options", "created_at")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody: programs add jobs."""
+        """False: programs add jobs."""
         return False
 
 
 @admin.register(Job)
 class JobAdmin(admin.ModelAdmin):
-    """The newest jobs of a queue; who may change jobs may cancel them."""
+    """The newest jobs of a queue. Users with the permission to change jobs can cancel them."""
 
     change_list_template = "admin/waybill/jobs.html"
     states: ClassVar = [state.value for state in State]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody: programs push jobs."""
+        """False: programs push jobs."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Nobody: what has happened stays."""
+        """False: the history of jobs cannot be deleted."""
         return False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:

@@ -1,11 +1,11 @@
-"""The application that Django installs."""
+"""The Django application."""
 
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 
 
 class WaybillConfig(AppConfig):
-    """Finds the handlers: in the module `jobs` of each installed application."""
+    """Imports the handlers in the module `jobs` of each installed application."""
 
     name = "waybill.django"
     label = "waybill"

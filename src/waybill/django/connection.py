@@ -1,7 +1,7 @@
-"""The `Jobs` object of a project, as its settings have it.
+"""The `Jobs` object of a project, made from its settings.
 
 WAYBILL = {
-"URL": "amqp://...",            or "CONTEXT"; without either as `Jobs()` finds it
+"URL": "amqp://...",            or "CONTEXT"; the default is that of `Jobs()`
 "PUSH_TIMEOUT": 5.0,            seconds that a request waits while the broker is away
 "TOPOLOGY": {"prefix": "shop."},    the arguments of `waybill.Topology`, or an object
 "MIDDLEWARE": ["shop.middleware.Audit"],    classes, or objects, by their paths
@@ -30,10 +30,10 @@ _KEYS: Final = {"URL", "CONTEXT", "PUSH_TIMEOUT", "TOPOLOGY", "MIDDLEWARE"}
 
 
 class DjangoJobs(Jobs):
-    """Jobs whose plain handlers find fresh database connections, as requests do."""
+    """Jobs whose plain handlers get fresh database connections, as requests do."""
 
     def handler(self, job_type: str, **options: Any) -> Registration:  # noqa: ANN401 - those of `Jobs.handler`
-        """As `Jobs.handler`. Old connections of the handler's thread are closed before and after each job."""
+        """Like `Jobs.handler`. Old connections of the handler's thread are closed before and after each job."""
         register = super().handler(job_type, **options)
 
         def decorate(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `Registration`

@@ -1,4 +1,4 @@
-"""The tables of the outbox, and what the admin page of jobs hangs on."""
+"""The tables of the outbox, and the model behind the admin page of jobs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from django.db import models
 
 
 class OutboxJob(models.Model):
-    """A job that a committed transaction has left to be pushed; `error` says why it never can be."""
+    """A job of a committed transaction that is to be pushed; `error` says why it cannot be."""
 
     job_id = models.CharField(max_length=36)
     envelope = models.TextField()
     options = models.TextField()
-    error = models.TextField(null=True, blank=True)  # noqa: DJ001 - the index below is of those without
+    error = models.TextField(null=True, blank=True)  # noqa: DJ001 - null marks rows without an error, which the index covers
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -24,30 +24,30 @@ class OutboxJob(models.Model):
         verbose_name_plural = "jobs in the outbox"
 
     def __str__(self) -> str:
-        """Name the job."""
+        """Return the name of the job."""
         return self.job_id
 
 
 class OutboxTurn(models.Model):
-    """Which process publishes what the outbox holds, and until when its turn lasts, in seconds since 1970."""
+    """The process that publishes the outbox at the moment, and when its lease ends, in seconds since 1970."""
 
     owner = models.CharField(max_length=36, default="")
     until = models.FloatField(default=0.0)
 
     def __str__(self) -> str:
-        """Name the process."""
+        """Return the name of the process."""
         return self.owner
 
 
 class Job(models.Model):
-    """A job as a coordinator knows it. There is no such table: the admin page asks the coordinator."""
+    """A job as a coordinator knows it. It has no table: the admin page asks the coordinator."""
 
     class Meta:
-        """Permissions, and nothing else."""
+        """Only permissions."""
 
         managed = False
         default_permissions = ("view", "change")
 
     def __str__(self) -> str:
-        """Name the job."""
+        """Return the name of the job."""
         return str(self.pk)

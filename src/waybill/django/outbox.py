@@ -1,11 +1,11 @@
-"""An outbox in Django's database: jobs that are enqueued if, and only if, the transaction that asks for them commits.
+"""An outbox in Django's database: jobs are enqueued if and only if their transaction commits.
 
     with transaction.atomic():
         order.save()
         outbox.add(send_receipt.job(order.pk))
 
-`manage.py waybill_outbox` pushes what was committed, in the order of the rows, and removes a row when the broker has
-its job. A crash in between pushes it again with the same id: at least once, like everything here.
+`manage.py waybill_outbox` pushes committed jobs in the order of their rows, and deletes a row after the broker has
+confirmed its job. After a crash in between, the job is pushed again with the same id.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger("waybill.django.outbox")
 
 
 def add(job: NewJob | Envelope | dict[str, object], *, using: str | None = None) -> Envelope:
-    """Enqueue a job with the transaction of this thread; returns it with its id. Raises InvalidJob naming the field."""
+    """Enqueue a job with the transaction of this thread; returns it with its id. Raises InvalidJob with the field."""
     made = jobs.make(job)
     job_id, envelope, options = row_of(made)
     OutboxJob.objects.using(using).create(job_id=job_id, envelope=envelope, options=options)
@@ -43,7 +43,7 @@ def add(job: NewJob | Envelope | dict[str, object], *, using: str | None = None)
 
 
 class OutboxRelay:
-    """Pushes what committed transactions have left. Any number may run; one at a time has its turn."""
+    """Pushes the jobs of committed transactions. Any number of relays may run; one at a time is active."""
 
     def __init__(self, using: str | None = None) -> None:
         """`using` is the alias of the database."""
@@ -53,9 +53,9 @@ class OutboxRelay:
         self._publisher = OutboxPublisher()
 
     def publish_batch(self) -> int:
-        """Push what is there, BATCH at most; how many rows are done. 0 too if it is another relay's turn.
+        """Push up to BATCH jobs; returns the number of finished rows, 0 also if another relay is active.
 
-        Raises what the database raises, or PushFailed if the broker took none.
+        Raises the errors of the database, and PushFailed if no job was pushed.
         """
         if not self._take_turn():
             return 0
@@ -72,7 +72,7 @@ class OutboxRelay:
         return len(done) + len(errors)
 
     def publish_all(self) -> int:
-        """Push all that is there; how many jobs were pushed."""
+        """Push all jobs; returns how many were pushed."""
         before = self.published_count
         while self.publish_batch():
             pass
@@ -80,7 +80,7 @@ class OutboxRelay:
         return self.published_count - before
 
     def run(self, stopped: threading.Event) -> None:
-        """Push until `stopped` is set. Goes on after errors of the database and of the broker."""
+        """Push until `stopped` is set. Continues after errors of the database and of the broker."""
         pause = 0.0
         while not stopped.wait(pause):
             try:
@@ -89,7 +89,7 @@ class OutboxRelay:
             except (DatabaseError, PushFailed, ClientError, OSError) as error:
                 _log.warning("the outbox is delayed, trying again: %r", error)
                 pause = ERROR_PAUSE_SECONDS
-            except Exception:  # noqa: BLE001 - whatever a middleware can raise; the jobs stay where they are
+            except Exception:  # noqa: BLE001 - a middleware may raise anything; the jobs stay in the outbox
                 _log.exception("the outbox is delayed, trying again")
                 pause = ERROR_PAUSE_SECONDS
         self._resign()

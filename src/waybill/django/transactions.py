@@ -1,4 +1,4 @@
-"""Jobs and the transactions of Django's database."""
+"""Pushes jobs when a transaction of Django's database commits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def on_commit(
     using: str | None = None,
     pushed: Callable[[str], object] | None = None,
 ) -> None:
-    """Push a job when the transaction commits, and never if it does not; at once outside of a transaction.
+    """Push a job when the transaction commits; immediately outside of a transaction.
 
-    The job is checked now: raises InvalidJob naming the field. `pushed` is called with its id. If the broker cannot be
-    reached then, PushFailed comes out of the commit, whose data is safe; if the process dies in between, the job is
-    missing. The outbox has neither gap. An `async` view calls it as it calls the ORM: with `sync_to_async`.
+    The job is checked now: raises InvalidJob with the field. `pushed` is called with its id. If the broker cannot be
+    reached after the commit, the commit raises PushFailed, although its data is stored; if the process dies in between,
+    the job is lost. The outbox has neither gap. Async views call it with `sync_to_async`, like the ORM.
     """
     made = jobs.make(job)
 

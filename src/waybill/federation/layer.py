@@ -110,7 +110,7 @@ class Layer(Service):
             *(Route(method, path, _refuse, READ) for path in _ELSEWHERE for method in ("GET", "POST")),
         ]
 
-    # The federation. --------------------------------------------------------------------------------------------
+    # --- the federation ---
 
     def registry(self) -> dict[str, object]:
         """Return the regions with their health (section 10.1)."""
@@ -180,7 +180,7 @@ class Layer(Service):
         }
         return answer(body, 200 if is_well else 503)
 
-    # Jobs. ------------------------------------------------------------------------------------------------------
+    # --- jobs ---
 
     async def _push(self, request: Request) -> Response:
         return await self._pushes.push(request)
@@ -209,7 +209,7 @@ class Layer(Service):
     async def _beat(self, request: Request) -> Response:
         return await self._heartbeats.beat(request.json())
 
-    # Queues and dead letters. -----------------------------------------------------------------------------------
+    # --- queues and dead letters ---
 
     async def _queue_stats(self, request: Request) -> Response:
         return await self._overview.queue(request.parameters["name"])

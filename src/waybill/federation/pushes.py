@@ -136,7 +136,7 @@ class Pushes:
         attributes = None if before is None else before.attributes
         return _Item(index, job, wanted, stamp(job, self._regions.federation.local_region, attributes))
 
-    # The way of jobs. -------------------------------------------------------------------------------------------
+    # --- pushing to regions ---
 
     async def _run(self, items: list[_Item], headers: Mapping[str, str], *, is_batch: bool) -> None:
         """Send jobs until each has ended."""

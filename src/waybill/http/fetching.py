@@ -80,7 +80,7 @@ class Fetching:
         self._is_quiet_by_directive = False
         self._loop = asyncio.get_running_loop()
 
-    # Fetch. -----------------------------------------------------------------------------------------------------
+    # --- fetch ---
 
     async def fetch_for_ever(self) -> None:
         """Fetch whenever there is room."""
@@ -146,7 +146,7 @@ class Fetching:
         # From outside of all tasks: a handler may begin at once, in a task of its own.
         self._loop.call_soon(self._runner.receive, job.queue, delivery)
 
-    # Heartbeats. ------------------------------------------------------------------------------------------------
+    # --- heartbeats ---
 
     async def beat(self, directed: Directed) -> None:
         """Send a heartbeat, and do what its answer says. Raises NoAnswer, RequestRefused."""

@@ -184,7 +184,7 @@ class HttpSettlement(Settlement):
             await asyncio.wait(set(self._telling), timeout=timeout_seconds)
         return not self._telling
 
-    # Telling. ---------------------------------------------------------------------------------------------------
+    # --- reporting ---
 
     def _give_up(self, delivery: Delivery, queue: str, envelope: Envelope, kind: str, code: str, text: str) -> None:
         record = ErrorRecord(type=kind, message=clean_text(text, MAX_REASON), code=code)

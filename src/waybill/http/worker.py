@@ -106,7 +106,7 @@ class HttpWorker(Worker):
 
         return Fetching(self._control, runner, settlement, self.id, self._weights, room, changed)
 
-    # Consuming. -------------------------------------------------------------------------------------------------
+    # --- consuming ---
 
     async def _go_quiet(self) -> None:
         if self._quiet or self._runner is None:
@@ -132,7 +132,7 @@ class HttpWorker(Worker):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    # Shutting down. ---------------------------------------------------------------------------------------------
+    # --- shutting down ---
 
     async def _disconnect(self) -> None:
         await self._fetch_no_more()

@@ -1,1 +1,1 @@
-"""RabbitMQ's management HTTP API, and metrics under RabbitMQ's names, over a broker of this process."""
+"""RabbitMQ's management HTTP API and its metrics, for a broker in this process."""

@@ -1,4 +1,4 @@
-"""What the resources of the API share: the broker, its history, and names."""
+"""What the routes of the API share: the broker, its history and names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from waybill.node.node import Node
 T = TypeVar("T")
 
 DEFAULT_EXCHANGE: Final = "amq.default"
-"""How paths name the exchange without a name."""
+"""The name of the default exchange in paths."""
 CLUSTER_NAME: Final = "cluster_name"
 
 
@@ -32,7 +32,7 @@ class ApiContext:
     """The broker as the API shows it."""
 
     def __init__(self, broker: Broker, sampler: Sampler, listeners: Callable[[], list[dict[str, object]]]) -> None:
-        """`listeners` tells where the broker, and this API, can be reached."""
+        """`listeners` returns the addresses of the broker and of this API."""
         self.broker = broker
         self.sampler = sampler
         self.listeners = listeners
@@ -56,18 +56,18 @@ class ApiContext:
 
     @property
     def cluster_name(self) -> str:
-        """The name that operators have given, or that of the node."""
+        """The cluster name, or the name of the node if none was set."""
         found = self.administration.parameters.values.get(CLUSTER_NAME)
         return found if isinstance(found, str) else self.node_name
 
     async def perform(self, change: Callable[[Node], T]) -> T:
-        """Change the node, and wait until that is durable."""
+        """Change the node and wait until the change is durable."""
         return await self.broker.changes.perform(change)
 
-    # What there is. -----------------------------------------------------------------------------------------------
+    # --- lookup ---
 
     def virtual_host(self, call: Call) -> VirtualHost:
-        """Return the virtual host of a path, for who may see it. Raises Refused."""
+        """Return the virtual host of a path, if the user may see it. Raises Refused."""
         host = self.node.virtual_host(call["vhost"])
         if host is None:
             raise not_found()
@@ -75,7 +75,7 @@ class ApiContext:
         return host
 
     def entered(self, call: Call) -> VirtualHost:
-        """Return the virtual host of a path, for who may change what is in it. Raises Refused."""
+        """Return the virtual host of a path, if the user may change what is in it. Raises Refused."""
         host = self.node.virtual_host(call["vhost"])
         if host is None:
             raise Refused(404, "vhost_not_found", NOT_FOUND)
@@ -83,13 +83,13 @@ class ApiContext:
         return host
 
     def virtual_hosts(self, call: Call) -> list[VirtualHost]:
-        """Return the virtual host of a path, or all that may be seen. Raises Refused."""
+        """Return the virtual host of a path, or all that the user may see. Raises Refused."""
         if "vhost" in call.parameters:
             return [self.virtual_host(call)]
         return [host for host in self.node.virtual_hosts.values() if call.principal.sees(host.name)]
 
     def connections(self, principal: Principal) -> list[ServerConnection]:
-        """Return the open connections that somebody may see."""
+        """Return the open connections that a user may see."""
         return [
             engine
             for engine in self.node.connections
@@ -119,7 +119,7 @@ def exchange_of(host: VirtualHost, segment: str) -> Exchange:
 
 
 def channels_of(engines: list[ServerConnection]) -> Iterator[Channel]:
-    """Yield the channels of AMQP 0-9-1 of some connections."""
+    """Yield the AMQP 0-9-1 channels of some connections."""
     for engine in engines:
         if isinstance(engine, Amqp091Connection):
             yield from list(engine.channels.values())
@@ -137,7 +137,7 @@ def local_address(engine: ServerConnection) -> str:
 
 
 def connection_name(engine: ServerConnection) -> str:
-    """Return the name of a connection, by which paths find it."""
+    """Return the name of a connection, as in paths."""
     return f"{engine.peer_address} -> {local_address(engine)}"
 
 
@@ -147,13 +147,13 @@ def channel_name(channel: Channel) -> str:
 
 
 def connection_details(engine: ServerConnection) -> dict[str, object]:
-    """Return what a thing says of its connection."""
+    """Return the field `connection_details`."""
     host, port = split_address(engine.peer_address)
     return {"name": connection_name(engine), "peer_host": host, "peer_port": port}
 
 
 def channel_details(engine: ServerConnection, number: int, node: str) -> dict[str, object]:
-    """Return what a thing says of its channel."""
+    """Return the field `channel_details`."""
     host, port = split_address(engine.peer_address)
     name = connection_name(engine)
     return {

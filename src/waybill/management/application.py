@@ -1,4 +1,4 @@
-"""The management API as an application of the HTTP server: lets in, finds what answers, words what is refused."""
+"""The management API as an application of the HTTP server: authentication, routing and errors."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ HEADERS: Final = (
 )
 NOBODY: Final = Principal(User("", {}))
 PROTOCOL: Final = "http"
-"""Under which name logins are counted."""
+"""The protocol under which logins are counted."""
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _log = logging.getLogger("waybill.management")
 
 
 class Application:
-    """Answers requests to paths below `/api`, and others that need nobody's name."""
+    """Answers requests below `/api`, and others that need no login."""
 
     def __init__(self, broker: Broker, routes: list[Route]) -> None:
         self._broker = broker
         self._router = Router(routes)
         self._logins = asyncio.Lock()
 
-    # What the server calls. ---------------------------------------------------------------------------------------
+    # --- called by the server ---
 
     def begin(self, request: Request) -> Response | asyncio.Future[Response]:
-        """Return the answer to a request, or what will have it."""
+        """Return the answer to a request, or a future of it."""
         target = request.target
         is_api = target.startswith(PREFIX) and target[len(PREFIX) :][:1] in {"", "/"}
         return self.begin_for(request, target[len(PREFIX) :] if is_api else f"/{target}", None)
@@ -55,7 +55,7 @@ class Application:
     def begin_for(
         self, request: Request, path: str, principal: Principal | None
     ) -> Response | asyncio.Future[Response]:
-        """Answer for somebody who was let in by others; None is to show who it is. `path` is below `/api`."""
+        """Answer for an authenticated principal; None has to log in. `path` is below `/api`."""
         try:
             route, parameters = self._route(request.method, path)
             if principal is None:
@@ -73,7 +73,7 @@ class Application:
     def _begin_with_login(
         self, request: Request, route: Route, parameters: dict[str, str]
     ) -> Response | asyncio.Future[Response]:
-        """Answer who shows a password. Raises Refused for who shows none."""
+        """Answer a request with a password. Raises Refused if it has none."""
         name, password = _login_of(request)
         node, changes = self._broker.node, self._broker.changes
         if node.administration.accounts.has_proved(name, password):
@@ -88,7 +88,7 @@ class Application:
     async def _answered_in_turn(
         self, name: str, password: str, request: Request, route: Route, parameters: dict[str, str]
     ) -> Response:
-        """Check a password with a slow hash, when its turn comes: everybody else is served between two of them."""
+        """Check passwords with a slow hash one after another; other requests are served in between."""
         try:
             async with self._logins:
                 try:
@@ -104,7 +104,7 @@ class Application:
 
     @staticmethod
     def refuse_tenant() -> Response:
-        """Return the answer to the holder of a tenant's key: the broker is everybody's."""
+        """Refuse the key of a tenant: all tenants share the broker."""
         return _refusal(Refused(403, "keys of tenants have no access to the broker", "forbidden"))
 
     @staticmethod
@@ -118,7 +118,7 @@ class Application:
         status = {"payload_too_large": 413, "uri_too_long": 414, "headers_too_large": 431}.get(code, 400)
         return _refusal(Refused(status, message, "bad_request"))
 
-    # ----------------------------------------------------------------------------------------------------------------
+    # --- routing and authentication ---
 
     def _route(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
         """Raises Refused."""
@@ -136,9 +136,9 @@ class Application:
         return route, dict(zip(names, found.values, strict=True))
 
     def _principal(self, user: User | None) -> Principal:
-        """Return who has shown a password of a user of the broker. Raises Refused for nobody.
+        """Return the user whose password the request has. Raises Refused if it has none.
 
-        A wrong one counts among the guesses of its address, as over AMQP.
+        Wrong passwords count toward the login limit of the client's address, as over AMQP.
         """
         self._broker.node.runtime.counters.login_ended(PROTOCOL, user is not None)
         if user is None:
@@ -147,7 +147,7 @@ class Application:
 
 
 def _login_of(request: Request) -> tuple[str, str]:
-    """Return a name and a password. Raises Refused."""
+    """Return the user name and the password. Raises Refused."""
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         raise Refused(401, "Login failed", headers=(REALM,))
@@ -161,21 +161,21 @@ def _login_of(request: Request) -> tuple[str, str]:
 
 
 def _not_let_in() -> Refused:
-    # RabbitMQ spells it in both ways.
+    # RabbitMQ uses both spellings.
     return Refused(401, "Login failed", "not_authorized", (REALM,))
 
 
 def _check_origin(request: Request) -> None:
-    """Refuse changes that a page of another server makes a browser send, with the password that it remembers."""
+    """Refuse changes from pages of other origins: browsers send them with the stored password."""
     origin = request.headers.get("origin")
     if origin is None or request.method in SAFE:
         return
     if origin.partition("://")[2].lower() != request.headers.get("host", "").lower():
-        raise not_authorised("requests from pages of other servers are refused")
+        raise not_authorised("requests from pages of other origins are refused")
 
 
 async def _answered(handler: Handler, call: Call) -> Response:
-    """Return what a handler answers. Raises nothing but what cancels it."""
+    """Return the answer of a handler, or an error. Raises CancelledError only."""
     try:
         found = await handler(call)
         answer = found if isinstance(found, Answer) else Answer(200, found)
@@ -192,7 +192,7 @@ async def _answered(handler: Handler, call: Call) -> Response:
         return _refusal(refused_by_model(error))
     except Stopped:
         return _refusal(Refused(503, "the broker is stopping", "unavailable"))
-    except Exception:  # noqa: BLE001 - whatever it is, the client gets an answer
+    except Exception:  # noqa: BLE001 - the client must get an answer
         request = call.request
         _log.exception("%s %s failed", request.method, request.path[:300])
         return _refusal(Refused(500, "an error in the broker; see its log", "internal_error"))

@@ -1,4 +1,4 @@
-"""Bindings: /api/bindings, and those of an exchange."""
+"""Bindings: /api/bindings, and the bindings of an exchange."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ALL: Final = "~"
 
 
 class BindingRoutes:
-    """Answers them."""
+    """The routes for bindings."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         ends = "/bindings/{vhost}/e/{source}/{kind}/{destination}"
         return [
             Route("GET", "/bindings", self._list),
@@ -49,7 +49,7 @@ class BindingRoutes:
 
     async def _from_exchange(self, call: Call) -> Answer:
         host = self._context.virtual_host(call)
-        # As on RabbitMQ, what is not there has no bindings: clients ask so before they declare.
+        # As in RabbitMQ, a missing queue or exchange has no bindings: clients ask before they declare it.
         exchange = host.exchanges.get(exchange_name(call["exchange"]))
         if exchange is None:
             return Answer(200, [])
@@ -77,10 +77,10 @@ class BindingRoutes:
         )
         return await listing.answer(call, found)
 
-    # One pair of ends. --------------------------------------------------------------------------------------------
+    # --- between one source and one destination ---
 
     def _found(self, call: Call, host: VirtualHost) -> list[Item]:
-        """Return the bindings between two ends, which must be there. Raises Refused."""
+        """Return the bindings from a source to a destination. Raises Refused if either is missing."""
         kind, destination = self._ends(call, host)
         source = exchange_of(host, call["source"])
         if source is host.default_exchange:
@@ -134,7 +134,7 @@ class BindingRoutes:
                 host.bind_exchange(destination, source.name, key, arguments)
 
         await self._context.perform(bind)
-        # Relative to the path that was asked for, as RabbitMQ has it.
+        # Relative to the request path, as in RabbitMQ.
         location = "/".join(quote(one, safe="~") for one in (destination, properties_key(key, arguments)))
         return Answer(CREATED, headers=[("Location", location)])
 
@@ -168,7 +168,7 @@ class BindingRoutes:
 
 
 def _all_of(host: VirtualHost) -> Iterator[tuple[VirtualHost, Binding | Queue]]:
-    """Yield the bindings of a virtual host; a queue stands for its binding to the default exchange."""
+    """Yield the bindings of a virtual host; a queue stands for its default binding."""
     for queue in list(host.queues.values()):
         yield host, queue
     for exchange in list(host.exchanges.values()):
@@ -189,7 +189,7 @@ def _place(one: tuple[VirtualHost, Binding | Queue]) -> tuple[str, ...]:
 
 
 def binding_item(host: VirtualHost, binding: Binding) -> Item:
-    """Return what is told of a binding."""
+    """Return a binding as JSON."""
     return {
         "arguments": plain(binding.arguments),
         "destination": binding.destination,
@@ -215,7 +215,7 @@ def default_binding(host: VirtualHost, queue: Queue) -> Item:
 
 
 def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
-    """Return what tells apart the bindings between two ends, in RabbitMQ's form."""
+    """Return RabbitMQ's `properties_key`, which identifies a binding among those between two ends."""
     if not routing_key and not arguments:
         return ALL
     quoted = quote_plus(routing_key, errors="surrogateescape").replace("~", "%7E")
@@ -227,6 +227,6 @@ def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
 
 
 def is_named(item: Item, name: str) -> bool:
-    """Say whether a path names this binding; some clients leave one of the two encodings out."""
+    """Whether a path names this binding; some clients encode the key once, not twice."""
     key = item["properties_key"]
     return bool(name == key or (not item["arguments"] and name == item["routing_key"] and name != ALL))

@@ -1,4 +1,4 @@
-"""One request to the management API: who asks for what, and the answer's forms."""
+"""One request to the management API, its fields and its answer."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ DEPTH_MAX: Final = 64
 
 @dataclass(slots=True)
 class Answer:
-    """What is not simply a body of JSON with the status 200. `body` None is an empty one."""
+    """An answer other than JSON with the status 200. `body` None is an empty body."""
 
     status: int
     body: object = None
     headers: list[tuple[str, str]] = field(default_factory=list)
     octets: bytes | None = None
-    """The body, if it is encoded already."""
+    """The encoded body."""
     stream: AsyncIterator[bytes] | None = None
-    """The body in pieces, if it is long: each is made when the client has read those before."""
+    """A long body in pieces: each is made after the client has read those before."""
 
 
 CREATED: Final = 201
@@ -33,7 +33,7 @@ NO_CONTENT: Final = 204
 
 
 class Call:
-    """A request that has a route and somebody who asks. `parameters` are those of the route, decoded."""
+    """A request with its route and its user. `parameters` are those of the route, decoded."""
 
     __slots__ = ("parameters", "principal", "query", "request")
 
@@ -48,7 +48,7 @@ class Call:
         return self.parameters[name]
 
     def body(self) -> dict[str, Any]:
-        """Return the body, which must be an object; an empty one is empty. Raises Refused."""
+        """Return the body, which must be an object; {} if there is no body. Raises Refused."""
         octets = self.request.body
         if not octets.strip():
             return {}
@@ -61,7 +61,7 @@ class Call:
         return found
 
     def flag(self, name: str) -> bool:
-        """Say whether a field of the query says true."""
+        """Whether a query parameter is `true`."""
         return self.query.get(name, "").lower() == "true"
 
 
@@ -73,7 +73,7 @@ def require(body: dict[str, Any], *names: str) -> None:
 
 
 def text_of(body: dict[str, Any], name: str, default: str = "") -> str:
-    """Return a field that is text. Raises Refused."""
+    """Return a string field. Raises Refused."""
     value = body.get(name, default)
     if value is None:
         return default
@@ -83,7 +83,7 @@ def text_of(body: dict[str, Any], name: str, default: str = "") -> str:
 
 
 def flag_of(body: dict[str, Any], name: str, *, default: bool = False) -> bool:
-    """Return a field that is true or false; rabbitmqadmin writes them as text. Raises Refused."""
+    """Return a boolean field; rabbitmqadmin sends strings. Raises Refused."""
     value = body.get(name, default)
     if isinstance(value, str) and value.lower() in {"true", "false"}:
         return value.lower() == "true"
@@ -95,7 +95,7 @@ def flag_of(body: dict[str, Any], name: str, *, default: bool = False) -> bool:
 
 
 def whole_of(body: dict[str, Any], name: str, default: int | None = None) -> int:
-    """Return a field that is a whole number; some clients write it as text. Raises Refused."""
+    """Return an integer field; some clients send strings. Raises Refused."""
     value = body.get(name, default)
     if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) < 19:
         return int(value)
@@ -105,7 +105,7 @@ def whole_of(body: dict[str, Any], name: str, default: int | None = None) -> int
 
 
 def table_of(body: dict[str, Any], name: str) -> dict[str, object]:
-    """Return a field that is an object; an empty list counts as an empty one. Raises Refused."""
+    """Return an object field; an empty list counts as an empty object. Raises Refused."""
     value = body.get(name) or {}
     if not isinstance(value, dict):
         raise bad_request(f"{name} must be an object")
@@ -124,4 +124,4 @@ def _fits(value: object, depth: int) -> bool:
 
 
 Handler = Callable[[Call], Coroutine[Any, Any, object]]
-"""Answers a call: with an `Answer`, or with what becomes a body of JSON."""
+"""Answers a call with an `Answer`, or with a value that becomes a JSON body."""

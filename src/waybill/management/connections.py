@@ -1,4 +1,4 @@
-"""Connections and channels: /api/connections, /api/channels, and those of a virtual host or a user."""
+"""Connections and channels: /api/connections, /api/channels, also of a virtual host or a user."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ GARBAGE: Final = {
     "min_heap_size": 233,
     "minor_gcs": 0,
 }
-"""Fields that only Erlang has: clients decode them, so they are there."""
+"""Fields that only Erlang has; clients require them."""
 REASON: Final = "Closed via management plugin"
 REASON_MAX: Final = 200
 
 
 class ConnectionRoutes:
-    """Answers them."""
+    """The routes for connections and channels."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/connections", self._connections),
             Route("GET", "/connections/{connection}", self._connection),
@@ -62,7 +62,7 @@ class ConnectionRoutes:
             Route("GET", "/vhosts/{vhost}/channels", self._channels),
         ]
 
-    # Connections. -------------------------------------------------------------------------------------------------
+    # --- connections ---
 
     def _seen(self, call: Call) -> list[ServerConnection]:
         engines = self._context.connections(call.principal)
@@ -189,7 +189,7 @@ class ConnectionRoutes:
 
         await self._context.perform(shut)
 
-    # Channels. ----------------------------------------------------------------------------------------------------
+    # --- channels ---
 
     async def _channels(self, call: Call) -> Answer:
         return await self._listed_channels(call, list(channels_of(self._seen(call))))
@@ -271,7 +271,7 @@ class ConnectionRoutes:
         return item
 
     async def _sessions(self, call: Call) -> list[Item]:
-        """Return the sessions of a connection of AMQP 1.0, as RabbitMQ 4 does."""
+        """Return the sessions of an AMQP 1.0 connection, as RabbitMQ 4 does."""
         engine = self._find(call)
         if not isinstance(engine, Amqp10Connection):
             return []
@@ -279,14 +279,14 @@ class ConnectionRoutes:
 
 
 def channel_count(engine: ServerConnection) -> int:
-    """Return how many channels, or sessions, a connection has."""
+    """Return the number of channels or sessions of a connection."""
     if isinstance(engine, Amqp091Connection):
         return len(engine.channels)
     return len(engine.sessions) if isinstance(engine, Amqp10Connection) else 0
 
 
 def client_properties(engine: ServerConnection) -> object:
-    """Return what a client says of itself."""
+    """Return the client properties."""
     if isinstance(engine, Amqp091Connection):
         return plain(engine.client_properties)
     return {"product": engine.container_id} if isinstance(engine, Amqp10Connection) else {}

@@ -1,4 +1,4 @@
-"""Consumers: /api/consumers, and what queues and channels say of theirs."""
+"""Consumers: /api/consumers, and the consumers of queues and channels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from waybill.model.queue import Queue
 
 
 class ConsumerRoutes:
-    """Answers them."""
+    """The routes for consumers."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [Route("GET", "/consumers", self._list), Route("GET", "/consumers/{vhost}", self._list)]
 
     async def _list(self, call: Call) -> Answer:
@@ -45,7 +45,7 @@ class ConsumerRoutes:
 
 
 def consumer_item(consumer: Consumer, queue: Queue, virtual_host: str, node: str) -> Item:
-    """Return what is told of a consumer."""
+    """Return a consumer as JSON."""
     engine, number = _where(consumer)
     is_single = queue.policy.single_active_consumer
     is_active = not is_single or next(iter(queue.consumers), None) is consumer

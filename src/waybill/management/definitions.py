@@ -1,4 +1,4 @@
-"""Definitions: /api/definitions, of the node and of one virtual host."""
+"""Definitions: /api/definitions, for the node and for one virtual host."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ OF_A_VIRTUAL_HOST: Final = ("parameters", "policies", "queues", "exchanges", "bi
 
 
 class DefinitionRoutes:
-    """Answers them."""
+    """The routes for definitions."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/definitions", self._export),
             Route("POST", "/definitions", self._import),
@@ -77,7 +77,7 @@ class DefinitionRoutes:
         return Answer(NO_CONTENT)
 
     async def _take(self, call: Call, document: Item) -> None:
-        """Import a document. Raises Refused if something of it is refused: the rest is there all the same."""
+        """Import a document. Raises Refused if an item is refused; the other items are imported."""
         rest = {name: value for name, value in document.items() if name != "global_parameters"}
         importing = DefinitionImport(self._context.node, rest)
         await self._context.perform(lambda _node: importing)
@@ -94,7 +94,7 @@ class DefinitionRoutes:
 
 
 def _document(call: Call) -> Item:
-    """Return the document that a request brings: as JSON, or as a file of a form. Raises Refused."""
+    """Return the document of a request: the JSON body, or the file of a form. Raises Refused."""
     kind = call.request.headers.get("content-type", "")
     if not kind.startswith("multipart/form-data"):
         return call.body()

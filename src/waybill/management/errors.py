@@ -1,4 +1,4 @@
-"""Refusals, as RabbitMQ's management words them."""
+"""Errors, with the messages of RabbitMQ's management API."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ REASONS: Final = {400: "bad_request", 401: "not_authorised", 404: "Object Not Fo
 
 
 class Refused(Exception):
-    """A request that is not answered as it was meant."""
+    """A request that is refused."""
 
     def __init__(self, status: int, reason: str, error: str = "", headers: tuple[tuple[str, str], ...] = ()) -> None:
-        """`error` is the short name of what is wrong; the status has a usual one."""
+        """`error` is the short name of the error; each status has a default."""
         super().__init__(reason)
         self.status = status
         self.reason = reason
@@ -23,27 +23,27 @@ class Refused(Exception):
 
 
 def bad_request(reason: str) -> Refused:
-    """Say that the request makes no sense."""
+    """Return the error for an invalid request."""
     return Refused(400, reason)
 
 
 def missing(name: str) -> Refused:
-    """Say that a field of the body is missing."""
+    """Return the error for a missing field."""
     return bad_request(f"[{{key_missing,{name}}}]")
 
 
 def not_found() -> Refused:
-    """Say that there is no such thing."""
+    """Return the error for a missing object."""
     return Refused(404, "Not Found")
 
 
 def not_authorised(reason: str) -> Refused:
-    """Say that this user may not do this."""
+    """Return the error for a user without permission."""
     return Refused(401, reason)
 
 
 def refused_by_model(error: ModelError) -> Refused:
-    """Say in RabbitMQ's words why the broker has refused a change."""
+    """Return RabbitMQ's error for a change that the broker refused."""
     if isinstance(error, AccessRefused):
         return not_authorised(f"ACCESS_REFUSED - {error}")
     if isinstance(error, NotFound):
@@ -52,7 +52,7 @@ def refused_by_model(error: ModelError) -> Refused:
 
 
 def refused_by_channel(error: ModelError) -> Refused:
-    """Say what RabbitMQ says when publishing or getting fails: with the code that AMQP 0-9-1 has for it."""
+    """Return RabbitMQ's error for a failed publish or get, with the AMQP 0-9-1 reply code."""
     if isinstance(error, AccessRefused):
         return refused_by_model(error)
     code = "406 PRECONDITION_FAILED"

@@ -20,13 +20,13 @@ Place = tuple[VirtualHost, Exchange]
 
 
 class ExchangeRoutes:
-    """Answers them."""
+    """The routes for exchanges."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/exchanges", self._list),
             Route("GET", "/exchanges/{vhost}", self._list),
@@ -52,7 +52,7 @@ class ExchangeRoutes:
         return await listing.answer(call, ((host, one) for host in hosts for one in host.exchanges.values()))
 
     def item(self, place: Place, spans: Spans = NOTHING) -> Item:
-        """Return what is told of an exchange in a list."""
+        """Return an exchange as an item of a list."""
         host, exchange = place
         sampler = self._context.sampler
         key = (host.name, exchange.name)

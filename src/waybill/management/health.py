@@ -26,13 +26,13 @@ PROTOCOLS: Final = {"amqp091": "amqp", "amqp10": "amqp", "amqps": "amqp/ssl", "h
 
 
 class HealthRoutes:
-    """Answers them."""
+    """The routes for health checks."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         checks = "/health/checks"
         always = (
             "virtual-hosts",
@@ -118,9 +118,9 @@ class HealthRoutes:
         return _failed("No active listener", missing=call["protocol"], protocols=protocols)
 
     async def _alive(self, call: Call) -> Item:
-        """Say that a virtual host can be used, without leaving a queue in it as RabbitMQ does."""
+        """Check that a virtual host works. RabbitMQ leaves a queue in it; this does not."""
         self._context.virtual_host(call)
-        # A commit that ends shows that the store works.
+        # A finished commit shows that the store works.
         await self._context.perform(lambda _node: None)
         return OK
 
@@ -137,7 +137,7 @@ def _failed(reason: str, **more: object) -> Answer:
 
 
 def _expiry(path: str) -> float | None:
-    """Return when a certificate in a file expires, None if it does not say."""
+    """Return when a certificate file expires, None if unknown."""
     try:
         found = ssl._ssl._test_decode_cert(path)  # type: ignore[attr-defined]  # noqa: SLF001 - the only way without a library
         return float(ssl.cert_time_to_seconds(found["notAfter"]))

@@ -1,14 +1,14 @@
-"""Counters over time: what they were at regular moments, and so how fast they grow.
+"""Samples of counters at regular moments, from which rates are computed.
 
-A series keeps a row of numbers for each moment at which one of them had changed: what does not change takes no memory.
-There are levels, each coarser and longer than the one before:
+A series keeps a row of numbers for each moment at which one of them had changed: idle objects take no memory.
+There are three levels, each coarser and longer than the one before:
 
     level       step      kept for
     0           5 s       10 minutes
     1           60 s      2 hours
     2           600 s     1 day
 
-Moments are whole steps of Unix time, so that a history goes on over a restart.
+Moments are multiples of the step in Unix time, so a history continues after a restart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Indexes = tuple[int, ...]
 
 
 class Level(NamedTuple):
-    """How often, and for how long. `step` in seconds."""
+    """The step in seconds, and how many steps are kept."""
 
     step: int
     moments: int
@@ -35,7 +35,7 @@ MINUTE: Final = (Level(5, 13),)
 
 
 class Series:
-    """The history of one thing. Rows have the same length for all of its life."""
+    """The history of one object. All rows have the same length."""
 
     __slots__ = ("_levels", "_rows", "last")
 
@@ -46,7 +46,7 @@ class Series:
         self._rows: list[tuple[list[int], list[Row]]] = [([], []) for _ in levels]
 
     def add(self, moment: int, row: Row) -> None:
-        """Take the row of a moment, a multiple of `SAMPLE_SECONDS`, not before any other."""
+        """Add the row of a moment, a multiple of `SAMPLE_SECONDS`, no earlier than the newest row."""
         if row == self.last:
             return
         self.last = row
@@ -57,7 +57,7 @@ class Series:
                 continue
             moments.append(at)
             rows.append(row)
-            # What is too old goes, but for the row that was in force then. Not each time: that moves all the others.
+            # Remove old rows except the one in force at the edge; not each time, as that moves all others.
             gone = bisect_right(moments, at - level.step * level.moments) - 1
             if gone > len(moments) // 4:
                 del moments[:gone]
@@ -70,7 +70,7 @@ class Series:
         return rows[index] if index >= 0 else None
 
     def rate(self, indexes: Indexes, now: int) -> float:
-        """Return how much the sum of some numbers has grown a second between the last two samples."""
+        """Return the growth per second of the sum of some numbers between the last two samples."""
         before = self.at(now - SAMPLE_SECONDS)
         if before is None or not self.last:
             return 0.0
@@ -79,7 +79,7 @@ class Series:
     def samples(self, indexes: Indexes, now: int, age: int, step: int) -> list[dict[str, int]]:
         """Return a sum over the last `age` seconds, the newest first, as RabbitMQ does: timestamps in ms.
 
-        Before the thing was there it was 0. What was forgotten is left out.
+        The sum is 0 before the object existed. Samples that are no longer kept are left out.
         """
         level = self._level_of(age)
         moments = self._rows[level][0]
@@ -102,19 +102,19 @@ class Series:
         return len(self._levels) - 1
 
     def newest(self) -> int:
-        """Return when a row was added last, 0 if never."""
+        """Return the time of the newest row, 0 if there is none."""
         moments = self._rows[0][0]
         return moments[-1] if moments else 0
 
-    # To keep it over a restart. -----------------------------------------------------------------------------------
+    # --- saved across restarts ---
 
     def packed(self) -> list[tuple[list[int], list[Row]]]:
-        """Return what to write."""
+        """Return the bytes to save."""
         return [(list(moments), list(rows)) for moments, rows in self._rows]
 
     @classmethod
     def unpacked(cls, levels: tuple[Level, ...], packed: list[tuple[list[int], list[Row]]], size: int) -> Series | None:
-        """Read what was written; None if it is not whole, or has other levels or rows of another length."""
+        """Read saved bytes; None if they are damaged, or have other levels or row lengths."""
         if len(packed) != len(levels):
             return None
         series = cls(levels)
@@ -129,7 +129,7 @@ class Series:
 
 
 NEVER: Final = Series(MINUTE)
-"""The history of what has always been 0."""
+"""The history of an object whose counters were always 0."""
 
 
 def _sum(row: Row, indexes: Indexes) -> int:

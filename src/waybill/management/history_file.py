@@ -1,4 +1,4 @@
-"""The file that keeps a history over a restart. If it cannot be read, the history begins anew."""
+"""The file in which the history survives a restart. If it cannot be read, a new history starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("waybill.management")
 
 
 class HistoryFile(msgspec.Struct):
-    """What is in the file: `series` by kind, each as its key and its levels."""
+    """The content of the file: the series by kind, each as its key and its levels."""
 
     version: int
     figures: dict[str, list[str]]
@@ -43,7 +43,7 @@ def _encode(file: HistoryFile) -> bytes:
     try:
         return msgspec.msgpack.encode(file)
     except UnicodeEncodeError:
-        # A name of a queue that is no UTF-8: what has it is left out.
+        # Queues whose names are not UTF-8 are left out.
         file.series = {
             kind: [one for one in rows if all(name.isprintable() for name in one[0])]
             for kind, rows in file.series.items()
@@ -52,7 +52,7 @@ def _encode(file: HistoryFile) -> bytes:
 
 
 def read_history(path: Path, now: int) -> dict[str, dict[Key, Series]]:
-    """Return what the file keeps, by kind; of another version or with moments to come, nothing."""
+    """Return the saved history by kind; nothing if the file has another version or future moments."""
     try:
         file = msgspec.msgpack.decode(path.read_bytes(), type=HistoryFile)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What is left: what the management interface of RabbitMQ asks of itself, feature flags, login attempts."""
+"""Other routes: those of RabbitMQ's own web interface, feature flags, login attempts."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ FEATURE_FLAGS: Final = (
 TRANSIENT_QUEUES: Final = "transient_nonexcl_queues"
 DEPRECATED: Final = (
     ("amqp_address_v1", "Addresses of RabbitMQ 3 in AMQP 1.0. RabbitMQ has deprecated them; Waybill keeps them"),
-    ("global_qos", "A prefetch that all consumers of a channel share. RabbitMQ has deprecated it; Waybill keeps it"),
+    ("global_qos", "A prefetch count for all consumers of a channel. RabbitMQ has deprecated it; Waybill keeps it"),
     (TRANSIENT_QUEUES, "Transient queues that are not exclusive. RabbitMQ has deprecated them; Waybill keeps them"),
 )
-"""What works here, but will not for ever on RabbitMQ: management clients list it."""
+"""Features that RabbitMQ has deprecated; management clients list them."""
 
 
 class InterfaceRoutes:
-    """Answers them."""
+    """The routes of this module."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "", self._index, is_open=True),
             Route("GET", "/auth", self._auth, is_open=True),
@@ -62,7 +62,7 @@ class InterfaceRoutes:
         return {"product_name": "Waybill", "documentation": "how-to/manage.md"}
 
     async def _auth(self, _call: Call) -> Item:
-        """Say how to log in: with a name and a password, not by OAuth."""
+        """Return the login method: a name and a password, not OAuth."""
         return {
             "enable_uaa": False,
             "oauth_client_id": "",
@@ -77,7 +77,7 @@ class InterfaceRoutes:
         if call["node"] != self._context.node_name:
             raise not_found()
         if call.request.path.endswith("/source"):
-            # Addresses are limited, and not counted, as in RabbitMQ by default.
+            # Login attempts are limited by address, but not counted by address, as in RabbitMQ by default.
             return []
         return [
             {
@@ -90,13 +90,13 @@ class InterfaceRoutes:
         ]
 
     async def _forget_attempts(self, call: Call) -> Answer:
-        """Count them anew."""
+        """Reset the counts of login attempts."""
         call.principal.require_administrator()
         self._context.node.runtime.counters.logins.clear()
         return Answer(NO_CONTENT)
 
     async def _done(self, call: Call) -> Answer:
-        """Accept it: there is nothing of this kind to forget."""
+        """Accept a request to reset statistics that are not kept."""
         call.principal.require_administrator()
         return Answer(NO_CONTENT)
 
@@ -134,7 +134,7 @@ class InterfaceRoutes:
     async def _deprecated_and_used(self, call: Call) -> list[Item]:
         call.principal.require_monitor()
         queues = (queue for host in self._context.virtual_hosts(call) for queue in host.queues.values())
-        # The others leave no trace that could be looked for at the price of a request.
+        # Finding uses of the others would be too expensive for a request.
         if not any(not queue.durable and queue.owner is None for queue in queues):
             return []
         return [_deprecated_item(name, text) for name, text in DEPRECATED if name == TRANSIENT_QUEUES]

@@ -1,4 +1,4 @@
-"""The figures of all queues as they were seen last, and their sums: what does not change costs nothing to sum up."""
+"""The last known figures of all queues, and their sums: an unchanged queue costs nothing."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from waybill.model.queue import Queue
 from waybill.model.virtual_host import VirtualHost
 
 Key = tuple[str, str]
-"""A virtual host, and a queue in it."""
+"""A virtual host and a queue in it."""
 
 
 class KnownQueues:
-    """Those of one broker."""
+    """The queues of one broker."""
 
     def __init__(self, size: int) -> None:
-        """`size`: how many numbers a row has."""
+        """`size` is the length of a row."""
         self.traces: dict[Queue, Trace] = {}
-        """By what it is seen that a queue has changed."""
+        """The value of each queue that shows whether it has changed."""
         self.sums: dict[str, list[int]] = {}
-        """The sum of the rows of each virtual host."""
+        """The sums by virtual host."""
         self.consumers: dict[str, int] = {}
-        """How many consumers the queues of each virtual host have."""
+        """The number of consumers by virtual host."""
         self._zeros: Row = (0,) * size
         self._known: dict[Key, tuple[Queue, Row, int]] = {}
 
     def put(self, host: str, queue: Queue, row: Row) -> None:
-        """Take note of a queue's row, and of its consumers."""
+        """Store the row and the number of consumers of a queue."""
         _, old, consumers = self._known.get((host, queue.name), (queue, self._zeros, 0))
         self._known[host, queue.name] = queue, row, len(queue.consumers)
         self._change(host, old, row, len(queue.consumers) - consumers)
 
     def forget_gone(self, hosts: Mapping[str, VirtualHost]) -> None:
-        """Forget the queues that are not there any more."""
+        """Forget the queues that no longer exist."""
         there = {queue for host in hosts.values() for queue in host.queues.values() if not queue.is_deleted}
         self.traces = {queue: trace for queue, trace in self.traces.items() if queue in there}
         for key, (queue, row, consumers) in list(self._known.items()):

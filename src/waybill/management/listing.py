@@ -1,8 +1,8 @@
-"""Lists: filtered, sorted, cut into pages and columns, and made a few items at a time.
+"""Lists: filtered, sorted, paginated, cut to columns, and made a few items at a time.
 
-A list may have a hundred thousand items, and the broker must not wait for it, nor hold all of them for a client that
-reads slowly. So what filters and sorts looks at cheap fields as far as it can, only the items of the page that is asked
-for are made in full, and a long list without pages is made while it is sent.
+A list may have 100,000 items. The broker must not wait for it, nor hold all items for a slow client. So filters and
+sorting use cheap fields where possible, only the items of the requested page are made in full, and a long list without
+pages is made while it is sent.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ T = TypeVar("T")
 Item = dict[str, Any]
 
 BATCH: Final = 25
-"""Items that are made before others get their turn."""
+"""Items to make before other requests are served."""
 LOOKED_AT: Final = 2000
-"""Items whose cheap fields are looked at before others get their turn."""
+"""Items whose cheap fields are read before other requests are served."""
 STEPS_PER_LOOK_BITS: Final = 5
-"""A pattern takes as many steps as its length times that of the name, at most."""
+"""Matching takes at most as many steps as the product of the lengths of pattern and name."""
 WHOLE_MAX: Final = 1000
-"""A list of more items is sent in pieces."""
+"""Longer lists are sent in pieces."""
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
 PATTERN_MAX: Final = 500
@@ -37,18 +37,18 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 class Listing(Generic[T]):
-    """The things of a kind. `cheap` are the fields that can be had without the rest of an item."""
+    """The objects of a kind. `cheap` are the fields that need no complete item."""
 
     def __init__(
         self, make: Callable[[T], Item], cheap: Mapping[str, Callable[[T], object]], *, tie: Callable[[T], object]
     ) -> None:
-        """`tie` is the order of things that are the same otherwise, and that of a list that is not sorted."""
+        """`tie` orders equal items, and lists that are not sorted."""
         self._make = make
         self._cheap = cheap
         self._tie = tie
 
     async def answer(self, call: Call, things: Iterable[T]) -> Answer:
-        """Return the list that a call asks for. Raises Refused."""
+        """Return the requested list. Raises Refused."""
         query = call.query
         found = list(things)
         total = len(found)
@@ -64,7 +64,7 @@ class Listing(Generic[T]):
         return await self._shown(call, found, total)
 
     async def _shown(self, call: Call, things: list[T], total: int) -> Answer:
-        """Return what a call asks for of a list that is filtered and sorted."""
+        """Return the requested page and columns of a filtered and sorted list."""
         columns = _columns(call.query)
         if "page" in call.query:
             page = _Page(call.query, len(things))
@@ -180,7 +180,7 @@ def _columns(query: Mapping[str, str]) -> list[list[str]]:
 
 
 def _cut(item: Item, columns: list[list[str]]) -> Item:
-    """Return only some of the fields of an item; `a.b` is the field b of its object a."""
+    """Return some fields of an item; `a.b` is the field b of the object a."""
     if not columns:
         return item
     cut: Item = {}
@@ -199,7 +199,7 @@ def _cut(item: Item, columns: list[list[str]]) -> Item:
 
 
 def cut_to_columns(query: Mapping[str, str], item: Item) -> Item:
-    """Return the columns of a single item that a query asks for."""
+    """Return the requested columns of a single item."""
     return _cut(item, _columns(query))
 
 
@@ -210,7 +210,7 @@ def _field(item: object, path: list[str]) -> object:
 
 
 def _order(value: object) -> tuple[int, Any]:
-    """Return what puts values of all kinds in one order: none, truths, numbers, texts, whatever else."""
+    """Return a sort key for values of all types: null, booleans, numbers, strings, others."""
     if value is None:
         return 0, 0
     if isinstance(value, (bool, int, float)):
@@ -221,7 +221,7 @@ def _order(value: object) -> tuple[int, Any]:
 
 
 def encode(value: object) -> bytes:
-    """Return JSON. Text that is no UTF-8 is shown with replacements, and what JSON has no form for as text."""
+    """Return JSON, with replacement characters for invalid UTF-8, and strings for values without a JSON type."""
     try:
         return _ENCODER.encode(value)
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError):
@@ -229,7 +229,7 @@ def encode(value: object) -> bytes:
 
 
 def plain(value: object) -> object:
-    """Return a value of an AMQP table, or anything with such values in it, as JSON can have it."""
+    """Convert a value of an AMQP table, or a container of such values, for JSON."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Messages by hand: publish one to an exchange, take some from a queue."""
+"""Publish a message to an exchange, and get messages from a queue."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ NUMBERS: Final = ("delivery_mode", "priority", "timestamp")
 
 
 class MessageRoutes:
-    """Answers them."""
+    """The routes for messages."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("POST", "/exchanges/{vhost}/{exchange}/publish", self._publish),
             Route("POST", "/queues/{vhost}/{queue}/get", self._get),
         ]
 
-    # Publishing. --------------------------------------------------------------------------------------------------
+    # --- publishing ---
 
     async def _publish(self, call: Call) -> Item:
         host = self._context.entered(call)
@@ -128,7 +128,7 @@ class MessageRoutes:
             message.content = message.format.with_headers(message.content, {}, ["BCC"], keep_expiration=True)
         return host.router.match(host.exchange(message.address.exchange), keys, headers)
 
-    # Getting. -----------------------------------------------------------------------------------------------------
+    # --- getting ---
 
     async def _get(self, call: Call) -> Answer:
         call.principal.require_messages()
@@ -164,7 +164,7 @@ class MessageRoutes:
 
 
 def _taken(queue: Queue, count: int, *, requeues: bool) -> list[tuple[Entry, bytes]]:
-    """Take messages out of a queue; for good, or to be put back."""
+    """Get messages from a queue, to acknowledge or to requeue them."""
     found: list[tuple[Entry, bytes]] = []
     size = 0
     while len(found) < count and size < ANSWER_MAX_BYTES:
@@ -174,7 +174,7 @@ def _taken(queue: Queue, count: int, *, requeues: bool) -> list[tuple[Entry, byt
         try:
             content = amqp091_content(entry.message)
         except Inconvertible:
-            # It has no form that could be shown here: leave it to those who can read it.
+            # It cannot be converted to AMQP 0-9-1: leave it in the queue.
             if requeues:
                 found.append((entry, b""))
             continue
@@ -215,7 +215,7 @@ def vars_of(properties: BasicProperties) -> Item:
 def _requeues(body: dict[str, Any]) -> bool:
     mode = body.get("ackmode")
     if mode is None:
-        # As clients before 3.7 said it.
+        # The form of clients before 3.7.
         old = body.get("requeue")
         if old is None:
             raise missing("ackmode")
@@ -263,7 +263,7 @@ def _properties(body: dict[str, Any]) -> BasicProperties:
 
 
 def _content(properties: BasicProperties, payload: bytes) -> bytes:
-    """Return the frames of a message. Raises Refused."""
+    """Return the encoded message. Raises Refused."""
     try:
         return content_frames(1, properties, payload, FRAME_MAX)
     except EncodeError as error:

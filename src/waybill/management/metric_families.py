@@ -1,4 +1,4 @@
-"""Metrics of each object by itself, in the families of RabbitMQ's plugin."""
+"""Per-object metrics, in the families of RabbitMQ's plugin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Objects = Callable[[ApiContext, "list[str] | None"], Labelled]
 
 
 class Family(NamedTuple):
-    """Metrics that are asked for together: name, kind and text of each, and their values by object."""
+    """Metrics that are requested together: name, type and help of each, and their values by object."""
 
     metrics: tuple[tuple[str, str, str], ...]
     objects: Objects
@@ -28,7 +28,7 @@ class Family(NamedTuple):
 
 
 def labelled(**labels: str) -> str:
-    """Return labels as Prometheus reads them."""
+    """Return labels in Prometheus's text format."""
     return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
 
 

@@ -1,11 +1,10 @@
-"""Metrics for Prometheus under the names of RabbitMQ's plugin, so that dashboards made for it work.
+"""Prometheus metrics with the names of RabbitMQ's plugin, so that its dashboards work.
 
-    /metrics              of the node as a whole
-    /metrics/per-object   those, with each queue, connection, channel and exchange by itself
-    /metrics/detailed     what `family=...` asks for, of the virtual hosts that `vhost=...` names
+    /metrics              the node as a whole
+    /metrics/per-object   the same, and each queue, connection, channel and exchange
+    /metrics/detailed     the families of `family=...`, for the virtual hosts of `vhost=...`
 
-Beside them `/health/live` and `/health/ready` for orchestrators. None of these needs a name and a password: see that
-only those reach the port who may know what queues there are.
+`/health/live` and `/health/ready` are for orchestrators. None of these needs a login: restrict access to the port.
 """
 
 from __future__ import annotations
@@ -41,18 +40,18 @@ PER_OBJECT: Final = (
     "exchange_metrics",
 )
 SUMMED: Final = ("queue_metrics", "channel_metrics", "connection_metrics")
-"""Of which `/metrics` has the sums, as RabbitMQ does."""
+"""Families whose sums are in `/metrics`, as in RabbitMQ."""
 TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
 
 
 class MetricRoutes:
-    """Answers them. Their paths are not below `/api`."""
+    """The routes for metrics. Their paths are not below `/api`."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "//metrics", self._all, is_open=True),
             Route("GET", "//metrics/broker", self._all, is_open=True),
@@ -70,7 +69,7 @@ class MetricRoutes:
         return Answer(200, octets=_encoded(lines), headers=[METRICS])
 
     async def _sums(self, family: Family, there: set[str]) -> list[str]:
-        """Return the sums of a family over all objects, but for those that are there already."""
+        """Return the sums of a family over all objects, without metrics that were written before."""
         sums: list[float] = [0] * len(family.metrics)
         objects = family.objects(self._context, None)
         while batch := list(islice(objects, BATCH)):
@@ -107,7 +106,7 @@ class MetricRoutes:
                 yield lines
 
     async def _lines(self, family: Family, prefix: str, hosts: list[str] | None) -> AsyncIterator[list[str]]:
-        """Yield the lines of a family, those of a metric together, made a few objects at a time."""
+        """Yield the lines of a family, metric by metric, made a few objects at a time."""
         rows: list[tuple[str, tuple[float, ...]]] = []
         objects = family.objects(self._context, hosts)
         while batch := list(islice(objects, BATCH)):
@@ -123,7 +122,7 @@ class MetricRoutes:
         return Answer(200, octets=b"alive\n", headers=[TEXT])
 
     async def _ready(self, _call: Call) -> Answer:
-        """Say whether clients can connect, and what they publish can be kept."""
+        """Report whether clients can connect, and messages can be stored."""
         if not self._context.broker.is_serving:
             return Answer(503, octets=b"stopping\n", headers=[TEXT])
         alarm = self._context.node.alarm
@@ -133,7 +132,7 @@ class MetricRoutes:
 
 
 def _several(call: Call, name: str) -> list[str]:
-    """Return the values of a field that may be there several times."""
+    """Return the values of a repeated query parameter."""
     fields = parse_qsl(call.request.raw_query.decode("latin-1"), keep_blank_values=True)
     return [value for field, value in fields if field == name]
 
@@ -148,7 +147,7 @@ def _encoded(lines: list[str]) -> bytes:
 
 
 def _metrics(parts: AsyncIterator[list[str]]) -> Answer:
-    """Send many lines as they are made: for 20,000 queues there are 40 MB of them."""
+    """Send lines as they are made: 20,000 queues have 40 MB of them."""
 
     async def pieces() -> AsyncIterator[bytes]:
         async for lines in parts:

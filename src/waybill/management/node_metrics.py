@@ -1,4 +1,4 @@
-"""Metrics of the node as a whole. Counters go on over a restart, as the history does."""
+"""Metrics of the node as a whole. Counters continue after a restart, as the history does."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ COUNTERS: Final = (
     ("queues_created_total", "queue_created", "Total number of queues created"),
     ("queues_deleted_total", "queue_deleted", "Total number of queues deleted"),
 )
-"""Name, figure of the totals, text."""
+"""Name, figure in the totals, help text."""
 NODE_FIGURES: Final = (
     ("io_write_ops_total", "counter", "io_write_count", 1.0, "Total number of I/O write operations"),
     ("io_write_bytes_total", "counter", "io_write_bytes", 1.0, "Total number of I/O bytes written"),
@@ -103,7 +103,7 @@ PREFIX: Final = "rabbitmq_"
 
 
 def node_metrics(context: ApiContext, version: str, *, is_per_object: bool = False) -> Iterator[str]:
-    """Yield the lines. With `is_per_object` the sums of what each object has by itself are left out."""
+    """Yield the lines. `is_per_object` leaves out the sums of per-object metrics."""
     yield from _identity(context, version)
     yield from _objects(context)
     row = totals_row(context)

@@ -1,4 +1,4 @@
-"""What the process and the machine say of this node."""
+"""Figures of the node from the process and the machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMORY_INFO: Final = Path("/proc/meminfo")
 
 
 def resident_bytes() -> int:
-    """Return how much memory the process has."""
+    """Return the resident memory of the process in bytes."""
     try:
         return int(STATM.read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
@@ -28,9 +28,9 @@ def resident_bytes() -> int:
 
 
 def descriptors_used() -> int:
-    """Return how many files and sockets are open."""
+    """Return the number of open files and sockets."""
     try:
-        return len(os.listdir(DESCRIPTORS))  # noqa: PTH208 - the names alone, of very many
+        return len(os.listdir(DESCRIPTORS))  # noqa: PTH208 - only the names, of very many
     except OSError:
         return 0
 
@@ -44,7 +44,7 @@ def machine_bytes() -> int:
 
 
 def disk_free(broker: Broker) -> int:
-    """Return the free space where messages are kept; of this directory if nowhere."""
+    """Return the free space of the data directory, or of the working directory if there is none."""
     try:
         return shutil.disk_usage(broker.data_dir or Path.cwd()).free
     except OSError:
@@ -52,18 +52,18 @@ def disk_free(broker: Broker) -> int:
 
 
 def cpu_milliseconds() -> int:
-    """Return how much CPU time the process has used."""
+    """Return the CPU time of the process."""
     times = os.times()
     return int((times.user + times.system) * 1000)
 
 
 def threads() -> int:
-    """Return how many threads run."""
+    """Return the number of threads."""
     return threading.active_count()
 
 
 def descriptors_max() -> int:
-    """Return how many files and sockets may be open."""
+    """Return the limit of open files and sockets."""
     return int(descriptor_limit())
 
 

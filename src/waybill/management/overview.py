@@ -1,4 +1,4 @@
-"""The node as a whole: /api/overview, /api/nodes, /api/cluster-name, and what clients ask to know whom they talk to."""
+"""The node as a whole: /api/overview, /api/nodes, /api/cluster-name, and the versions that clients ask for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from waybill.management.statistic_kinds import CHURN, NODE, TOTALS, VIRTUAL_HOST
 from waybill.model.virtual_host import VirtualHost
 
 VERSION: Final = "3.10.8"
-"""Of RabbitMQ, whose management API this is: clients choose by it what they ask for."""
+"""The RabbitMQ version whose API this is: clients choose their requests by it."""
 EXCHANGE_TYPES: Final = (
     ("direct", "AMQP direct exchange, as per the AMQP specification"),
     ("fanout", "AMQP fanout exchange, as per the AMQP specification"),
@@ -38,17 +38,17 @@ NOTHING_COUNTED: Final = (
     *("mnesia_ram_tx_count", "mnesia_disk_tx_count", "msg_store_read_count", "msg_store_write_count"),
     *("queue_index_read_count", "queue_index_write_count"),
 )
-"""Figures of a node that only RabbitMQ has: clients decode them, so they are there."""
+"""Figures that only RabbitMQ has; clients require them."""
 
 
 class OverviewRoutes:
-    """Answers them."""
+    """The routes for the node."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/overview", self._overview),
             Route("GET", "/nodes", self._nodes),
@@ -61,7 +61,7 @@ class OverviewRoutes:
             Route("GET", "/version", self._version),
         ]
 
-    # The overview. ------------------------------------------------------------------------------------------------
+    # --- the overview ---
 
     async def _overview(self, call: Call) -> Item:
         context, principal = self._context, call.principal
@@ -127,7 +127,7 @@ class OverviewRoutes:
     async def _version(self, _call: Call) -> Answer:
         return Answer(200, octets=VERSION.encode(), headers=[("Content-Type", "text/plain")])
 
-    # Nodes. -------------------------------------------------------------------------------------------------------
+    # --- nodes ---
 
     async def _nodes(self, call: Call) -> Answer:
         call.principal.require_monitor()
@@ -186,12 +186,12 @@ class OverviewRoutes:
 
 
 def exchange_types() -> list[Item]:
-    """Return the types of exchanges that there are."""
+    """Return the exchange types."""
     return [{"description": text, "enabled": True, "name": name} for name, text in EXCHANGE_TYPES]
 
 
 def contexts(context: ApiContext) -> list[Item]:
-    """Return where the API can be reached."""
+    """Return the addresses of the API."""
     return [
         {
             "cowboy_opts": "[]",
@@ -207,13 +207,13 @@ def contexts(context: ApiContext) -> list[Item]:
 
 
 def totals_row(context: ApiContext) -> Row:
-    """Return the newest totals: those of the last look, which is seconds old, with the lengths of then."""
+    """Return the totals of the last sample, which is seconds old, with the queue lengths of that time."""
     series = context.sampler.series(TOTALS)
     return series.last if series is not None and series.last else (0,) * len(TOTALS.names)
 
 
 def churn(row: Row, series: Series | None, now: int, span: Span | None) -> Item:
-    """Return how often connections, channels and queues come and go."""
+    """Return how often connections, channels and queues are opened and closed."""
     found: Item = {}
     for name in CHURN:
         index = TOTALS.names.index(name)
@@ -223,7 +223,7 @@ def churn(row: Row, series: Series | None, now: int, span: Span | None) -> Item:
 
 
 def node_item(context: ApiContext, span: Span | None) -> Item:
-    """Return what is told of the node."""
+    """Return the node as JSON."""
     sampler = context.sampler
     series = sampler.series(NODE)
     row = series.last if series is not None and series.last else (0,) * len(NODE.names)
@@ -246,12 +246,12 @@ def node_item(context: ApiContext, span: Span | None) -> Item:
 
 
 def _lasting(context: ApiContext) -> Item:
-    """Return what is not counted."""
+    """Return the fields that are not counters."""
     node = context.node
     runtime = node.runtime
     return {
         "applications": [
-            # Clients take the version of the API from that of this one.
+            # Clients read the version of the API from this one.
             {"description": "RabbitMQ", "name": "rabbit", "version": VERSION},
             {"description": "Waybill", "name": "waybill", "version": __version__},
         ],
@@ -273,7 +273,7 @@ def _lasting(context: ApiContext) -> Item:
         "mem_alarm": bool(node.alarm) and not runtime.disk_alarm,
         "mem_calculation_strategy": "rss",
         "mem_limit": max(int(runtime.configured_limit_bytes), 1),
-        # Of our own: what the limit is for. What the process has beside messages does not count.
+        # Not in RabbitMQ: the memory that the limit is for, without what the process needs besides messages.
         "message_bytes_in_memory": int(runtime.memory_bytes),
         "metrics_gc_queue_length": {},
         "name": context.node_name,

@@ -22,14 +22,14 @@ LIMITS: Final = {"max-connections", "max-queues"}
 
 
 class PolicyRoutes:
-    """Answers what is about policies: an operator's, or the others."""
+    """The routes for policies, or for operator policies."""
 
     def __init__(self, context: ApiContext, *, is_operator: bool) -> None:
         self._context = context
         self._is_operator = is_operator
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         root = "/operator-policies" if self._is_operator else "/policies"
         one = root + "/{vhost}/{policy}"
         return [
@@ -65,7 +65,7 @@ class PolicyRoutes:
         return policy_item(host, policy)
 
     def _changed(self, call: Call) -> VirtualHost:
-        """Return the virtual host whose policies somebody may change. Raises Refused."""
+        """Return a virtual host whose policies the user may change. Raises Refused."""
         if self._is_operator:
             call.principal.require_administrator()
         else:
@@ -107,13 +107,13 @@ class PolicyRoutes:
 
 
 class ParameterRoutes:
-    """Answers what is about parameters. Of those of virtual hosts there are only their limits."""
+    """The routes for parameters. Virtual hosts have no parameters but their limits."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         one = "/parameters/{component}/{vhost}/{parameter}"
         return [
             Route("GET", "/parameters", self._list),
@@ -202,14 +202,14 @@ class ParameterRoutes:
             )
         return Answer(NO_CONTENT)
 
-    # Global ones. -------------------------------------------------------------------------------------------------
+    # --- global parameters ---
 
     async def _globals(self, call: Call) -> list[Item]:
         call.principal.require_administrator()
         return [{"name": name, "value": value} for name, value in sorted(self._values().items())]
 
     def _values(self) -> dict[str, object]:
-        """Return all global parameters, with those that every cluster has."""
+        """Return all global parameters, including those of every cluster."""
         name = self._context.cluster_name
         ours: dict[str, object] = {CLUSTER_NAME: name, "internal_cluster_id": f"rabbitmq-cluster-id-{name}"}
         return ours | self._context.administration.parameters.values
@@ -240,7 +240,7 @@ class ParameterRoutes:
 
 
 async def _validated(context: ApiContext, change: Callable[[Node], None]) -> None:
-    """Make a change of policies. Raises Refused in RabbitMQ's words."""
+    """Change a policy. Raises Refused with RabbitMQ's messages."""
     try:
         await context.perform(change)
     except ModelError as error:
@@ -248,7 +248,7 @@ async def _validated(context: ApiContext, change: Callable[[Node], None]) -> Non
 
 
 def policy_item(host: VirtualHost, policy: Policy) -> Item:
-    """Return what is told of a policy."""
+    """Return a policy as JSON."""
     return {"name": policy.name, "vhost": host.name, **_definition(policy)}
 
 

@@ -1,8 +1,8 @@
-"""Who asks, and what the tags of a user allow.
+"""The user of a request, and what the tags of a user allow.
 
-- management: its own connections, and what lies in virtual hosts that it may enter
-- policymaker: that, and policies and parameters of these virtual hosts
-- monitoring: that of management, and everything of everybody, but to read
+- management: the user's own connections, and the contents of virtual hosts that the user may enter
+- policymaker: the same, and policies and parameters of these virtual hosts
+- monitoring: the same as management, and reading everything
 - administrator: everything
 """
 
@@ -26,10 +26,10 @@ EVERYTHING: Final = ".*"
 
 
 class Principal:
-    """A user who asks."""
+    """The user of a request."""
 
     def __init__(self, user: User, *, reads_messages: bool = True) -> None:
-        """`user` is one of the broker's. One who `reads_messages` may do so where their permissions allow it."""
+        """`user` is a user of the broker. `reads_messages`: may read messages where their permissions allow it."""
         self.user = user
         self._reads_messages = reads_messages
         self.name = user.name
@@ -40,31 +40,31 @@ class Principal:
         return self.user.tags
 
     def has(self, *tags: str) -> bool:
-        """Say whether the user has one of these tags."""
+        """Whether the user has one of these tags."""
         return any(tag in self.user.tags for tag in tags)
 
     @property
     def is_administrator(self) -> bool:
-        """Whether it may do everything."""
+        """Whether the user may do everything."""
         return ADMINISTRATOR in self.user.tags
 
     @property
     def is_monitor(self) -> bool:
-        """Whether it sees everything."""
+        """Whether the user may see everything."""
         return self.has(ADMINISTRATOR, MONITORING)
 
     def sees(self, virtual_host: str) -> bool:
-        """Say whether what lies in a virtual host may be shown."""
+        """Whether the user may see the contents of a virtual host."""
         return self.is_monitor or virtual_host in self.user.permissions
 
     def seen(self, virtual_hosts: Iterable[str]) -> list[str]:
-        """Return those of the virtual hosts that may be shown."""
+        """Return the virtual hosts that the user may see."""
         return [name for name in virtual_hosts if self.sees(name)]
 
-    # What follows raises Refused. ---------------------------------------------------------------------------------
+    # --- checks, which raise Refused ---
 
     def require_management(self) -> None:
-        """Refuse who has none of the tags."""
+        """Refuse users without any of the tags."""
         if not TAGS.intersection(self.user.tags):
             raise not_authorised("Not management user")
 
@@ -74,27 +74,27 @@ class Principal:
             raise not_authorised("Not administrator user")
 
     def require_monitor(self) -> None:
-        """Refuse who does not see everything."""
+        """Refuse users who may not see everything."""
         if not self.is_monitor:
             raise not_authorised("Not monitor user")
 
     def require_policymaker(self) -> None:
-        """Refuse who has nothing to say about policies."""
+        """Refuse users who may not change policies."""
         if not self.has(ADMINISTRATOR, POLICYMAKER):
             raise not_authorised("Not policymaker user")
 
     def require_messages(self) -> None:
-        """Refuse who may not see messages themselves."""
+        """Refuse users who may not read messages."""
         if not self._reads_messages:
             raise not_authorised("only keys with the role admin may see messages")
 
     def require_sight(self, virtual_host: str) -> None:
-        """Refuse who may not see what lies in a virtual host."""
+        """Refuse users who may not see a virtual host."""
         if not self.sees(virtual_host):
             raise not_authorised("User not authorised to access virtual host")
 
     def require_entry(self, virtual_host: str) -> None:
-        """Refuse who may not connect to a virtual host."""
+        """Refuse users who may not connect to a virtual host."""
         if virtual_host not in self.user.permissions:
             raise not_authorised("User not authorised to access virtual host")
 
@@ -104,10 +104,9 @@ class Principal:
 
 
 def holder_of_key(name: str, tags: tuple[str, ...], virtual_hosts: Iterable[str]) -> Principal:
-    """Return somebody who was let in by other means than a password of the broker, with all permissions.
+    """Return a principal with all permissions, for the holder of an API key.
 
-    These are permissions for everything that lies in the broker, records of a server and jobs of all tenants too, so
-    only administrators see what is in messages.
+    This includes the records of a server and the jobs of all tenants, so only administrators may read messages.
     """
     everything = Permission(EVERYTHING, EVERYTHING, EVERYTHING)
     user = User(name, dict.fromkeys(virtual_hosts, everything))

@@ -34,13 +34,13 @@ ACTIONS: Final = frozenset({"sync", "cancel_sync"})
 
 
 class QueueRoutes:
-    """Answers them."""
+    """The routes for queues."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/queues", self._list),
             Route("GET", "/queues/detailed", self._list),
@@ -78,7 +78,7 @@ class QueueRoutes:
         return await listing.answer(call, ((host, queue) for host in hosts for queue in host.queues.values()))
 
     def _rates(self) -> dict[str, Callable[[Place], object]]:
-        """Return the rates, to sort by them without making all the rest of an item."""
+        """Return the rates, to sort by them without making whole items."""
         return {
             f"message_stats.{name}_details.rate": partial(self._rate, indexes)
             for name, indexes in MESSAGE_STATS[QUEUES.name]
@@ -106,7 +106,7 @@ class QueueRoutes:
         }
 
     def item(self, place: Place, spans: Spans = NOTHING) -> Item:
-        """Return what is told of a queue in a list."""
+        """Return a queue as an item of a list."""
         host, queue = place
         sampler = self._context.sampler
         key = (host.name, queue.name)
@@ -152,7 +152,7 @@ class QueueRoutes:
         return item | self._of_kind(queue)
 
     def _of_kind(self, queue: Queue) -> Item:
-        """Return what only some queues have."""
+        """Return the fields of the queue's type."""
         item: Item = {}
         if isinstance(queue.owner, ServerConnection):
             item["owner_pid_details"] = connection_details(queue.owner)
@@ -183,7 +183,7 @@ class QueueRoutes:
         items += [binding_item(host, binding) for binding in list(queue.bindings.values())]
         return Answer(200, items)
 
-    # Changes. -----------------------------------------------------------------------------------------------------
+    # --- changes ---
 
     async def _declare(self, call: Call) -> Answer:
         host = self._context.entered(call)
@@ -218,7 +218,7 @@ class QueueRoutes:
             call.principal.check(host, CONFIGURE, QUEUE, queue.name)
             return host.delete_queue(
                 queue.name,
-                # An operator may delete what a connection has for itself, as in RabbitMQ.
+                # An operator may delete exclusive queues, as in RabbitMQ.
                 queue.owner,
                 if_unused=call.flag("if-unused"),
                 if_empty=call.flag("if-empty"),
@@ -239,7 +239,7 @@ class QueueRoutes:
         return Answer(NO_CONTENT)
 
     async def _act(self, call: Call) -> Answer:
-        """Accept the actions of RabbitMQ's mirrors: there is nothing to do."""
+        """Accept the actions for RabbitMQ's mirrored queues, and do nothing."""
         queue_of(self._context.entered(call), call["queue"])
         call.principal.require_administrator()
         action: Any = call.body().get("action")
@@ -248,7 +248,7 @@ class QueueRoutes:
         return Answer(NO_CONTENT)
 
     async def _rebalance(self, call: Call) -> Answer:
-        """Accept it: there is one node."""
+        """Accept the request, and do nothing: there is one node."""
         call.principal.require_administrator()
         return Answer(NO_CONTENT)
 
@@ -271,7 +271,7 @@ def _policies(host: VirtualHost, queue: Queue) -> Item:
 
 
 def _effective(*policies: Policy | None) -> dict[str, object]:
-    """Return the definition in force: an operator's limits are the last word."""
+    """Return the policy in force: operator policies override limits."""
     found: dict[str, object] = {}
     for policy in policies:
         if policy is not None:

@@ -1,4 +1,4 @@
-"""Figures with their rates, and their history as far as a client asks for it, as RabbitMQ writes them."""
+"""Figures with their rates and the requested history, in RabbitMQ's form."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ AGE_MAX: Final = 366 * 86_400
 
 
 class Span(NamedTuple):
-    """How far back, and how often, in seconds."""
+    """The age and the increment of requested samples, in seconds."""
 
     age: int
     step: int
 
 
 class Spans(NamedTuple):
-    """What a client asks for: the history of lengths of queues, of rates of messages, of octets, of the node."""
+    """The requested histories: queue lengths, message rates, octets, the node."""
 
     lengths: Span | None = None
     msg_rates: Span | None = None
@@ -42,7 +42,7 @@ NOTHING: Final = Spans()
 
 
 def spans_of(query: Mapping[str, str]) -> Spans:
-    """Read what a query asks for; what is no number counts for nothing, as in RabbitMQ. Raises Refused."""
+    """Read the query; values that are not numbers are ignored, as in RabbitMQ. Raises Refused."""
     if not any(name.endswith("_age") for name in query):
         return NOTHING
     return Spans(*(_span(query, name) for name in Spans._fields))
@@ -102,17 +102,17 @@ MESSAGE_STATS: Final[dict[str, tuple[tuple[str, Indexes], ...]]] = {
                         ),
                     )
                 ),
-                # What clients publish, not the copies that queues get.
+                # Messages that clients publish, not the copies in queues.
                 "publish": (TOTALS.names.index("publish_in"),),
             }.items()
         )
     ),
 }
-"""What `message_stats` has for each kind of things, and the numbers of a row that it sums up."""
+"""The fields of `message_stats` by kind of object, and the numbers of a row that each sums up."""
 
 
 def message_stats(kind: Kind, row: Row, series: Series | None, now: int, span: Span | None) -> dict[str, object]:
-    """Return `message_stats`; empty if nothing has ever happened."""
+    """Return `message_stats`; empty if all counters are 0."""
     found: dict[str, object] = {}
     if not any(row[: len(kind.counters)]):
         return found
@@ -123,7 +123,7 @@ def message_stats(kind: Kind, row: Row, series: Series | None, now: int, span: S
 
 
 def lengths(kind: Kind, row: Row, series: Series | None, now: int, span: Span | None) -> dict[str, object]:
-    """Return the numbers of messages, ready and not settled, with how they change."""
+    """Return the numbers of ready and unacknowledged messages, with their rates."""
     ready, unsettled = (kind.names.index(name) for name in LENGTHS)
     return {
         "messages": row[ready] + row[unsettled],

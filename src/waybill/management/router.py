@@ -1,4 +1,4 @@
-"""Finds what answers a path. Names of queues may have slashes, so a path is cut before it is decoded."""
+"""Finds the route of a path. Names may have slashes, so a path is split before it is decoded."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from waybill.management.call import Handler
 
 
 class Route(NamedTuple):
-    """What answers a method on a path below `/api`. A segment in braces stands for any one segment."""
+    """The handler of a method and a path below `/api`. A segment in braces matches any one segment."""
 
     method: str
     path: str
     handler: Handler
     is_open: bool = False
-    """Whether it needs nobody's name."""
+    """Whether it needs no login."""
 
 
 class _Node:
@@ -28,7 +28,7 @@ class _Node:
 
 
 class Found(NamedTuple):
-    """The routes of a path by method, with the names of their parameters, and the values of these."""
+    """The routes of a path by method, with the names and values of their parameters."""
 
     routes: dict[str, tuple[Route, list[str]]]
     values: list[str]
@@ -51,7 +51,7 @@ class Router:
             node.routes[route.method] = (route, names)
 
     def find(self, path: str) -> Found | None:
-        """Return what answers a path, which is still encoded; None if nothing does."""
+        """Return the routes of an encoded path; None if there are none."""
         segments = path.split("/")
         found = self._walk(segments)
         while found is None and len(segments) > 1 and not segments[-1]:
@@ -65,7 +65,7 @@ class Router:
 
 
 def _step(node: _Node, segments: list[str], index: int, values: list[str]) -> Found | None:
-    """Walk on, and back where a fixed segment leads nowhere. Depth and branches are those of the routes."""
+    """Match segment by segment, with backtracking from fixed segments to parameters."""
     if index == len(segments):
         return Found(node.routes, values) if node.routes else None
     segment = segments[index]
@@ -74,7 +74,7 @@ def _step(node: _Node, segments: list[str], index: int, values: list[str]) -> Fo
         found = _step(child, segments, index + 1, values)
         if found is not None:
             return found
-    # An empty one is the default exchange; at the end of a path it is a slash too many.
+    # An empty segment is the default exchange, except at the end of a path.
     if node.parameter is None or (not segment and index == len(segments) - 1):
         return None
     return _step(node.parameter, segments, index + 1, [*values, unquote(segment, errors="surrogateescape")])

@@ -1,7 +1,7 @@
-"""Looks at everything every five seconds, a few things at a time, and remembers what it saw.
+"""Samples the figures of all objects every five seconds, a few objects at a time.
 
-The history of the node, of queues and of exchanges is written to a file beside the messages, and read from there at a
-start. Counters go on where they were: they are what this process has counted, and what those before it had.
+The history of the node, of queues and of exchanges is saved in the data directory and read at startup. So counters
+continue: they are the sum of what this process and those before it have counted.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ from waybill.model.changed_queues import changed_queues
 from waybill.model.exchange import Exchange
 
 BATCH: Final = 200
-"""So many things are looked at before others get their turn: less than a millisecond."""
+"""Objects to sample before other requests are served: less than a millisecond."""
 SCANNED: Final = 1000
-"""So many queues are asked whether anything has changed before others get their turn: half a millisecond."""
+"""Queues to check for changes before other requests are served: half a millisecond."""
 TRACKED_MAX: Final = 2000
-"""So many queues have a history of hours; what becomes busy after them, of a minute."""
+"""Queues with a history of a day; others have a history of a minute."""
 SAVE_SECONDS: Final = 60
 FILE: Final = "management-history"
 ALL: Final = ("",)
 
 Key = tuple[str, ...]
-"""What a thing is known by: of a queue, its virtual host and its name."""
+"""The key of an object: for a queue, its virtual host and its name."""
 
 _log = logging.getLogger("waybill.management")
 
 
 class Sampler:
-    """The history of a broker. `now` is the moment of the last look."""
+    """The history of a broker. `now` is the time of the last sample."""
 
     def __init__(self, broker: Broker, clock: Callable[[], float] = time.time) -> None:
         self.now = 0
         self.rounds = 0
         self.consumers: dict[str, int] = {}
-        """How many consumers the queues of each virtual host have."""
+        """The number of consumers by virtual host."""
         self._broker = broker
         self._clock = clock
         self._series: dict[str, dict[Key, Series]] = {
@@ -68,14 +68,14 @@ class Sampler:
         self._seen: dict[str, set[Key]] = {}
         self._queues = KnownQueues(len(QUEUES.names))
         self._queue_changes = (-1, -1, -1)
-        """How many queues were deleted and created, and how many virtual hosts there are."""
+        """The numbers of deleted queues, created queues and virtual hosts."""
         self._task: asyncio.Task[None] | None = None
         self._saved_at = 0.0
 
-    # Life. --------------------------------------------------------------------------------------------------------
+    # --- lifecycle ---
 
     async def start(self) -> None:
-        """Read what was kept, look once, and go on looking."""
+        """Read the saved history, take a sample, and sample regularly from now on."""
         directory = self._broker.data_dir
         if directory is not None:
             kept = await asyncio.to_thread(read_history, directory / FILE, int(self._clock()))
@@ -92,7 +92,7 @@ class Sampler:
         self._task = asyncio.get_running_loop().create_task(self._go_on(), name="waybill management sampler")
 
     async def close(self) -> None:
-        """Look no more, and write what was seen."""
+        """Stop sampling, and save the history."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -109,12 +109,12 @@ class Sampler:
                     self._saved_at = self._clock()
                     await self.save()
             except Exception:  # noqa: BLE001 - see below
-                # The next look may succeed; without any, everything but rates is still answered.
+                # The next sample may succeed. Without samples, only rates are missing.
                 self._queues.traces.clear()
-                _log.exception("querying the broker failed")
+                _log.exception("sampling the broker failed")
 
     async def save(self) -> None:
-        """Write the history, if there is a place for it."""
+        """Save the history, if the broker has a data directory."""
         directory = self._broker.data_dir
         if directory is None:
             return
@@ -131,13 +131,13 @@ class Sampler:
         except OSError as error:
             _log.warning("the history of rates cannot be written: %s", error)
 
-    # Looking. -----------------------------------------------------------------------------------------------------
+    # --- sampling ---
 
     async def look(self) -> None:
         """Take one sample of everything."""
         now = int(self._clock())
         moment = now - now % SAMPLE_SECONDS
-        # Of queues, only what has changed is seen: those that are gone are forgotten by themselves.
+        # Only changed queues are seen here: deleted ones are forgotten separately.
         self._seen = {name: set() for name in self._series if name != QUEUES.name}
         await self._look_at_queues(moment)
         sums = self._sum_up_queues(moment)
@@ -176,7 +176,7 @@ class Sampler:
                 changed = changed_queues(queues[start : start + SCANNED], self._queues.traces)
                 await asyncio.sleep(0)
                 for index, queue in enumerate(changed):
-                    # One that is gone by now is counted among those, and must not be counted here, too.
+                    # A connection that has closed meanwhile is counted there, and must not be counted twice.
                     if not queue.is_deleted:
                         row = (*queue.counts(), queue.message_count, int(queue.unsettled_count))
                         self._queues.put(host.name, queue, row)
@@ -185,7 +185,7 @@ class Sampler:
                         await asyncio.sleep(0)
 
     def _sum_up_queues(self, moment: int) -> list[int]:
-        """Take the rows of virtual hosts; returns the totals of queues, and zeros for the rest. In one go."""
+        """Add the rows of virtual hosts, and return the totals of queues with zeros for the rest. Without a pause."""
         counters = self._broker.node.runtime.counters
         sums = [0] * len(TOTALS.names)
         for index, count in enumerate(counters.retired):
@@ -236,7 +236,7 @@ class Sampler:
                 yield host.name, exchange
 
     async def _look_at_connections(self, moment: int) -> tuple[int, int]:
-        """Return the octets that all connections have received and sent, those that are gone as well."""
+        """Return the octets that all connections have received and sent, including closed ones."""
         counters = self._broker.node.runtime.counters
         received, sent = int(counters.received_octets), int(counters.sent_octets)
         for index, engine in enumerate(list(self._broker.node.connections)):
@@ -286,7 +286,7 @@ class Sampler:
         )
 
     def _forget_gone(self) -> None:
-        """Forget what is not there any more."""
+        """Forget objects that no longer exist."""
         for name, seen in self._seen.items():
             series = self._series[name]
             if len(series) > len(seen):
@@ -297,17 +297,17 @@ class Sampler:
         self._series[name].pop(key, None)
         self._before.get(name, {}).pop(key, None)
 
-    # Reading. -----------------------------------------------------------------------------------------------------
+    # --- reading ---
 
     def series(self, kind: Kind, key: Key = ALL) -> Series | None:
-        """Return the history of one thing, None if it has none."""
+        """Return the history of an object, None if it has none."""
         return self._series[kind.name].get(key)
 
     def before(self, kind: Kind, key: Key = ALL) -> Row:
-        """Return what earlier processes had counted of one thing; empty if they knew nothing of it."""
+        """Return the counters of an object from earlier processes; empty if there are none."""
         return self._before.get(kind.name, {}).get(key, ())
 
 
 def connection_key(engine: ServerConnection) -> Key:
-    """Return what a connection is known by here."""
+    """Return the key of a connection."""
     return (str(id(engine)),)

@@ -1,4 +1,4 @@
-"""The API behind a port of its own, or beside the Open Job Spec on its port."""
+"""The API on its own port, or on the port of the Open Job Spec."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TAGS_OF_ROLES: Final = {
     "operate": (MONITORING, POLICYMAKER, MANAGEMENT),
     "admin": (ADMINISTRATOR,),
 }
-"""What holders of API keys are, by their role."""
+"""The tags of API keys, by role."""
 
 
 class Management:
@@ -59,7 +59,7 @@ class Management:
         self.context = ApiContext(broker, self.sampler, self._listeners)
         self.application = ManagementApplication(broker, _routes(self.context))
         self.addresses: list[tuple[str, int, str]] = []
-        """Where it is served: host, port, "http" or "https"."""
+        """Where it is served: host, port, and "http" or "https"."""
 
     async def __aenter__(self) -> Self:
         await self.sampler.start()
@@ -71,7 +71,7 @@ class Management:
         await self.sampler.close()
 
     def begin_for_key(self, request: Request, path: str, name: str, role: str) -> Response | asyncio.Future[Response]:
-        """Answer the holder of an API key, or a program of this machine. `path` is below `/api`, still encoded."""
+        """Answer the holder of an API key, or a program on this machine. `path` is below `/api`, still encoded."""
         principal = holder_of_key(name, TAGS_OF_ROLES.get(role, ()), self.broker.node.virtual_hosts)
         return self.application.begin_for(request, path, principal)
 
@@ -99,7 +99,7 @@ def _routes(context: ApiContext) -> list[Route]:
 
 
 class ManagementServer:
-    """Serves the API of a broker at a port of its own: `async with ManagementServer(broker) as server: ...`."""
+    """Serves the API of a broker on its own port: `async with ManagementServer(broker) as server: ...`."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class ManagementServer:
         tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """`port` 0 takes a free one."""
+        """`port` 0 chooses a free port."""
         self.management = Management(broker)
         self.url = ""
         self._host = host
@@ -142,11 +142,10 @@ class ManagementServer:
 
 
 class Beside:
-    """Two applications at one port: this API below `/api` and `/ojs/v1/broker`, and another one for everything else.
+    """Two applications on one port: this API below `/api` and `/ojs/v1/broker`, and another one for all other paths.
 
-    Below `/api` it asks for a user of the broker and a password, as RabbitMQ does. Below `/ojs/v1/broker` it asks for
-    what the other application asks for, an API key: so the dashboard uses it. Metrics of the broker stand beside those
-    of jobs, for who may read these.
+    Below `/api` it needs a user of the broker and a password, as RabbitMQ does. Below `/ojs/v1/broker`, which the
+    dashboard uses, it needs an API key, as the other application does. `/metrics` has the metrics of both.
     """
 
     def __init__(self, management: Management, other: Application) -> None:
@@ -154,7 +153,7 @@ class Beside:
         self._other = other
 
     def begin(self, request: Request) -> Response | asyncio.Future[Response]:
-        """Return the answer to a request, or what will have it."""
+        """Return the answer to a request, or a future of it."""
         target = request.target
         if target.startswith(KEY_PREFIX):
             return self._begin_for_key(request, target[len(KEY_PREFIX) - 1 :])

@@ -1,4 +1,4 @@
-"""What is counted of which thing, under RabbitMQ's names. A restart adds nothing to gauges."""
+"""The figures of each kind of object, under RabbitMQ's names. Gauges start anew after a restart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from waybill.management.history import DAY, HOURS, MINUTE, MINUTES, Level
 
 
 class Kind(NamedTuple):
-    """The figures of a kind of things: their names in the order of a row."""
+    """The figures of a kind of object: their names in the order of a row."""
 
     name: str
     counters: tuple[str, ...]
@@ -22,7 +22,7 @@ class Kind(NamedTuple):
 
 
 QUEUE_COUNTERS: Final = ("publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "redeliver", "ack")
-"""As `model.queue.Queue.counts`."""
+"""The order of `model.queue.Queue.counts`."""
 LENGTHS: Final = ("messages_ready", "messages_unacknowledged")
 CHURN: Final = (
     "connection_created",
@@ -46,4 +46,4 @@ TOTALS: Final = Kind("totals", QUEUE_COUNTERS + GLOBAL_COUNTERS + CHURN, LENGTHS
 NODE: Final = Kind("node", IO_COUNTERS, NODE_GAUGES, DAY)
 
 KEPT: Final = (TOTALS, NODE, VIRTUAL_HOSTS, QUEUES, EXCHANGES)
-"""Whose history outlives a restart."""
+"""The kinds whose history is saved."""

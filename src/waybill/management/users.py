@@ -1,4 +1,4 @@
-"""Users and their rights: /api/users, /api/permissions, /api/topic-permissions, /api/user-limits, /api/whoami."""
+"""Users and their permissions: /api/users, /api/permissions, /api/topic-permissions, /api/user-limits, /api/whoami."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LIMITS: Final = (MAX_CONNECTIONS, MAX_CHANNELS)
 
 
 class UserRoutes:
-    """Answers them."""
+    """The routes for users."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/whoami", self._whoami),
             Route("GET", "/users", self._list),
@@ -85,7 +85,7 @@ class UserRoutes:
         credential = self._credential(body)
         present = accounts.by_name.get(name)
         if credential is not None and present is not None and credential.hash == present.credential.hash:
-            # What logs in by SCRAM is not in the hash: it stays with it.
+            # The SCRAM credentials are not in the hash: keep those of an unchanged hash.
             credential = present.credential
 
         def put(node: Node) -> None:
@@ -100,7 +100,7 @@ class UserRoutes:
 
     @staticmethod
     def _credential(body: dict[str, Any]) -> Credential | None:
-        """Return the hash that a body has instead of a password. Raises Refused."""
+        """Return the password hash of a body. Raises Refused."""
         if body.get("password"):
             return None
         text = text_of(body, "password_hash")
@@ -134,7 +134,7 @@ class UserRoutes:
         await self._context.perform(delete)
         return Answer(NO_CONTENT)
 
-    # Limits. ------------------------------------------------------------------------------------------------------
+    # --- limits ---
 
     async def _all_limits(self, call: Call) -> list[Item]:
         call.principal.require_administrator()
@@ -172,13 +172,13 @@ class UserRoutes:
 
 
 class PermissionRoutes:
-    """Answers what is about permissions."""
+    """The routes for permissions."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/permissions", self._list),
             Route("GET", "/vhosts/{vhost}/permissions", self._list),
@@ -196,7 +196,7 @@ class PermissionRoutes:
         ]
 
     def _accounts(self, call: Call, *, own: bool = False) -> list[Account]:
-        """Return the accounts that a path is about. Raises Refused."""
+        """Return the accounts of a path. Raises Refused."""
         if not (own and call["user"] == call.principal.name):
             call.principal.require_administrator()
         by_name = self._context.administration.accounts.by_name
@@ -257,7 +257,7 @@ class PermissionRoutes:
         return Answer(CREATED if is_new else NO_CONTENT)
 
     def _check_ends(self, call: Call) -> None:
-        """Raise Refused unless there are both user and virtual host."""
+        """Raise Refused unless both user and virtual host exist."""
         accounts = self._context.administration.accounts.by_name
         if self._context.node.virtual_host(call["vhost"]) is None or call["user"] not in accounts:
             raise bad_request("vhost_or_user_not_found")
@@ -269,7 +269,7 @@ class PermissionRoutes:
         await self._context.perform(lambda node: node.administration.clear_permission(call["user"], call["vhost"]))
         return Answer(NO_CONTENT)
 
-    # Of topics. ---------------------------------------------------------------------------------------------------
+    # --- topic permissions ---
 
     async def _topics(self, call: Call) -> list[Item]:
         return self._topic_permissions(call)
@@ -316,7 +316,7 @@ class PermissionRoutes:
 
 
 def user_item(account: Account) -> Item:
-    """Return what is told of a user."""
+    """Return a user as JSON."""
     return {
         "hashing_algorithm": account.credential.algorithm,
         "limits": limits_of(account),
@@ -327,7 +327,7 @@ def user_item(account: Account) -> Item:
 
 
 def limits_of(account: Account) -> dict[str, int]:
-    """Return the limits that a user has."""
+    """Return the limits of a user."""
     found = {MAX_CONNECTIONS: account.connection_max, MAX_CHANNELS: account.user.channel_max}
     return {name: limit for name, limit in found.items() if limit >= 0}
 
@@ -336,5 +336,5 @@ def _tags(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-        raise bad_request("tags must be a list, or text with commas")
+        raise bad_request("tags must be a list, or a string with commas")
     return tuple(tag.strip() for tag in value if tag.strip())

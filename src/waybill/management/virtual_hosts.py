@@ -22,13 +22,13 @@ LIMITS: Final = (MAX_CONNECTIONS, MAX_QUEUES)
 
 
 class VirtualHostRoutes:
-    """Answers them."""
+    """The routes for virtual hosts."""
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/vhosts", self._list),
             Route("GET", "/vhosts/{vhost}", self._show),
@@ -52,7 +52,7 @@ class VirtualHostRoutes:
         return cut_to_columns(call.query, self.item(self._context.virtual_host(call), spans_of(call.query)))
 
     def item(self, host: VirtualHost, spans: Spans) -> Item:
-        """Return what is told of a virtual host."""
+        """Return a virtual host as JSON."""
         described = self._context.administration.parameters.descriptions.get(host.name) or Description()
         is_default = host.name == "/" and not described.text
         text = "Default virtual host" if is_default else described.text
@@ -84,7 +84,7 @@ class VirtualHostRoutes:
                 rate += series.rate((0,), now)
         return rate
 
-    # Changes. -----------------------------------------------------------------------------------------------------
+    # --- changes ---
 
     async def _put(self, call: Call) -> Answer:
         call.principal.require_administrator()
@@ -96,7 +96,7 @@ class VirtualHostRoutes:
         def put(node: Node) -> None:
             node.administration.add_virtual_host(name)
             if is_new and call.principal.name in node.administration.accounts.by_name:
-                # As in RabbitMQ: who makes one over HTTP may use it.
+                # As in RabbitMQ, the user who creates one over HTTP gets all permissions.
                 node.administration.set_permission(call.principal.name, name, ".*", ".*", ".*")
             if description is not None:
                 node.administration.describe_virtual_host(name, description)
@@ -112,13 +112,13 @@ class VirtualHostRoutes:
         return Answer(NO_CONTENT)
 
     async def _start(self, call: Call) -> Answer:
-        """Accept it: all of them run."""
+        """Accept the request, and do nothing: all virtual hosts run."""
         call.principal.require_administrator()
         if self._context.node.virtual_host(call["vhost"]) is None:
             raise not_found()
         return Answer(NO_CONTENT)
 
-    # Limits. ------------------------------------------------------------------------------------------------------
+    # --- limits ---
 
     async def _all_limits(self, call: Call) -> list[Item]:
         found = []
@@ -156,14 +156,14 @@ class VirtualHostRoutes:
 
 
 def _description(body: dict[str, Any]) -> Description | None:
-    """Return what a body says of a virtual host, None if it says nothing. Raises Refused."""
+    """Return the metadata in a body, None if there is none. Raises Refused."""
     if not body.keys() & {"description", "tags", "default_queue_type"}:
         return None
     tags = body.get("tags") or []
     if isinstance(tags, str):
         tags = tags.split(",")
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise bad_request("tags must be a list, or text with commas")
+        raise bad_request("tags must be a list, or a string with commas")
     kind = text_of(body, "default_queue_type")
     if kind not in {"", "undefined", "classic", "quorum", "stream"}:
         raise bad_request(f"unknown queue type {kind}")

@@ -62,7 +62,7 @@ class Amqp10Connection(asyncio.Protocol):
         """Whether the peer has opened the connection, and nothing has ended it."""
         return self._error is None and bool(self._engine.state & Engine.REMOTE_ACTIVE)
 
-    # What asyncio calls. ----------------------------------------------------------------------------------------
+    # --- called by asyncio ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the header."""
@@ -90,7 +90,7 @@ class Amqp10Connection(asyncio.Protocol):
             self._end(AuthenticationFailed(f"{self.address}: the broker refuses the login of {user}"))
         self._end(ConnectionLost(f"{self.address}: {error or 'the broker has closed the socket'}"))
 
-    # For the ends of a shovel. ----------------------------------------------------------------------------------
+    # --- for the ends of a shovel ---
 
     def flush(self) -> None:
         """Write what the engine has to say."""
@@ -130,7 +130,7 @@ class Amqp10Connection(asyncio.Protocol):
                 await self.until(lambda: bool(self._engine.state & Engine.REMOTE_CLOSED), "did not close")
         self._end(ConnectionLost(f"{self.address}: closed"))
 
-    # Inside. ----------------------------------------------------------------------------------------------------
+    # --- internals ---
 
     def _take_events(self) -> None:
         while (event := self._collector.peek()) is not None:

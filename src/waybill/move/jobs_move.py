@@ -140,7 +140,7 @@ class JobsMove:
             self._queues = await known_queues(source, self._source.topology, HISTORY)
         return self._queues
 
-    # For its sessions. ------------------------------------------------------------------------------------------
+    # --- for its sessions ---
 
     @property
     def systems(self) -> tuple[System, System]:
@@ -214,7 +214,7 @@ class _Session:
             await copy.open(self._transfer.record.streams.get(name))
             self._streams[name] = copy
 
-    # Steps. -----------------------------------------------------------------------------------------------------
+    # --- steps ---
 
     async def has_handed_over(self) -> bool:
         """Whether the coordinators of the target may lead, and those of the source may not."""
@@ -277,7 +277,7 @@ class _Session:
                 return
             await sessions.pause(IDLE_SECONDS)
 
-    # Parts of them. ---------------------------------------------------------------------------------------------
+    # --- helpers for jobs ---
 
     async def _claim(self) -> int:
         now = time.monotonic()

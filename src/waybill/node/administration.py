@@ -326,7 +326,7 @@ class Administration:
         self._report(f"{'operator policy' if is_operator else 'policy'} cleared", f"{name!r} in vhost {virtual_host!r}")
         host.apply_policies()
 
-    # --- inside ---
+    # --- internals ---
 
     def _report(self, event: str, detail: str) -> None:
         self._node.runtime.operator_log.info(event, detail)

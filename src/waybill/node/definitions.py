@@ -64,7 +64,7 @@ class ImportReport:
     errors: list[str] = field(default_factory=list)
 
 
-# --- out ---
+# --- export ---
 
 
 def export_definitions(node: Node) -> Document:
@@ -229,7 +229,7 @@ def _policy(policy: Policy) -> Document:
     }
 
 
-# --- in ---
+# --- import ---
 
 
 def import_definitions(node: Node, document: Document) -> ImportReport:

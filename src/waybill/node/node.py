@@ -38,7 +38,7 @@ from waybill.node.detached_state import make_detached_state, recover_detached_st
 from waybill.node.recovery import report_recovery
 from waybill.node.timeout_check import TimeoutCheck
 from waybill.storage.commit import Commit
-from waybill.storage.definitions import WAY_OUT
+from waybill.storage.definitions import REMEDY
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal
 from waybill.storage.memory import MemoryStore
@@ -164,7 +164,7 @@ class Node(AdministeredNode):
         except (OSError, DefinitionsLost):
             raise
         except Exception as error:
-            raise DefinitionsLost(f"invalid definition of {self._restoring}: {error!r}. {WAY_OUT}") from error
+            raise DefinitionsLost(f"invalid definition of {self._restoring}: {error!r}. {REMEDY}") from error
         for queue in waiting:
             self._recover_messages(queue)
         recover_detached_state(self, self.virtual_hosts)

@@ -200,7 +200,7 @@ class DeadLetters:
         async with await self._open.connection.channel() as channel:
             return await channel.purge_queue(self._name)
 
-    # How it is done. --------------------------------------------------------------------------------------------
+    # --- internals ---
 
     async def _settle(
         self,

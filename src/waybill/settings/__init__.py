@@ -1,4 +1,4 @@
-"""The settings of `waybill broker`, `up` and `serve`: one table of them, and where their values come from."""
+"""The settings of `waybill broker`, `up` and `serve`: their table, and the sources of their values."""
 
 from waybill.settings.configuration import Configuration, load
 from waybill.settings.kinds import Refused

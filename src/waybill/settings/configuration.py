@@ -1,4 +1,4 @@
-"""The configuration: one value for each setting, of the strongest source that has one.
+"""The configuration: the value of each setting, from the source with the highest precedence.
 
 option  >  environment  >  file  >  default
 """
@@ -31,18 +31,18 @@ FILE_NAME: Final = "waybill.toml"
 
 
 class Configuration:
-    """The values of all settings. `file` is where some come from, None without one."""
+    """The values of all settings. `file` is the configuration file, None if there is none."""
 
     def __init__(self, values: dict[str, Value], file: Path | None) -> None:
         self._values = values
         self.file = file
 
     def __getitem__(self, name: str) -> Value:
-        """The value of a setting with its source. `name` is that of the file: `amqp.port`."""
+        """The value of a setting with its source. `name` is the one in the file: `amqp.port`."""
         return self._values[name]
 
     def replaced(self, name: str, value: Value) -> Configuration:
-        """The same with another value of one setting."""
+        """Return a copy with another value of one setting."""
         return Configuration({**self._values, name: value}, self.file)
 
     def _get(self, name: str, kind: type[T]) -> T | None:
@@ -73,7 +73,7 @@ class Configuration:
         return tuple(map(str, self._get(name, tuple) or ()))
 
     def limits(self) -> dict[str, float]:
-        """All of the table `limits`, without its name."""
+        """The settings of the table `limits`, without its name."""
         found = {}
         for name, one in self._values.items():
             if name.startswith("limits.") and isinstance(one.value, int | float):
@@ -91,13 +91,13 @@ class Configuration:
 
 
 def default_data_dir() -> Path:
-    """The directory for a user's data (XDG Base Directory Specification)."""
+    """The default data directory of a user (XDG Base Directory Specification)."""
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "waybill"
 
 
 def default_file() -> Path:
-    """The file that is read if none is named, and it exists."""
+    """The file that is read by default, if it exists."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "waybill" / FILE_NAME
 
@@ -108,10 +108,10 @@ def load(
     defaults: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Configuration:
-    """Read all sources. Raises InvalidConfiguration with everything that is wrong.
+    """Read all sources. Raises InvalidConfiguration with all errors.
 
-    `file`: the TOML file, else that of WAYBILL_CONFIG, else the default one if it exists. `options`: the values of
-    options by the names of settings, each with what the option is called. `defaults` differ by command.
+    `file`: the TOML file; else that of WAYBILL_CONFIG, else the default one if it exists. `options`: the values of
+    options by the names of settings, each with the name of the option. `defaults`: those of the command.
     """
     environment = os.environ if environment is None else environment
     reading = Reading()
@@ -134,7 +134,7 @@ def load(
 
 
 def _conflicts(reading: Reading) -> list[Problem]:
-    """What does not go together."""
+    """Settings that contradict each other."""
     values = reading.values
     problems = []
     memory, directory = values["memory"], values["data_dir"]
@@ -164,7 +164,7 @@ def _conflicts(reading: Reading) -> list[Problem]:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches an address."""
+    """Whether an address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

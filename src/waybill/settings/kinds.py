@@ -1,7 +1,7 @@
-"""The kinds of values that a setting may have.
+"""The types of settings.
 
-A kind takes a value as TOML has it (`of_value`), or as text from an option or the environment (`of_text`). It raises
-`Refused` with what it takes, the range included. `shown` is the value as TOML text, without secrets.
+A kind converts a TOML value (`of_value`), or a string from an option or the environment (`of_text`). It raises
+`Refused` with the values that it accepts. `shown` returns the value as TOML, without secrets.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ FALSE: Final = ("false", "no", "off", "0")
 
 
 class Refused(ValueError):
-    """A value that a setting does not take. The text completes the sentence "port ...": "is a whole number ..."."""
+    """A value that a setting does not accept. The text completes the sentence "port ...": "is a whole number ..."."""
 
 
 def said(value: object) -> str:
-    """A value in an error message, cut if it is long."""
+    """A value for an error message, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 class Kind:
-    """See the head of this file. `name` is shown in the help of an option."""
+    """See the module's docstring. `name` is shown in the help of an option."""
 
     name = "TEXT"
 
     def describe(self) -> str:
-        """What it takes: "a whole number from 0 to 65535"."""
+        """The accepted values: "a whole number from 0 to 65535"."""
         raise NotImplementedError
 
     def of_value(self, value: object, base: Path) -> object:
-        """The value of a setting from one of TOML. Paths are relative to `base`."""
+        """Convert a TOML value. Paths are relative to `base`."""
         raise NotImplementedError
 
     def of_text(self, text: str, base: Path) -> object:
@@ -76,7 +76,7 @@ class Whole(Kind):
 
 
 class Seconds(Kind):
-    """A time in seconds, which may have a fraction."""
+    """A time in seconds, which may be a fraction."""
 
     name = "SECONDS"
 
@@ -88,7 +88,7 @@ class Seconds(Kind):
         return f"a number of seconds from {self.least:g} to {self.most:g}"
 
     def of_value(self, value: object, base: Path) -> object:
-        # NaN is in no range.
+        # NaN is not in any range.
         if isinstance(value, bool) or not isinstance(value, int | float) or not self.least <= value <= self.most:
             raise self.refuse(value)
         return float(value)
@@ -166,7 +166,7 @@ class Choice(Kind):
 
 
 class Text(Kind):
-    """Some characters, on one line."""
+    """A string on one line."""
 
     def __init__(self, most: int = 4096) -> None:
         self.most = most
@@ -181,7 +181,7 @@ class Text(Kind):
 
 
 class TraceAddress(Text):
-    """Where a trace can be looked at: an address of the web with `{trace_id}` in it. Browsers are sent there."""
+    """The URL of a trace for browsers, which contains `{trace_id}`."""
 
     def describe(self) -> str:
         return "an address that begins with https:// or http:// and has {trace_id}"
@@ -194,7 +194,7 @@ class TraceAddress(Text):
 
 
 class Names(Kind):
-    """A list of words. As text, they are separated by commas."""
+    """A list of words. In a string, they are separated by commas."""
 
     name = "NAMES"
 
@@ -237,7 +237,7 @@ class FileName(Kind):
 
 
 class DirectoryName(FileName):
-    """The path of a directory, which is made if it is missing."""
+    """The path of a directory, which is created if it is missing."""
 
     name = "DIRECTORY"
 
@@ -254,7 +254,7 @@ class DirectoryName(FileName):
 
 
 class Address(Text):
-    """A text that may be a URL with a password, which is not shown."""
+    """A string that may be a URL with a password, which is not shown."""
 
     _PASSWORD: Final = re.compile(r"(://[^/?#:@]*):[^/?#]*@")
 

@@ -1,4 +1,4 @@
-"""One setting: its name, and what it is called in the environment and as an option."""
+"""One setting, and its names in the file, in the environment and as an option."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PREFIX: Final = "WAYBILL_"
 
 @dataclass(frozen=True)
 class Setting:
-    """`name` is that of the file, with its table: `limits.frame_max`. `default` None: see `help`.
+    """`name` is the one in the file, with its table: `limits.frame_max`. `default` None: see `help`.
 
     `reloads`: SIGHUP changes it while the broker runs.
     """
@@ -25,7 +25,7 @@ class Setting:
 
     @property
     def table(self) -> str:
-        """The table of the file that it is in; empty at the top."""
+        """Its table in the file; empty at the top level."""
         return self.name.rpartition(".")[0]
 
     @property

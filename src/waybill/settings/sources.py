@@ -1,4 +1,4 @@
-"""Where values come from: a TOML file, the environment, options. Each value remembers the place that it was said at."""
+"""The sources of values: a TOML file, the environment, options. Each value has its origin."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ OTHER_VARIABLES: Final = frozenset(
         *("MANAGEMENT", "TABLE_FORMAT", "URI", "URL"),
     )
 )
-"""What other parts of Waybill read."""
-# Kubernetes tells every pod of a service named `waybill`, or `waybill-...`, in variables like these.
+"""Variables of other parts of Waybill."""
+# Kubernetes sets such variables in all pods for a service named `waybill` or `waybill-...`.
 _OF_KUBERNETES: Final = re.compile(rf"{PREFIX}(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)")
 _HEADER: Final = re.compile(r"\s*\[([^\[\]]+)\]\s*(#.*)?")
 _KEY: Final = re.compile(r"\s*([\w.\"'-]+)\s*=")
@@ -38,7 +38,7 @@ _KEY: Final = re.compile(r"\s*([\w.\"'-]+)\s*=")
 
 @dataclass(frozen=True)
 class Value:
-    """A value, how strong its source is, and the place that it was said at: `waybill.toml:3`, `WAYBILL_MEMORY`."""
+    """A value, the precedence of its source, and its origin: `waybill.toml:3`, `WAYBILL_MEMORY`."""
 
     value: object
     rank: int
@@ -47,7 +47,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong, and where."""
+    """An error and its place."""
 
     place: str
     text: str
@@ -57,7 +57,7 @@ class Problem:
 
 
 class InvalidConfiguration(Exception):
-    """Everything that is wrong, not only the first."""
+    """All errors, not only the first."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -65,7 +65,7 @@ class InvalidConfiguration(Exception):
 
 
 class Reading:
-    """Collects values of one source after the other; a later one overrides an earlier one."""
+    """Collects the values of sources; a later source overrides earlier ones."""
 
     def __init__(self) -> None:
         self.values = {setting.name: Value(setting.default, DEFAULT, "default") for setting in SETTINGS}
@@ -82,7 +82,7 @@ class Reading:
 
 
 def read_file(reading: Reading, path: Path) -> None:
-    """Take what a TOML file says."""
+    """Read a TOML file."""
     try:
         with path.open("rb") as file:
             octets = file.read(FILE_SIZE_MAX + 1)
@@ -122,7 +122,7 @@ def _flat(document: Mapping[str, object], table: str = "") -> Iterator[tuple[str
 
 
 def _lines(text: str) -> dict[str, int]:
-    """The line of each key and table, as far as a look at single lines can tell."""
+    """The line of each key and table, as far as single lines show."""
     found: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), 1):
@@ -139,7 +139,7 @@ def _lines(text: str) -> dict[str, int]:
 
 
 def read_environment(reading: Reading, environment: Mapping[str, str]) -> None:
-    """Take the variables `WAYBILL_...`. An empty one counts as absent."""
+    """Read the variables `WAYBILL_...`. Empty ones are ignored."""
     for variable, text in sorted(environment.items()):
         if not variable.startswith(PREFIX) or not text or variable in OTHER_VARIABLES:
             continue

@@ -1,4 +1,4 @@
-"""The setting `users`: who exists on a new data directory."""
+"""The setting `users`: the users of a new data directory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FirstUser:
 
 
 class Users(Kind):
-    """A table of users by name. As text it is JSON."""
+    """A table of users by name. As a string, it is JSON."""
 
     name = "JSON"
 
@@ -38,7 +38,7 @@ class Users(Kind):
         try:
             value: object = json.loads(text)
         except (ValueError, RecursionError):
-            # The text holds passwords: it is not repeated.
+            # The text contains passwords: do not repeat it.
             raise Refused(f"must be {self.describe()}, as JSON") from None
         return self.of_value(value, base)
 
@@ -96,7 +96,7 @@ def _password(name: str, table: dict[str, object], base: Path) -> str:
 
 
 def _patterns(user: str, host: str, table: object) -> tuple[str, str, str]:
-    """The patterns of one virtual host; one that is not given allows everything."""
+    """The patterns of one virtual host; a missing one allows everything."""
     if not isinstance(table, dict) or any(key not in PATTERNS for key in table):
         raise Refused(f"has {user}.permissions.{host!r}, which is a table of configure, write and read")
     found = [table.get(key, ".*") for key in PATTERNS]

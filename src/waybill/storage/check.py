@@ -14,7 +14,7 @@ from mypy_extensions import i64
 
 from waybill.model.errors import DefinitionsLost
 from waybill.storage.definitions import NAME as DEFINITIONS_NAME
-from waybill.storage.definitions import WAY_OUT, file_number, missing_end
+from waybill.storage.definitions import REMEDY, file_number, missing_end
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import (
     BATCH_HEADER_SIZE,
@@ -127,7 +127,7 @@ def repair(filesystem: Filesystem) -> CheckReport:
     if not damaged:
         return report
     if DEFINITIONS_NAME not in filesystem.list_directory(""):
-        raise DefinitionsLost(f"{DEFINITIONS_NAME} is missing, and repair cannot restore it. {WAY_OUT}")
+        raise DefinitionsLost(f"{DEFINITIONS_NAME} is missing, and repair cannot restore it. {REMEDY}")
     manifest = read_manifest(filesystem)
     _keep_stream_ends(filesystem, manifest)
     entries: list[bytes] = []
@@ -315,7 +315,7 @@ def _without_bad(records: bytes, *, is_mended: bool, is_last: bool) -> bytes:
             if is_mended:
                 record = mended(records[index : index + length])
                 if record is None:
-                    raise DefinitionsLost(f"{DEFINITIONS_NAME} is damaged beyond repair. {WAY_OUT}")
+                    raise DefinitionsLost(f"{DEFINITIONS_NAME} is damaged beyond repair. {REMEDY}")
                 pieces.append(record)
                 index += length
                 continue

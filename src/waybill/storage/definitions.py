@@ -46,7 +46,7 @@ DELETED: Final = "deleted"
 DELETED_IDS: Final = 4096
 MAX_REPLACEMENTS: Final = 0x7FFFFFFF
 ID_FIELDS: Final = ("id", "delay_id", "records")
-WAY_OUT: Final = (
+REMEDY: Final = (
     "Put the file back from a backup and run `waybill store repair` on the directory; or let `waybill store rebuild "
     "--yes` make definitions for the messages that are there, without any user."
 )
@@ -147,7 +147,7 @@ class Definitions:
             filesystem.remove(REPLACEMENT_NAME)
         if NAME not in names:
             if extent is not None or is_used:
-                raise DefinitionsLost(f"{NAME} is missing: it defines all queues, exchanges and users. {WAY_OUT}")
+                raise DefinitionsLost(f"{NAME} is missing: it defines all queues, exchanges and users. {REMEDY}")
             self.begin()
             return
         file = filesystem.open(NAME)
@@ -159,14 +159,14 @@ class Definitions:
         if not check_file_header(NAME, head, DEFINITIONS, number):
             if reader.size <= FILE_HEADER_SIZE or reader.find_batch(FILE_HEADER_SIZE) == reader.size:
                 if extent is not None or is_used:
-                    raise DefinitionsLost(f"{NAME} is empty: it defined all queues, exchanges and users. {WAY_OUT}")
+                    raise DefinitionsLost(f"{NAME} is empty: it defined all queues, exchanges and users. {REMEDY}")
                 report.torn_bytes += int(reader.size)
                 self.begin()
                 return
             report.damaged(NAME, 0, "the file header is bad")
         lacking = missing_end(extent, number, reader.size)
         if lacking:
-            raise DefinitionsLost(f"{lacking}: the last definitions are lost. {WAY_OUT}")
+            raise DefinitionsLost(f"{lacking}: the last definitions are lost. {REMEDY}")
         end = self._scan(reader, report, 0 if extent is None else extent.position)
         if reader.unreadable is not None:
             raise reader.unreadable
@@ -212,7 +212,7 @@ class Definitions:
                 bad += 1
                 record = mended(reader.data[start:stop])
                 if record is None:
-                    raise DefinitionsLost(f"{NAME} is damaged at {reader.base + start}. {WAY_OUT}")
+                    raise DefinitionsLost(f"{NAME} is damaged at {reader.base + start}. {REMEDY}")
                 self._apply(record, 0)
                 report.damaged(NAME, int(reader.base + start), "a definition has one wrong bit; it is read as written")
             offset = reader.end_offset
@@ -229,7 +229,7 @@ class Definitions:
             else:
                 self._set(kind, key, value)
         except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-            raise DefinitionsLost(f"{NAME} has an invalid definition: {error}. {WAY_OUT}") from error
+            raise DefinitionsLost(f"{NAME} has an invalid definition: {error}. {REMEDY}") from error
         self.next_id = max(self.next_id, next_id)
 
     def _note_all_deleted(self, value: dict[str, object] | None) -> None:

@@ -1,8 +1,8 @@
-"""For tests of programs that use Waybill, or any AMQP 0-9-1 client: a real broker, time, faults, assertions.
+"""Tools to test programs that use Waybill or any AMQP 0-9-1 client: a real broker, time, faults, assertions.
 
     from waybill.testing import TestBroker
 
-Without a broker, `fake` keeps what is pushed, and `inline` runs it at once.
+Without a broker, `fake` records pushed jobs, and `inline` runs them immediately.
 
 With pytest: `pytest_plugins = ["waybill.testing.pytest_plugin"]` gives fixtures for all three. The parts of
 the simulator (`simulated_disk`, `simulated_network`, `virtual_clock`) are here too.
@@ -32,7 +32,7 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name on first use: the simulator needs none of them."""
+    """Load a public name on first use: the simulator needs none of these."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

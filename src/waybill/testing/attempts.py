@@ -1,4 +1,4 @@
-"""Attempts at jobs that were pushed without a broker: the handler with its middleware and resources, and its end."""
+"""Attempts at jobs that were pushed without a broker: handler, middleware, resources and outcome."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class PushedJob:
 
     @classmethod
     def of(cls, job: Outgoing) -> PushedJob:
-        """Note a job as its message would have it."""
+        """Record a job as it would be in its message."""
         envelope = read_envelope(job.envelope.encode())
         state = State(job.envelope.state or State.AVAILABLE)
         return cls(envelope.id, envelope.type, envelope.queue, envelope.args, envelope, state)
 
     def info(self) -> JobInfo:
-        """Return what a coordinator would know."""
+        """Return the job as a coordinator would."""
         error = None if self.failure is None or self.state is State.COMPLETED else self.failure.record
         return JobInfo(
             self.id,
@@ -66,26 +66,26 @@ class PushedJob:
 
 
 class _Origin:
-    """The message that a job would have come in."""
+    """Stands in for the delivery of a job."""
 
     def __init__(self) -> None:
         self.properties = BasicProperties(headers={"x-ojs-traceparent": new_traceparent()})
 
 
 class _Reporter(Reporter):
-    """Keeps what a handler tells with its job."""
+    """Records what a handler reports."""
 
     def progress(self, job: JobContext) -> None:
-        """Nobody asks for it."""
+        """Ignored in tests."""
 
     def checkpoint(self, job: JobContext) -> None:
-        """Keep it for the next attempt."""
+        """Store the checkpoint for the next attempt."""
         if job.new_checkpoint is not None:
             job.envelope.checkpoint = msgspec.to_builtins(job.new_checkpoint)
 
 
 class Attempts:
-    """Makes them."""
+    """Runs the attempts of recorded jobs."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -94,28 +94,28 @@ class Attempts:
         self._next: dict[str, list[Exception]] = {}
 
     def knows(self, job: PushedJob) -> bool:
-        """Whether there is a handler for a job: those of other programs are only kept."""
+        """Whether a job has a handler; jobs of other programs are only recorded."""
         return job.type in self._jobs.handlers
 
     def fail(self, job_type: str, error: Exception, *, once: bool) -> None:
-        """Let attempts at a job of a type raise `error`."""
+        """Make attempts of a job type raise `error`."""
         if once:
             self._next.setdefault(job_type, []).append(error)
         else:
             self._always[job_type] = error
 
     def clear(self) -> None:
-        """Let nothing fail by itself any more."""
+        """Stop raising errors."""
         self._always.clear()
         self._next.clear()
 
     def close(self) -> None:
-        """Close the resources that were made."""
+        """Close all resources."""
         if self._resources.has_any:
             background().call(self._resources.close())
 
     async def run(self, job: PushedJob, *, retries: bool) -> Exception | None:
-        """Try a job, again and again with `retries`; return the last error if it was not done."""
+        """Run a job, with `retries` until it completes or is discarded. Return the last error, None if it completed."""
         policy = job.envelope.policy
         while True:
             error = await self._try(job)
@@ -139,7 +139,7 @@ class Attempts:
             job.result = msgspec.json.decode(handler.result.encode(await call(context)))
         except PostponeJob:
             job.state = State.SCHEDULED
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything
             job.errors.append(error)
             job.failure = _failure_of(error, job)
             return error

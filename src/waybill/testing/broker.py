@@ -1,4 +1,4 @@
-"""A real broker for tests of programs: quick to start, with a clock, network and disk that the test controls."""
+"""A real broker for tests: quick to start, with a clock, network and disk that the test controls."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ VIRTUAL_HOST: Final = "/ojs"
 PERSISTENT: Final = 2
 POLL_SECONDS: Final = 0.005
 ALMOST_FULL_BYTES: Final = 32 << 20
-"""Less than what raises the alarm, more than a test writes."""
+"""Below the disk alarm, but more than a test writes."""
 
 
 class TestBroker:
-    """A fresh broker with nothing in it.
+    """A new, empty broker.
 
         with TestBroker() as broker:
             with broker.serving(shop.jobs):
                 place_order()
             broker.assert_enqueued("email.send", args=["ada@example.com"])
 
-    It runs on a thread of its own, so blocking code, threads and any event loop can use it, with any AMQP 0-9-1
+    It runs in its own thread, so blocking code, threads and any event loop can use it, with any AMQP 0-9-1
     client. Its methods may be called from any other thread. It is the real broker, except that its disk is in memory,
     its clock can be moved, and clients connect through a network that can be broken.
     """
 
     __test__ = False
-    """Keep pytest from collecting the class."""
+    """Tells pytest not to collect this class."""
 
     def __init__(self, *, topology: Topology | None = None, seed: int = 0) -> None:
         """`topology`: the names for `jobs` and the assertions. `seed` decides what a power failure leaves on disk."""
         self.topology = topology or Topology()
-        self._random = Random(seed)  # noqa: S311 - a test is to be repeatable
+        self._random = Random(seed)  # noqa: S311 - tests must be repeatable
         self._disk: SimulatedDisk | None = None
         self._clock = _MovableClock()
         self._thread: LoopThread | None = None
         self._broker: _Broker | None = None
         self._network = Network(HOST)
 
-    # Life. ------------------------------------------------------------------------------------------------------
+    # --- lifecycle ---
 
     def start(self) -> None:
         """Start it."""
@@ -68,7 +68,7 @@ class TestBroker:
             raise
 
     def stop(self) -> None:
-        """Stop it; a second call does nothing."""
+        """Stop it. A second call does nothing."""
         thread, self._thread = self._thread, None
         if thread is not None:
             try:
@@ -94,7 +94,7 @@ class TestBroker:
 
     @contextlib.contextmanager
     def serving(self, jobs: Jobs) -> Iterator[Jobs]:
-        """Have the `Jobs` of a program talk to this broker in a `with` block. It must not be connected then."""
+        """Connect the `Jobs` of a program to this broker in a `with` block. It must not be connected before."""
         before, jobs.uri = jobs.uri, self.uri()
         was_remote = jobs.broker_substitute is not None and jobs.broker_substitute.is_remote
         if was_remote:
@@ -107,13 +107,13 @@ class TestBroker:
                 jobs.begin_anew()
             in_background = started()
             if in_background is not None:
-                # What `push_sync` has connected would look for this broker for ever.
+                # Else the connection of `push_sync` would try to reconnect to this broker forever.
                 in_background.forget(jobs)
 
-    # What is there. ---------------------------------------------------------------------------------------------
+    # --- queues and jobs ---
 
     def jobs(self, queue: str = "default", *, state: State | str | None = None) -> list[EnqueuedJob]:
-        """The available, scheduled, retryable and dead jobs of a queue; not the running ones."""
+        """The available, scheduled, retryable and dead jobs of a queue, without running ones."""
         wanted = None if state is None else State(state)
         found = self._do(lambda broker: jobs_of(broker.node, VIRTUAL_HOST, self.topology, queue))
         return [job for job in found if wanted in {None, job.state}]
@@ -159,19 +159,19 @@ class TestBroker:
         """Assert that there is no matching job, in all queues or in one."""
         self.assert_enqueued(job_type, queue=queue, count=0)
 
-    # Time. ------------------------------------------------------------------------------------------------------
+    # --- time ---
 
     def advance(self, seconds: float) -> None:
-        """Move the broker's clock forward: delays, retries and times to live fall due, one after the other.
+        """Move the broker's clock forward: delays, retries and times to live expire in order.
 
-        Only the broker's clock moves: what clients compute by their own, such as `expires_at`, does not.
+        Only the broker's clock moves. Times that clients compute, such as `expires_at`, do not.
         """
         self._ask(self._advance(seconds))
 
-    # Faults. ----------------------------------------------------------------------------------------------------
+    # --- faults ---
 
     def drop_connections(self) -> int:
-        """Reset all connections, like a broken network. Returns how many. Clients may connect again."""
+        """Reset all connections, like a broken network. Returns how many. Clients can reconnect."""
         return self._do(lambda _: self._network.cut())
 
     @contextlib.contextmanager
@@ -190,7 +190,7 @@ class TestBroker:
 
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
-        """Let nothing pass to or from the broker in a `with` block, while all connections stay open."""
+        """Stall all traffic in a `with` block; connections stay open."""
         self._do(lambda _: self._network.stall())
         try:
             yield
@@ -199,7 +199,7 @@ class TestBroker:
 
     @contextlib.contextmanager
     def delayed(self, seconds: float) -> Iterator[None]:
-        """Delay all traffic by so many seconds, in each direction, in a `with` block."""
+        """Delay all traffic by `seconds` in each direction, in a `with` block."""
         self._network.latency_s = seconds
         try:
             yield
@@ -222,13 +222,13 @@ class TestBroker:
         self._do(lambda broker: self._set_capacity(broker, 1 << 40))
 
     def crash(self, *, lose_power: bool = False) -> None:
-        """Kill the broker in the middle of its work, and restart it on its disk and its port.
+        """Kill the broker, and restart it with the same disk and port.
 
-        `lose_power` drops data that was written and not synced: confirmed messages must survive all the same.
+        `lose_power` drops data that was written but not synced. Confirmed messages survive this, too.
         """
         self._ask(self._crash(lose_power=lose_power))
 
-    # On the broker's thread. ------------------------------------------------------------------------------------
+    # --- on the broker's thread ---
 
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
         if self._thread is None:
@@ -295,7 +295,7 @@ class TestBroker:
         disk = self._storage
         disk.capacity = 1 << 40
         if not room:
-            # Just enough to continue: the test is to see an alarm, not a dead disk.
+            # Just enough to continue: the test should see an alarm, not a full disk.
             used = (1 << 40) - disk.free_space()
             disk.capacity = used + ALMOST_FULL_BYTES
         broker.look_at_disk()
@@ -314,10 +314,10 @@ _formatted: SimulatedDisk | None = None
 
 
 async def _new_disk(random: Random) -> SimulatedDisk:
-    """A disk with an empty store. It is made once per process: hashing the password of guest takes long."""
-    global _formatted  # noqa: PLW0603 - a cache that threads may fill twice, to the same effect
+    """A disk with an empty store, made once per process, because hashing the password of guest is slow."""
+    global _formatted  # noqa: PLW0603 - a cache; threads may fill it twice with the same value
     if _formatted is None:
-        disk = SimulatedDisk(Random(0))  # noqa: S311 - nothing is drawn from it
+        disk = SimulatedDisk(Random(0))  # noqa: S311 - never used
         broker = _Broker(disk, Clock())
         await broker.start()
         await broker.stop()
@@ -329,7 +329,7 @@ async def _new_disk(random: Random) -> SimulatedDisk:
 
 
 class _MovableClock(Clock):
-    """The real clock, some way ahead."""
+    """The real clock with an offset."""
 
     __slots__ = ()
 
@@ -352,7 +352,7 @@ class _Broker(Broker):
         return self._simulated_disk
 
     async def catch_up(self) -> None:
-        """Fire due timers, and return when the results are written."""
+        """Fire due timers, and return when their results are written."""
         self._commit_loop.catch_up()
         await self._commit_loop.settle()
         await asyncio.sleep(0)
@@ -362,7 +362,7 @@ class _Broker(Broker):
         self._commit_loop.after_receive()
 
     async def die(self) -> None:
-        """Stop like a killed process: nothing is written, sent or confirmed any more."""
+        """Stop like a killed process: nothing more is written, sent or confirmed."""
         self._failure = Killed()
         self._commit_loop.stop()
         self._abort_all()
@@ -377,7 +377,7 @@ async def until(condition: Callable[[], bool], *, timeout: float = 10.0) -> None
     """Return when `condition` holds. Raises AssertionError if it does not within `timeout` seconds."""
     try:
         async with asyncio.timeout(timeout):
-            while not condition():  # noqa: ASYNC110 - any condition of the user's
+            while not condition():  # noqa: ASYNC110 - the condition is the user's
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
         raise AssertionError(f"the condition did not become true within {timeout:g} s") from None

@@ -1,6 +1,6 @@
-"""Runs coroutines in the background, and the plain functions that they call in the thread that waits for them.
+"""Runs coroutines in the background, and their plain functions in the thread that waits for them.
 
-So a handler that is a plain function sees the thread of the test: its database transaction above all.
+So a plain handler runs in the thread of the test, and sees its database transaction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _caller: ContextVar[SimpleQueue[_Call | None] | None] = ContextVar("waybill_call
 
 
 def call_from_here(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` in the loop of this process; do here what it gives to `run_in_caller`."""
+    """Run `work` in the loop of this process, and its calls of `run_in_caller` in this thread."""
     calls: SimpleQueue[_Call | None] = SimpleQueue()
 
     async def run() -> T:
@@ -39,13 +39,13 @@ def call_from_here(work: Coroutine[Any, Any, T]) -> T:
         context, function, future = call
         try:
             future.set_result(context.run(function))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the coroutine is told
+        except BaseException as error:  # noqa: BLE001 - passed on to the coroutine
             future.set_exception(error)
     return result()
 
 
 async def run_in_caller(function: Callable[[], T]) -> T:
-    """Call a plain function in the thread that waits for this coroutine; in a thread of its own if none does."""
+    """Call a plain function in the thread that waits for this coroutine; in a new thread if none does."""
     calls = _caller.get()
     context = copy_context()
     if calls is None:

@@ -31,7 +31,7 @@ class EnqueuedJob:
 
 
 def jobs_of(node: Node, virtual_host: str, topology: Topology, queue: str) -> list[EnqueuedJob]:
-    """All waiting jobs of an OJS queue: those that are available first, each group in the order of delivery."""
+    """All waiting jobs of an OJS queue: available ones first, each group in the order of delivery."""
     names = [(topology.job_queue(queue), State.AVAILABLE)]
     names += [(topology.delay_level(level), State.SCHEDULED) for level in range(LEVELS)]
     names += [(topology.release_queue(queue), State.SCHEDULED)]
@@ -41,7 +41,7 @@ def jobs_of(node: Node, virtual_host: str, topology: Topology, queue: str) -> li
         job
         for name, state in names
         for job in _jobs_in(node, virtual_host, name, state)
-        # The ladder is shared by all queues.
+        # All queues share the delay ladder.
         if job.queue == queue
     ]
 
@@ -73,9 +73,9 @@ def _jobs_in(node: Node, virtual_host: str, name: str, state: State) -> Iterator
 
 
 def _content(content: bytes) -> tuple[BasicProperties, bytes]:
-    """Take the frames of a 0-9-1 message apart: a header frame (its properties from octet 19 on), then the body's.
+    """Split the frames of a 0-9-1 message: a header frame (properties from octet 19 on), then body frames.
 
-    Each frame has 7 octets before its payload, the size in the last four of them, and one behind it.
+    Each frame has 7 octets before its payload, the last four of which are its size, and one after it.
     """
     end = 7 + int.from_bytes(content[3:7])
     properties = BasicProperties.decode(content, 19, end)

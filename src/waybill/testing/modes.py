@@ -6,8 +6,8 @@
         jobs.drain()
     jobs.assert_completed("email.send")
 
-Envelopes, arguments, middleware, resources and handlers are the real ones. There is no queue, no worker, no time and no
-limit: see docs/how-to/test.md for what differs. `TestBroker` is the real thing.
+Envelopes, arguments, middleware, resources and handlers are the real ones. There are no queues, workers, delays or
+limits: see docs/how-to/test.md for the differences. `TestBroker` is a real broker.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from waybill.testing.recorded_jobs import RecordedJobs
 
 @contextlib.contextmanager
 def fake(jobs: Jobs) -> Iterator[RecordedJobs]:
-    """Record the jobs that are pushed in a `with` block, until `drain` runs them; nothing goes to a broker."""
+    """Record the jobs that are pushed in a `with` block, until `drain` runs them. Nothing is sent to a broker."""
     with _standing_in(jobs, RecordedJobs(jobs)) as recorded:
         yield recorded
 
 
 @contextlib.contextmanager
 def inline(jobs: Jobs, *, retries: bool = False) -> Iterator[RecordedJobs]:
-    """Run each job that is pushed in a `with` block at once; the push returns when its handler has.
+    """Run each job that is pushed in a `with` block immediately; the push returns after its handler.
 
-    What a handler raises, the push raises. With `retries` the job is tried again instead, without a wait, as often as
-    its policy says, and its end is in the handle and in the assertions. A job that is due later runs at once too.
+    The push raises the error of the handler. With `retries`, the job is retried instead, without delays, as its policy
+    says; handle and assertions show the outcome. Scheduled jobs run immediately, too.
     """
     with _standing_in(jobs, RecordedJobs(jobs, runs=True, retries=retries)) as recorded:
         yield recorded

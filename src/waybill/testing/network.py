@@ -8,7 +8,7 @@ from typing import cast
 
 
 class Network:
-    """A TCP proxy in front of a broker's port on loopback. Use it from the loop that it was started in."""
+    """A TCP proxy in front of a broker's port on loopback. Use it in the loop that started it."""
 
     def __init__(self, host: str) -> None:
         self.latency_s = 0.0
@@ -28,7 +28,7 @@ class Network:
 
     @property
     def connection_count(self) -> int:
-        """How many clients are connected."""
+        """The number of connected clients."""
         return sum(end.is_client for end in self._ends)
 
     async def start(self, target_port: int) -> None:
@@ -44,18 +44,18 @@ class Network:
         if self._server is not None:
             self._server.close()
             self._server = None
-        while self._ends:  # noqa: ASYNC110 - each closes in an iteration of the loop
+        while self._ends:  # noqa: ASYNC110 - each closes in a later iteration of the loop
             await asyncio.sleep(0)
 
     def cut(self) -> int:
-        """Reset all connections of clients. Returns how many."""
+        """Reset all client connections. Returns how many."""
         count = self.connection_count
         for end in list(self._ends):
             end.abort()
         return count
 
     def stall(self) -> None:
-        """Let nothing pass in either direction, while all connections stay open."""
+        """Stall the traffic in both directions; connections stay open."""
         self._flows.clear()
 
     def flow(self) -> None:
@@ -65,7 +65,7 @@ class Network:
             end.pass_on()
 
     async def connect(self, client: _End) -> None:
-        """Make the broker's end for a client."""
+        """Connect to the broker for a client."""
         loop = asyncio.get_running_loop()
         try:
             _, end = await loop.create_connection(lambda: _End(self, is_client=False), self._host, self._target_port)
@@ -76,7 +76,7 @@ class Network:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether nothing passes."""
+        """Whether the traffic is stalled."""
         return not self._flows.is_set()
 
     def opened(self, end: _End) -> None:
@@ -89,7 +89,7 @@ class Network:
 
 
 class _End(asyncio.Protocol):
-    """One end of a connection. Its input goes out at the other end, in order, after the latency."""
+    """One end of a connection. Its input is written to the other end, in order, after the latency."""
 
     def __init__(self, network: Network, *, is_client: bool) -> None:
         self.is_client = is_client
@@ -101,8 +101,8 @@ class _End(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Stand."""
-        # uvloop's transports are no subclasses of asyncio's.
+        """Record the transport."""
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         self._network.opened(self)
         if self.is_client and self._network.is_refusing:
@@ -111,14 +111,14 @@ class _End(asyncio.Protocol):
             self._connecting = asyncio.get_running_loop().create_task(self._network.connect(self))
 
     def join(self, other: _End) -> None:
-        """The other end is open, too."""
+        """The other end is open now."""
         self._other, other._other = other, self
         if self._transport is None or self._transport.is_closing():
             other.abort()
         self.pass_on()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on, now or later."""
+        """Forward the data, now or later."""
         if (
             self._other is not None
             and not self._waiting
@@ -131,7 +131,7 @@ class _End(asyncio.Protocol):
         self.pass_on()
 
     def pass_on(self) -> None:
-        """Write what is due at the other end."""
+        """Write due data to the other end."""
         loop = asyncio.get_running_loop()
         while self._waiting and self._other is not None and not self._network.is_stalled:
             due = self._waiting[0][0]
@@ -146,17 +146,17 @@ class _End(asyncio.Protocol):
         self.pass_on()
 
     def write(self, data: bytes) -> None:
-        """Send to the peer at this end."""
+        """Write to this end's peer."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def abort(self) -> None:
-        """Reset."""
+        """Reset the connection."""
         if self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Close the other end too, after pending traffic if this one was closed in an orderly way."""
+        """Close the other end: after pending traffic if this one was closed, immediately if it was reset."""
         self._network.lost(self)
         if self._timer is not None:
             self._timer.cancel()

@@ -1,6 +1,6 @@
 """Fixtures for pytest.
 
-A project asks for them in its conftest.py:
+Enable them in conftest.py:
 
 pytest_plugins = ["waybill.testing.pytest_plugin"]
 """
@@ -18,20 +18,20 @@ from waybill.testing.recorded_jobs import RecordedJobs
 
 @pytest.fixture
 def waybill_broker() -> Iterator[TestBroker]:
-    """An empty real broker, for this test alone; see `waybill.testing.TestBroker`."""
+    """An empty real broker for one test; see `waybill.testing.TestBroker`."""
     with TestBroker() as broker:
         yield broker
 
 
 @pytest.fixture
 def waybill_fake() -> Iterator[Callable[[Jobs], RecordedJobs]]:
-    """Call it with a `Jobs` object: what is pushed in this test is kept; see `waybill.testing.fake`."""
+    """Call it with a `Jobs` object: jobs pushed in this test are recorded; see `waybill.testing.fake`."""
     with ExitStack() as stack:
         yield lambda jobs: stack.enter_context(fake(jobs))
 
 
 @pytest.fixture
 def waybill_inline() -> Iterator[Callable[[Jobs], RecordedJobs]]:
-    """Call it with a `Jobs` object: what is pushed in this test runs at once; see `waybill.testing.inline`."""
+    """Call it with a `Jobs` object: jobs pushed in this test run immediately; see `waybill.testing.inline`."""
     with ExitStack() as stack:
         yield lambda jobs: stack.enter_context(inline(jobs))

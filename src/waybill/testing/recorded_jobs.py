@@ -1,4 +1,4 @@
-"""The jobs that a test has pushed without a broker: what they are, and what became of them."""
+"""The jobs that a test has pushed without a broker, and their outcomes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ _ENDED: Final = {State.COMPLETED, State.DISCARDED, State.CANCELLED}
 
 
 class RecordedJobs(BrokerSubstitute):
-    """What was pushed in the block of a `fake` or an `inline`. After the block it can still be asked.
+    """The jobs that were pushed in the block of `fake` or `inline`. It can be used after the block, too.
 
-    `args` of an assertion are compared as JSON, `queue`, `state` and `count` as they are, and `meta` is what the job's
-    metadata has at least. At least one job must be as described, or exactly `count`. An AssertionError says what is
-    there instead.
+    Assertions compare `args` as JSON, `queue`, `state` and `count` for equality; `meta` must be part of the job's
+    metadata. At least one job must match, or exactly `count`. An AssertionError lists the jobs found.
     """
 
     def __init__(self, jobs: Jobs, *, runs: bool = False, retries: bool = False) -> None:
@@ -39,7 +38,7 @@ class RecordedJobs(BrokerSubstitute):
         self._jobs: dict[str, PushedJob] = {}
         self._attempts = Attempts(jobs)
 
-    # Assertions. ------------------------------------------------------------------------------------------------
+    # --- assertions ---
 
     def assert_enqueued(
         self,
@@ -51,7 +50,7 @@ class RecordedJobs(BrokerSubstitute):
         state: State | str | None = None,
         count: int | None = None,
     ) -> list[PushedJob]:
-        """Return the jobs that were pushed as described."""
+        """Return the matching jobs that were pushed."""
         wanted = None if state is None else State(state)
         found = [
             job
@@ -62,13 +61,13 @@ class RecordedJobs(BrokerSubstitute):
         return found
 
     def refute_enqueued(self, job_type: str, *, args: list[object] | None = None, queue: str | None = None) -> None:
-        """See that no such job was pushed."""
+        """Assert that no such job was pushed."""
         self._check(self.all_enqueued(job_type, args=args, queue=queue), 0, f"pushed job {job_type}", args)
 
     def all_enqueued(
         self, job_type: str | None = None, *, args: list[object] | None = None, queue: str | None = None
     ) -> list[PushedJob]:
-        """Return the jobs that were pushed, in their order, all or some of them."""
+        """Return the pushed jobs, or the matching ones, in order."""
         return [
             job
             for job in self._jobs.values()
@@ -78,59 +77,59 @@ class RecordedJobs(BrokerSubstitute):
     def assert_performed(
         self, job_type: str, *, args: list[object] | None = None, count: int | None = None
     ) -> list[PushedJob]:
-        """Return the jobs that were tried at least once."""
+        """Return the matching jobs with at least one attempt."""
         return self._assert(job_type, args, count, "job that was tried", lambda job: job.attempt > 0)
 
     def refute_performed(self, job_type: str, *, args: list[object] | None = None) -> None:
-        """See that no such job was tried."""
+        """Assert that no such job had an attempt."""
         self._assert(job_type, args, 0, "job that was tried", lambda job: job.attempt > 0)
 
     def assert_completed(
         self, job_type: str, *, args: list[object] | None = None, count: int | None = None
     ) -> list[PushedJob]:
-        """Return the jobs that were done."""
+        """Return the matching jobs that completed."""
         return self._assert(job_type, args, count, "job that was done", lambda job: job.state is State.COMPLETED)
 
     def assert_failed(
         self, job_type: str, *, args: list[object] | None = None, count: int | None = None
     ) -> list[PushedJob]:
-        """Return the jobs of which an attempt has failed."""
+        """Return the matching jobs with a failed attempt."""
         return self._assert(job_type, args, count, "job that has failed", lambda job: bool(job.errors))
 
     def assert_job_state(self, job_id: str, state: State | str) -> None:
-        """See that a job is in a state."""
+        """Assert that a job is in a state."""
         job = self._jobs.get(job_id)
         there = None if job is None else job.state.value
         if there != State(state).value:
             raise AssertionError(f"job {job_id} is {there or 'not here'}, and not {State(state).value}")
 
     def clear(self) -> None:
-        """Forget all jobs and all failures to come."""
+        """Forget all jobs and all planned failures."""
         self._jobs.clear()
         self._attempts.clear()
 
-    # Faults and work. -------------------------------------------------------------------------------------------
+    # --- faults and work ---
 
     def fail_next(self, job_type: str, error: Exception) -> None:
-        """Let the next attempt at a job of a type raise `error` instead of calling its handler."""
+        """Make the next attempt of a job type raise `error` instead of calling its handler."""
         self._attempts.fail(job_type, error, once=True)
 
     def fail_all(self, job_type: str, error: Exception) -> None:
-        """Let every attempt at a job of a type raise `error`, until `clear`."""
+        """Make every attempt of a job type raise `error`, until `clear`."""
         self._attempts.fail(job_type, error, once=False)
 
     def drain(self, queue: str | None = None, *, max_jobs: int | None = None, with_scheduled: bool = False) -> int:
-        """Run the jobs that wait, in their order, and those that they push, from a thread without an event loop.
+        """Run the waiting jobs in order, and the jobs that they push, from a thread without an event loop.
 
-        Returns how many were run. A failed job is tried again at once as its policy says. A job whose time has not come
-        is left out unless `with_scheduled`.
+        Returns how many were run. Failed jobs are retried without delays, as their policies say. Jobs that are
+        scheduled for later run only if `with_scheduled`.
         """
         return self.call(self.drain_async(queue, max_jobs=max_jobs, with_scheduled=with_scheduled))
 
     async def drain_async(
         self, queue: str | None = None, *, max_jobs: int | None = None, with_scheduled: bool = False
     ) -> int:
-        """As `drain`, in an event loop."""
+        """Like `drain`, in an event loop."""
         states = {State.AVAILABLE, State.SCHEDULED} if with_scheduled else {State.AVAILABLE}
         count = 0
         while max_jobs is None or count < max_jobs:
@@ -145,10 +144,10 @@ class RecordedJobs(BrokerSubstitute):
             count += 1
         return count
 
-    # For `Jobs`. ------------------------------------------------------------------------------------------------
+    # --- for `Jobs` ---
 
     async def enqueue(self, jobs: list[Outgoing]) -> list[Envelope | PushFailed]:
-        """Keep jobs, and run them one after the other if that is the mode."""
+        """Record jobs, and run them one after the other if the mode is `inline`."""
         pushed = [PushedJob.of(one) for one in jobs]
         self._jobs |= {job.id: job for job in pushed}
         for job in pushed if self._runs else ():
@@ -163,19 +162,19 @@ class RecordedJobs(BrokerSubstitute):
         return self._jobs.get(job_id)
 
     def control(self) -> Control:
-        """Return what is asked instead of a coordinator."""
+        """Return the stand-in for a coordinator."""
         return _RecordedControl(self)
 
     def inbox(self) -> Inbox:
-        """Return what knows how jobs have ended."""
+        """Return the outcomes of jobs."""
         return _RecordedInbox(self)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` for a thread without an event loop; plain handlers run in that thread."""
+        """Run `work` for a thread without an event loop. Plain handlers run in that thread."""
         return call_from_here(work)
 
     def close(self) -> None:
-        """Close what handlers have wanted."""
+        """Close the resources of handlers."""
         self._attempts.close()
 
     def _assert(
@@ -201,35 +200,35 @@ class RecordedJobs(BrokerSubstitute):
 
 
 class _RecordedControl(Control):
-    """Answers from what was pushed."""
+    """Answers requests from the recorded jobs."""
 
     def __init__(self, recorded: RecordedJobs) -> None:
         self._recorded = recorded
 
     async def cancel(self, job_id: str, queue: str | None = None) -> None:
-        """Cancel a job that waits."""
+        """Cancel a waiting job."""
         job = self._recorded.find(job_id)
         if job is not None and job.state not in _ENDED:
             job.state = State.CANCELLED
 
     async def info(self, job_id: str, queue: str | None, timeout_seconds: float) -> JobInfo | None:
-        """Tell of a job."""
+        """Return a job."""
         job = self._recorded.find(job_id)
         return None if job is None else job.info()
 
     async def newest(self, queue: str, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
-        """Tell of the jobs of a queue, the last first."""
+        """Return the jobs of a queue, newest first."""
         found = [job for job in self._recorded.all_enqueued(queue=queue) if state in {None, job.state.value}]
         return [job.info() for job in reversed(found)][:limit]
 
     async def ask(
         self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float, *, again: bool = False
     ) -> bytes:
-        """There is no coordinator for cron jobs and workflows."""
+        """Raise: cron jobs and workflows need a coordinator."""
         raise RuntimeError(BrokerSubstitute.no_broker)
 
     async def pause(self, queue: str, by: str | None) -> bool:
-        """There is no worker that could pause."""
+        """Raise: there is no worker to pause."""
         raise RuntimeError(BrokerSubstitute.no_broker)
 
     async def resume(self, queue: str, by: str | None) -> bool:
@@ -242,13 +241,13 @@ class _RecordedControl(Control):
 
 
 class _RecordedInbox(Inbox):
-    """Knows how jobs have ended, and waits for none."""
+    """Has the outcomes of jobs, and never waits."""
 
     def __init__(self, recorded: RecordedJobs) -> None:
         self._recorded = recorded
 
     async def outcome(self, handle: Handle, timeout_seconds: float | None) -> Outcome:
-        """Return the end of a job. Raises ResultTimeout for one that has not ended."""
+        """Return the outcome of a job. Raises ResultTimeout if it has not ended."""
         job = self._recorded.find(handle.id)
         if job is None or job.state not in _ENDED:
             state = "not here" if job is None else job.state.value

@@ -1,11 +1,11 @@
 """A disk that injects faults: deterministic, from one seeded source of randomness.
 
 Writes go to the page cache. They survive the death of the process (`kill`), but at a power failure (`lose_power`) each
-write since the last sync of its file is kept, lost, torn in the middle, or replaced by zeros or by rubbish, in any
-combination, so that a later write may survive an earlier one. A file or
-directory that was created, renamed or removed since its directory was synced may or may not have been.
+write since the last sync of its file is kept, lost, torn in the middle, or replaced by zeros or by garbage, in any
+combination, so a later write may survive an earlier one. A file or directory that was created, renamed or removed since
+its directory was synced may or may not have been.
 
-The methods for files are those that `waybill.storage.filesystem` describes.
+`waybill.storage.filesystem` describes the methods for files.
 """
 
 import errno
@@ -17,7 +17,7 @@ FATES: Final = ("kept", "kept", "lost", "lost", "torn", "zeroed", "trashed")
 
 
 class Crash(BaseException):
-    """The simulated process died in the middle of a disk operation. Nothing may catch it on the way."""
+    """The simulated process died during a disk operation. The code under test must not catch it."""
 
 
 class ReadFailed(OSError):
@@ -25,7 +25,7 @@ class ReadFailed(OSError):
 
 
 class _Node:
-    """A file's bytes: in the page cache, and on the medium as of the last sync, with what was done to it since."""
+    """A file's bytes in the page cache, on the medium as of the last sync, and the changes since then."""
 
     def __init__(self) -> None:
         self.cached = bytearray()
@@ -39,7 +39,7 @@ class _Node:
 
 
 def _change(content: bytearray, offset: int, data: bytes | None) -> None:
-    """Write `data` at an offset; None cuts there."""
+    """Write `data` at an offset; None truncates there."""
     if data is None:
         del content[offset:]
         return
@@ -185,9 +185,9 @@ class _Entries:
 class SimulatedDisk:
     """A data directory on a simulated disk.
 
-    `operations` counts what changes something (append, reserve, sync, truncate, create, make_directory, remove, rename,
-    sync_directory). The one with the number `crash_at` raises `Crash` half-way; after it, `kill` or `lose_power` must
-    be called before the disk is used again. `fail_next[operation] = error number` makes the next one of that name fail,
+    `operations` counts changes (append, reserve, sync, truncate, create, make_directory, remove, rename,
+    sync_directory). The one with the number `crash_at` raises `Crash` half-way; then `kill` or `lose_power` must be
+    called before the disk is used again. `fail_next[operation] = error number` makes the next one of that name fail,
     and the next `failures_left` ones of "read" and "open".
     `open_files` counts the files that this process has open.
     """
@@ -198,13 +198,13 @@ class SimulatedDisk:
         self.operations = 0
         self.crash_at: int | None = None
         self.fail_next: dict[str, int] = {}
-        # How many reads or opens fail once one is to fail.
+        # How many reads or opens fail, starting with the one that is to fail.
         self.failures_left = 1
-        # By name of a file: a byte of it that cannot be read, with the error number.
+        # By file name: the offset of an unreadable byte, and the error number.
         self.bad_places: dict[str, tuple[int, int]] = {}
         self.life = 0
         self.open_files = 0
-        # A sync has failed: data may be in memory only, and will never be written.
+        # A sync has failed: some data may be only in memory, and is never written.
         self.shows_lost_data = False
         self._is_crashed = False
         self._entries = _Entries()
@@ -243,7 +243,7 @@ class SimulatedDisk:
             raise ReadFailed(failure, os.strerror(failure), name)
 
     def _fail_sync(self, name: str) -> None:
-        """Lose some of the data: the system does not write it again, and the next sync succeeds without it."""
+        """Lose some data: the system does not write it again, and the next sync succeeds without it."""
         node = self._entries.seen.get(name)
         if node is not None:
             self.shows_lost_data = True
@@ -251,7 +251,7 @@ class SimulatedDisk:
             node.sync()
 
     def kill(self) -> None:
-        """The process dies, the system keeps running: all written data is there."""
+        """The process dies and the system keeps running: all written data is kept."""
         self.life += 1
         self.open_files = 0
         self.crash_at = None
@@ -338,10 +338,10 @@ class SimulatedDisk:
         return sorted(name for name, node in self._entries.seen.items() if node is not None)
 
     def content(self, name: str) -> bytes:
-        """All of a file."""
+        """The content of a file."""
         return bytes(self._file(name).cached)
 
-    # --- what storage asks for ---
+    # --- the filesystem interface ---
 
     def _file(self, name: str) -> _Node:
         node = self._entries.seen.get(name)

@@ -41,10 +41,10 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Conditions:
-    """How one connection behaves: pieces of at most `piece_bytes`, each `delay_s` (at most) after the one before.
+    """How one connection behaves: pieces of at most `piece_bytes`, each at most `delay_s` after the previous one.
 
-    A sender's engine is asked to pause when `high_water_bytes` are on the way. `cut_chance`: of a piece that ends
-    somewhere else than it must.
+    A sender's engine is asked to pause when `high_water_bytes` are in flight. `cut_chance`: the probability that a
+    piece is cut at a random place.
     """
 
     piece_bytes: int = 1 << 16
@@ -93,14 +93,14 @@ class SimulatedPump:
         return self._outgoing is not None and not self.closing and not self.lost
 
     def open(self, incoming: "Pipe", outgoing: "Pipe") -> None:
-        """The connection stands."""
+        """The connection is open."""
         self._incoming, self._outgoing = incoming, outgoing
         self.engine = self._engine_factory(self)
         self._after_receive()
         self.flush()
 
     def flush(self) -> None:
-        """Take the engine's output, close if it is closed, arm its timer."""
+        """Send the engine's output, close the connection if the engine is closed, and set its timer."""
         if self._outgoing is None or self.closing or self.lost:
             return
         data = self.engine.data_to_send()
@@ -136,7 +136,7 @@ class SimulatedPump:
         self._after_receive()
 
     def receive_end(self) -> None:
-        """The other side has ended its output: close this side as well."""
+        """The other side has ended its output: close this side, too."""
         if self.lost:
             return
         if not self.closing:
@@ -157,7 +157,7 @@ class SimulatedPump:
             self._on_lost(self)
 
     def vanish(self) -> None:
-        """The process of this end died: nothing happens here any more."""
+        """The process of this end died: nothing more happens here."""
         self.lost = True
         self._disarm()
 
@@ -211,12 +211,12 @@ class Pipe:
         self._schedule()
 
     def finish(self) -> None:
-        """End the output after what was written."""
+        """End the output after the written data."""
         if not self._finished:
             self._finished = True
             self._schedule()
             if self.connection.has_vanished:
-                # Nobody answers: eventually the system gives up.
+                # No answer: eventually the system gives up.
                 self.connection.clock.call_later(LINGER_S, self._sender.lose)
 
     def pause(self) -> None:
@@ -231,7 +231,7 @@ class Pipe:
         self._stalled_until = self.connection.clock.now() + seconds
 
     def cut(self) -> None:
-        """Drop what is in flight, deliver nothing any more."""
+        """Drop data in flight, and deliver nothing more."""
         self._data.clear()
         self._finished = self._delivered_end = True
         if self._event is not None:
@@ -294,7 +294,7 @@ class SimulatedConnection:
         return self.client.lost and self.server.lost
 
     def reset(self) -> None:
-        """Both ends lose the connection, one of them a little later, with everything in flight."""
+        """Both ends lose the connection, one a little later, and all data in flight."""
         self._upward.cut()
         self._downward.cut()
         first, second = self.client, self.server
@@ -304,11 +304,11 @@ class SimulatedConnection:
         self.clock.call_later(self.random.random(), second.lose)
 
     def half_close(self) -> None:
-        """The client's end closes its output, after what it has sent."""
+        """The client closes its output, after the data it has sent."""
         self._upward.finish()
 
     def stall(self, seconds: float) -> None:
-        """Nothing passes, in one direction or both, for a while."""
+        """Stall one direction or both for a while."""
         way = self.random.randrange(3)
         if way != 0:
             self._upward.stall(seconds)
@@ -316,14 +316,14 @@ class SimulatedConnection:
             self._downward.stall(seconds)
 
     def vanish(self) -> None:
-        """The client's machine died: it sends nothing any more, and the server is not told."""
+        """The client's machine died: it sends nothing more, and the server is not notified."""
         self.has_vanished = True
         self.client.vanish()
         self._upward.cut()
         self._downward.stall(FOREVER_S)
 
     def server_died(self) -> None:
-        """The server's process died. The client notices a little later, and gets nothing before."""
+        """The server's process died. The client notices a little later, and receives nothing before."""
         self.server.vanish()
         self._upward.cut()
         self._downward.cut()

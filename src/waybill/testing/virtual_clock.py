@@ -1,4 +1,4 @@
-"""A clock that moves only when told: events happen in the order of their times, without real waiting."""
+"""A clock that a test moves: events happen in the order of their times, without real waiting."""
 
 import heapq
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class VirtualClock:
         return self.call_at(self._now + delay_s, callback)
 
     def step(self, until: float) -> bool:
-        """Run the next event if it is due by `until`. False, with the clock at `until`, if there is none."""
+        """Run the next event if it is due by `until`. Else set the clock to `until` and return False."""
         events = self._events
         while events:
             at, _, event = events[0]

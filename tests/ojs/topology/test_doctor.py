@@ -43,7 +43,7 @@ async def test_what_loses_jobs_is_a_problem(connection: Connection, eye: Eye, qu
     unbound = of(found, "dead-letters-lost")
     assert unbound.severity is Severity.PROBLEM
     assert f"ojs.queue.dlx.{queue_name} is not bound" in unbound.cause
-    assert f"topology declare {queue_name}" in unbound.way_out
+    assert f"topology declare {queue_name}" in unbound.remedy
     assert "x-dead-letter-exchange" in of(found, "no-dead-letter-exchange").cause
     assert of(found, "no-consumers").finding == "1 jobs wait without a consumer"
     assert await eye.count(f"ojs.queue.{queue_name}") == 1, "the examination leaves nothing behind"
@@ -61,7 +61,7 @@ async def test_what_is_missing_paused_or_dead_is_named(
             await until(lambda: worker.counts["discarded"] == 1)
         await jobs.pause(queue_name)
     found = await Examination(connection, Topology(), [queue_name]).diagnoses()
-    assert of(found, "paused").way_out == f"`waybill queue resume {queue_name}`"
+    assert of(found, "paused").remedy == f"`waybill queue resume {queue_name}`"
     assert of(found, "dead-letters").finding == "1 dead letters"
     assert of(found, "no-coordinator").severity is Severity.NOTE
     different = await Examination(connection, replace(Topology(), queue_type="quorum"), [queue_name]).diagnoses()
@@ -71,7 +71,7 @@ async def test_what_is_missing_paused_or_dead_is_named(
 async def test_a_job_longer_than_the_consumer_timeout(connection: Connection) -> None:
     examination = Examination(connection, Topology(), [], longest_timeout=7200, consumer_timeout=1800)
     found = of(await examination.diagnoses(), "consumer-timeout")
-    assert "consumer_timeout = 7260000" in found.way_out
+    assert "consumer_timeout = 7260000" in found.remedy
     product = connection.server_properties["product"]
     by_default = await Examination(connection, Topology(), [], longest_timeout=7200).diagnoses()
     assert [one.check for one in by_default] == (["consumer-timeout"] if product == "RabbitMQ" else [])

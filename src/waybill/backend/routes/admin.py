@@ -50,7 +50,7 @@ class AdminRoutes:
             Route("GET", "/ojs/v1/admin/audit", self._audit, ADMIN),
         ]
 
-    # Statistics. ------------------------------------------------------------------------------------------------
+    # --- statistics ---
 
     async def _stats(self, _request: Request) -> Response:
         backend = self._backend
@@ -74,7 +74,7 @@ class AdminRoutes:
         data = self._backend.extensions.history.periods(PERIODS[period], since, until, queue)
         return answer({"period": period, "data": data})
 
-    # Queues. ----------------------------------------------------------------------------------------------------
+    # --- queues ---
 
     async def _queues(self, request: Request) -> Response:
         counts = await self._backend.counts()
@@ -141,7 +141,7 @@ class AdminRoutes:
             raise not_found("queue", name)
         return name
 
-    # The system. ------------------------------------------------------------------------------------------------
+    # --- the system ---
 
     async def _config(self, _request: Request) -> Response:
         backend = self._backend

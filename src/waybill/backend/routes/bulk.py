@@ -38,7 +38,7 @@ class BulkRoutes:
             Route("POST", "/ojs/v1/admin/jobs/bulk/retry", self._retry_confirmed, ADMIN),
         ]
 
-    # Change. ----------------------------------------------------------------------------------------------------
+    # --- change ---
 
     async def _cancel(self, request: Request) -> Response:
         return await self._change("cancel", request.json(required=True))
@@ -67,7 +67,7 @@ class BulkRoutes:
         headers = [("X-OJS-Batch-Size", str(len(outcomes)))]
         return answer(_summary(action, outcomes, done, has_more=selection.has_more), status, headers)
 
-    # Enqueue. ---------------------------------------------------------------------------------------------------
+    # --- enqueue ---
 
     async def _enqueue(self, request: Request) -> Response:
         body = request.json(required=True)

@@ -75,7 +75,7 @@ class DeadLetterRoutes:
             raise not_found("dead letter", job_id)
         return answer({"deleted": True, "id": job_id, "job_id": job_id})
 
-    # Many. ------------------------------------------------------------------------------------------------------
+    # --- bulk requests ---
 
     async def _retry_many(self, request: Request) -> Response:
         body = request.json()

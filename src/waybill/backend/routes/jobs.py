@@ -61,7 +61,7 @@ class JobRoutes:
             Route("GET", "/ojs/v1/jobs/{id}/retries", self._retries, READ),
         ]
 
-    # Enqueue. ---------------------------------------------------------------------------------------------------
+    # --- enqueue ---
 
     async def _push(self, request: Request) -> Response:
         body = request.json(required=True)
@@ -181,7 +181,7 @@ class JobRoutes:
                 details: dict[str, object] = {"existing_job_id": known[0].id, "existing_state": known[0].state}
                 raise RequestRefused("duplicate", f"A job with the id {known[0].id} already exists.", details=details)
 
-    # Look. ------------------------------------------------------------------------------------------------------
+    # --- lookup ---
 
     async def _get(self, request: Request) -> Response:
         detail = await self._known(request.parameters["id"])
@@ -232,7 +232,7 @@ class JobRoutes:
         errors = form.get("errors", [])
         return answer({"job_id": form["id"], **found, "retries": errors, "items": errors, "errors": errors})
 
-    # Cancel. ----------------------------------------------------------------------------------------------------
+    # --- cancel ---
 
     async def _cancel(self, request: Request) -> Response:
         job_id = request.parameters["id"]

@@ -60,7 +60,7 @@ class PipelineRoutes:
         await self._backend.extensions.reports.put(PIPELINE_REPORT, PipelineReport(sent_at, msgspec.Raw(encoded)))
         return answer({"sent_at": sent_at}, 201)
 
-    # What is set for job types. -----------------------------------------------------------------------------------
+    # --- defaults of job types ---
 
     async def _defaults(self, _request: Request) -> Response:
         shelf = self._backend.extensions.type_defaults.shelf

@@ -60,7 +60,7 @@ class ProgressRoutes:
             Route("GET", "/ojs/v1/events/stream", self._follow_all, READ),
         ]
 
-    # Progress. --------------------------------------------------------------------------------------------------
+    # --- progress ---
 
     async def _tell(self, request: Request) -> Response:
         body = request.json(required=True)
@@ -85,7 +85,7 @@ class ProgressRoutes:
         await self._backend.extensions.progress.known(request.parameters["id"])
         return await self._known(request)
 
-    # Checkpoints. -----------------------------------------------------------------------------------------------
+    # --- checkpoints ---
 
     async def _save(self, request: Request) -> Response:
         body = request.json(required=True)
@@ -134,7 +134,7 @@ class ProgressRoutes:
             raise not_found("job", request.parameters["id"])
         return found.info
 
-    # Streams. ---------------------------------------------------------------------------------------------------
+    # --- streams ---
 
     async def _follow_progress(self, request: Request) -> Response:
         """Stream how far a job is, and its end."""

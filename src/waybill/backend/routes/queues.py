@@ -122,7 +122,7 @@ class QueueRoutes:
         found = {"name": name, "status": status, "paused": status == "paused", when: self._backend.now()}
         return answer({"queue": name, **found})
 
-    # Empty them. ------------------------------------------------------------------------------------------------
+    # --- purge ---
 
     async def _purge(self, request: Request) -> Response:
         """Cancel the jobs of a queue that have not begun."""

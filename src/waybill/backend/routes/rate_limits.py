@@ -82,7 +82,7 @@ class RateLimitRoutes:
             raise not_found("rate limit override", key)
         return answer({"key": key, "deleted": True})
 
-    # Of queues. -------------------------------------------------------------------------------------------------
+    # --- limits of queues ---
 
     async def _limit_queue(self, request: Request) -> Response:
         name = request.parameters["name"]

@@ -86,7 +86,7 @@ class SearchRoutes:
         own = counted.total if wanted.queue is None else counted.by_queue.get(wanted.queue, {})
         return sum(count for state, count in own.items() if not states or state in states)
 
-    # Failures. --------------------------------------------------------------------------------------------------
+    # --- failures ---
 
     async def _failures(self, request: Request) -> Response:
         prefix, limit = request.queue_prefix, request.number("limit", GROUPS, 1, GROUPS)
@@ -112,7 +112,7 @@ class SearchRoutes:
         await self._backend.extensions.dismissed.put(fingerprint, Dismissed(group.last_at))
         return answer({**msgspec.to_builtins(group), "dismissed": True})
 
-    # One job. ---------------------------------------------------------------------------------------------------
+    # --- one job ---
 
     async def _why(self, request: Request) -> Response:
         detail = await self._backend.detail(request.parameters["id"])

@@ -59,7 +59,7 @@ class WorkerRoutes:
             Route("POST", "/ojs/v1/workers/heartbeat", self._beat, OPERATE),
         ]
 
-    # Fetch. -----------------------------------------------------------------------------------------------------
+    # --- fetch ---
 
     async def _fetch(self, request: Request) -> Response:
         body = request.json()
@@ -92,7 +92,7 @@ class WorkerRoutes:
         response.unheard = partial(backend.fetcher.give_back, leases)
         return response
 
-    # Ends. ------------------------------------------------------------------------------------------------------
+    # --- ends ---
 
     async def _ack(self, request: Request) -> Response:
         body = request.json()
@@ -212,7 +212,7 @@ class WorkerRoutes:
         found = await self._backend.view.detail(job_id)
         return {"id": job_id} if found is None else form_of(found, datetime.now(UTC))
 
-    # Heartbeats. ------------------------------------------------------------------------------------------------
+    # --- heartbeats ---
 
     async def _beat(self, request: Request) -> Response:
         body = request.json()

@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
         """When what the connection does now began, by the clock of the server's rounds."""
         self.is_secure = False
 
-    # What the transport says. -----------------------------------------------------------------------------------
+    # --- called by the transport ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
             self._writable.set_result(None)
         self._advance()
 
-    # Time. ------------------------------------------------------------------------------------------------------
+    # --- time ---
 
     def look(self, now: float) -> None:
         """End what takes too long."""
@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
             self._answer.cancel()
         self._transport.abort()
 
-    # Answering. -------------------------------------------------------------------------------------------------
+    # --- answering ---
 
     def _reserve(self, size: int) -> None:
         if not self._server.reserve(size):
@@ -294,7 +294,7 @@ class Connection(asyncio.Protocol):
         if not self._transport.is_reading():
             self._transport.resume_reading()
 
-    # Streams. ---------------------------------------------------------------------------------------------------
+    # --- streams ---
 
     async def _stream(self, head: Head, response: Response, stream: AsyncIterator[bytes], *, stays: bool) -> None:
         """Send the pieces of a stream as they come."""

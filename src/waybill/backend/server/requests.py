@@ -162,7 +162,7 @@ class RequestReader:
         self._fault = self._refusal(code, message)
         return self._fault
 
-    # What the parser says. --------------------------------------------------------------------------------------
+    # --- called by the parser ---
 
     def on_message_begin(self) -> None:
         """A request begins."""

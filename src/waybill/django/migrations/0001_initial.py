@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """Makes them."""
+    """Creates the tables of the outbox."""
 
     initial = True
     dependencies: ClassVar[list[tuple[str, str]]] = []

@@ -117,7 +117,7 @@ class Form:
             return _by_pydantic(kind)(value)
         raise TypeError(f"there is no codec for {kind.__qualname__}, got {_shown(value)}")
 
-    # What msgspec does not take as it is. ----------------------------------------------------------------------------
+    # --- types that msgspec needs help with ---
 
     def _rewritten(self, hint: Any) -> Any:  # noqa: ANN401 - an annotation; one line a kind
         if hint is object or isinstance(hint, (TypeVar, str)):
@@ -220,7 +220,7 @@ def _is_json(hint: Any) -> bool:  # noqa: ANN401 - an annotation
     return hint in {list, dict}
 
 
-# Pydantic and attrs: neither is imported here, their own classes say what they are. -----------------------------------
+# --- pydantic and attrs: neither is imported here, their own classes say what they are ---
 
 
 def _is_pydantic(hint: Any) -> bool:  # noqa: ANN401 - an annotation

@@ -199,7 +199,7 @@ class Coordinator(Service):
             _log.warning("the event stream has not been read to its end yet: replies may lack recent changes")
         self._caught_up.set()
 
-    # Requests. --------------------------------------------------------------------------------------------------
+    # --- requests ---
 
     async def _stand_in_line(self, broker: BrokerConnection, queue: str) -> None:
         """Read the control queue of a queue as soon as nobody else does."""

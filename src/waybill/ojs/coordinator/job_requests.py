@@ -65,7 +65,7 @@ class JobRequests:
             control_message.RELEASE: self._release,
         }
 
-    # Cancel. ----------------------------------------------------------------------------------------------------
+    # --- cancel ---
 
     async def _cancel_when_known(self, request: Request) -> None:
         if await self._view.get(request.body.job_id) is None:
@@ -112,7 +112,7 @@ class JobRequests:
         await confirmed.wait()
         await self._view.settled(job_id, lambda found: found is not None and has_ended(found))
 
-    # Unique jobs. -----------------------------------------------------------------------------------------------
+    # --- unique jobs ---
 
     async def _reserve(self, request: Request) -> None:
         reservation = request.body.reservation
@@ -177,7 +177,7 @@ class JobRequests:
         else:
             self._responder.refuse(request, job.id, owner)
 
-    # Heartbeats. ------------------------------------------------------------------------------------------------
+    # --- heartbeats ---
 
     async def _look(self, request: Request) -> None:
         request.delivery.ack()
@@ -215,7 +215,7 @@ class JobRequests:
             ),
         )
 
-    # Questions. -------------------------------------------------------------------------------------------------
+    # --- queries ---
 
     async def _tell(self, request: Request) -> None:
         request.delivery.ack()

@@ -269,7 +269,7 @@ class JobView(EventFollower):
         finally:
             self._lock.release()
 
-    # What this process writes itself. ---------------------------------------------------------------------------
+    # --- events written by this process ---
 
     def follow(self, events: EventWriter) -> None:
         """Apply the events of a writer of this process as soon as they are confirmed, if the store is in memory."""

@@ -38,7 +38,7 @@ class LeaderLoop:
                 continue
             try:
                 await self.look()
-            except Exception:  # noqa: BLE001 - whatever a database can have against it
+            except Exception:  # noqa: BLE001 - a database may raise anything
                 _log.exception("%s cannot read the state of jobs", type(self).__name__)
 
     async def look(self) -> None:

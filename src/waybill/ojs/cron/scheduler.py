@@ -136,7 +136,7 @@ class CronScheduler:
             self._broker.events.record(row.job.name, one)
         self._proposed[key] = ((row.until_ms, row.until_key, row.version), loop_now + PROPOSAL_SECONDS)
 
-    # What was decided. ------------------------------------------------------------------------------------------
+    # --- events of firings ---
 
     def _tell(self, row: CronRow) -> None:
         """Write the events of firings of which nobody else does: those that are skipped, and those that wait."""

@@ -146,7 +146,7 @@ class PermitPool:
             self._spawn(consumer.cancel())
         return Permit(delivery, is_used_up=self._period_ms is not None)
 
-    # Making permits. --------------------------------------------------------------------------------------------
+    # --- making permits ---
 
     async def _ready(self) -> Channel:
         """Return the channel to consume on, after the permits were made if nobody had."""

@@ -171,7 +171,7 @@ class OutboxRelay:
                 pause = ERROR_PAUSE_SECONDS
             await asyncio.sleep(pause)
 
-    # Database. --------------------------------------------------------------------------------------------------
+    # --- database ---
 
     async def _with_connection(self, work: Callable[[Connection], T]) -> T:
         """Do something in a transaction, whatever kind of engine there is."""

@@ -118,7 +118,7 @@ class UniquePush:
                 if not await is_back(self._broker, self._deadline):
                     raise
 
-    # Which way. -------------------------------------------------------------------------------------------------
+    # --- choosing the method ---
 
     def _has_places(self, one: Outgoing, policy: Unique) -> bool:
         """Whether the broker can hold a place for the job from its push to its end."""
@@ -132,9 +132,9 @@ class UniquePush:
     def _why_not(self, one: Outgoing, policy: Unique) -> str | None:
         """Return why a job cannot be unique without a coordinator, None if it can."""
         queue, product = one.envelope.queue, self._broker.connection.server_properties.get("product")
-        way_out = f"run `waybill coordinator {queue}`, or one of its workers with coordinator=True"
+        hint = f"run `waybill coordinator {queue}`, or one of its workers with coordinator=True"
         if product != "Waybill":
-            return f"no coordinator runs for queue {queue}, which unique jobs need on {product}: {way_out}"
+            return f"no coordinator runs for queue {queue}, which unique jobs need on {product}: {hint}"
         if policy.on_conflict not in {"reject", "ignore"}:
             reason = f"unique.on_conflict {policy.on_conflict!r} needs one"
         elif set(policy.states) != set(DEFAULT_STATES):
@@ -145,9 +145,9 @@ class UniquePush:
             )
         else:
             return None
-        return f"no coordinator runs for queue {queue}, and {reason}: {way_out}"
+        return f"no coordinator runs for queue {queue}, and {reason}: {hint}"
 
-    # With a place. ----------------------------------------------------------------------------------------------
+    # --- with a place queue ---
 
     async def _place(self, one: Outgoing, policy: Unique, now: datetime) -> Envelope | PushFailed:
         """Publish a job with its place, retrying after lost connections; return the outcome."""

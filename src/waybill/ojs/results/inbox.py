@@ -144,7 +144,7 @@ class Inbox:
             if not wait.futures and self._waits.get(handle.id) is wait:
                 del self._waits[handle.id]
 
-    # The queue. -------------------------------------------------------------------------------------------------
+    # --- the queue ---
 
     async def _declare(self) -> None:
         topology = self.broker.declarer.topology
@@ -186,7 +186,7 @@ class Inbox:
                     if not future.done():
                         future.set_result(outcome)
 
-    # Questions. -------------------------------------------------------------------------------------------------
+    # --- requests ---
 
     def _ask_anew(self) -> None:
         """After a lost connection: answers may be lost, and questions."""

@@ -148,7 +148,7 @@ class Migration:
         await self._declare([entity for queue in queues for entity in self._new.all_entities(queue)])
         return mover.count
 
-    # What is to be done. ----------------------------------------------------------------------------------------
+    # --- planning ---
 
     async def _pending(self, queues: Sequence[str]) -> list[tuple[_Pair, int]]:
         inspector = Inspector(self._open)
@@ -189,7 +189,7 @@ class Migration:
             if queue is not None and queue.consumer_count:
                 raise MigrationBlocked(f"{name} has {queue.consumer_count} consumers")
 
-    # How it is done. --------------------------------------------------------------------------------------------
+    # --- moving ---
 
     async def _transfer(self, pair: _Pair, mover: _Mover, *, delete: bool) -> None:
         await self._declare([pair.new, *pair.new_bindings])

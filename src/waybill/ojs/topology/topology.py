@@ -162,7 +162,7 @@ class Topology:
         check_whole("max_length_bytes", self.max_length_bytes, 0, 2**63 - 1)
         check_whole("message_ttl_ms", self.message_ttl_ms, 0, 2**32 - 1)
 
-    # Names. -----------------------------------------------------------------------------------------------------
+    # --- names ---
 
     @property
     def direct(self) -> str:
@@ -277,7 +277,7 @@ class Topology:
             return None
         return QueueDeclaration(queue.name, {**queue.arguments, "x-dead-letter-exchange": self.prefix + name})
 
-    # Entities. --------------------------------------------------------------------------------------------------
+    # --- entities ---
 
     def shared_entities(self) -> list[Entity]:
         """Return what exists once: the exchanges, and the stream of events."""

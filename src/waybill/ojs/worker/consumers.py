@@ -178,7 +178,7 @@ class Consumers:
                     timeout_ms = self._timeouts_ms.get(queue)
                     await feed.consume(queue, {} if timeout_ms is None else {"x-consumer-timeout": timeout_ms})
 
-    # Limits. ----------------------------------------------------------------------------------------------------
+    # --- limits ---
 
     def _feed(self, channel: Channel) -> _Feed:
         return _Feed(channel, self._broker, self._runner, is_global=self._is_global)

@@ -153,7 +153,7 @@ class ProcessPool:
             if child is not None:
                 (child.kill if kill else child.stop)()
 
-    # In a thread of ours. ---------------------------------------------------------------------------------------
+    # --- in a thread ---
 
     def _do(self, job: JobContext, call: JobRequest) -> object:
         child = None

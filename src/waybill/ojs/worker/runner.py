@@ -118,7 +118,7 @@ class Runner:
         """What has waited longest for a place of the concurrency, None if nothing waits."""
         return self._waiting[0][1] if self._waiting else None
 
-    # Deliveries. ------------------------------------------------------------------------------------------------
+    # --- deliveries ---
 
     def receive(self, queue: str, delivery: Delivery) -> None:
         """Take a delivery from an OJS queue: start it, or let it wait for its turn."""
@@ -227,7 +227,7 @@ class Runner:
         self._calls.close()
         return not self.lost and not any(execution.runs_in_thread for execution in self.active)
 
-    # One job. ---------------------------------------------------------------------------------------------------
+    # --- one job ---
 
     def _begin(self, queue: str, delivery: Delivery) -> None:
         """Check a delivery and start its attempt. What goes wrong ends this job and no other, and never unsettled."""
@@ -450,7 +450,7 @@ class Runner:
             except Exception:  # noqa: BLE001 - the end of the attempt is what counts
                 _log.exception("the last progress of job %s cannot be sent", shown(execution.envelope.id))
 
-    # Ends from outside. ------------------------------------------------------------------------------------------
+    # --- ends from outside ---
 
     def _end_early(self, execution: Execution, ending: Ending) -> None:
         """End an attempt from outside. If it does not end when notified, it is abandoned a little later.

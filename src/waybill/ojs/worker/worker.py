@@ -304,7 +304,7 @@ class Worker:
         self.stop()
         await self._shut_down()
 
-    # Consuming. -------------------------------------------------------------------------------------------------
+    # --- consuming ---
 
     async def _open_resources(self) -> None:
         """Create the resources of its queues' handlers."""
@@ -420,7 +420,7 @@ class Worker:
             beat = WorkerHeartbeat(worker_id=self.id, active_jobs=active, queues=queues, memory_mb=memory)
             self._broker.events.record(self.id, beat)
 
-    # Shutting down. ---------------------------------------------------------------------------------------------
+    # --- shutting down ---
 
     async def _shut_down(self) -> None:
         broker, runner, settlement = self._broker, self._runner, self._settlement

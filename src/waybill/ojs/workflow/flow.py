@@ -114,7 +114,7 @@ class Flow:
             states.count(FAILED) + members.failed,
         )
 
-    # What the stream says. --------------------------------------------------------------------------------------
+    # --- events from the stream ---
 
     def enqueued(self, number: int, run: int) -> None:
         """Take note that a job is in its queue."""
@@ -268,7 +268,7 @@ class Flow:
         for spawned in self.progress.children.values():
             yield from (child for child, done in spawned.items() if done is (False if failed_only else None))
 
-    # What follows. ----------------------------------------------------------------------------------------------
+    # --- next steps ---
 
     def _is_current(self, number: int, run: int) -> bool:
         plan = self.plan

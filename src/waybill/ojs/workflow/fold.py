@@ -120,7 +120,7 @@ class WorkflowFold(FeatureFold):
                 change(rows, flow, event)
                 self._keep(rows, flow, event.time, was_over=was_over)
 
-    # Jobs. ------------------------------------------------------------------------------------------------------
+    # --- jobs ---
 
     def _fold_job(self, rows: Rows, event: ReceivedEvent) -> None:
         node, member = read_node_id(event.subject), read_member_id(event.subject)
@@ -146,7 +146,7 @@ class WorkflowFold(FeatureFold):
             return
         self._keep(rows, flow, event.time, was_over=was_over)
 
-    # Workflows. -------------------------------------------------------------------------------------------------
+    # --- workflows ---
 
     def _created(self, rows: Rows, event: ReceivedEvent) -> None:
         workflow_id, data = event.subject, event.data
@@ -282,7 +282,7 @@ class WorkflowFold(FeatureFold):
         rows.delete(definition_key(workflow_id))
         rows.delete(progress_key(workflow_id))
 
-    # Rows. ------------------------------------------------------------------------------------------------------
+    # --- rows ---
 
     def _flow(self, rows: Rows, workflow_id: str) -> Flow | None:
         flow = self._flows.get(workflow_id)

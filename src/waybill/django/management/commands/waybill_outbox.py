@@ -17,11 +17,11 @@ class Command(BaseCommand):
     help = "Push the jobs of the outbox until SIGTERM or Ctrl-C. Several may run; one pushes at a time."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take the options."""
+        """Add the options."""
         parser.add_argument("--database", default=None, help="Alias of the database.")
         parser.add_argument("--once", action="store_true", help="Push the stored jobs, then exit.")
 
-    def handle(self, *_args: Any, **options: Any) -> None:  # noqa: ANN401 - as the base class has it
+    def handle(self, *_args: Any, **options: Any) -> None:  # noqa: ANN401 - the signature of the base class
         """Run it."""
         relay = OutboxRelay(using=options["database"])
         if options["once"]:

@@ -12,14 +12,14 @@ TARGET = "waybill.django:jobs"
 
 
 class Command(BaseCommand):
-    """Passes its arguments on."""
+    """Passes its arguments to `waybill worker`."""
 
     help = "Run the handlers of this project. Takes the options of `waybill worker`: see --help."
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Run with the arguments of a shell, which are those of `waybill worker`."""
+        """Run with command-line arguments, which are those of `waybill worker`."""
         worker.main([TARGET, *argv[2:]], prog_name=f"{argv[0]} {argv[1]}")
 
-    def handle(self, *args: Any, **_options: Any) -> None:  # noqa: ANN401 - as the base class has it
+    def handle(self, *args: Any, **_options: Any) -> None:  # noqa: ANN401 - the signature of the base class
         """Run with the arguments of `call_command`."""
         worker.main([TARGET, *map(str, args)], prog_name="waybill_worker", standalone_mode=False)

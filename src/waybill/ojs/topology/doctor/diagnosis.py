@@ -24,4 +24,4 @@ class Diagnosis:
     subject: str
     finding: str
     cause: str
-    way_out: str
+    remedy: str

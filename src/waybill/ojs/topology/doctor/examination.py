@@ -80,7 +80,7 @@ class Examination:
             found += await self._of_queue(queue)
         return found
 
-    # The broker. ------------------------------------------------------------------------------------------------
+    # --- the broker ---
 
     def _of_connection(self) -> Iterator[Diagnosis]:
         address, properties = self._connection.address, self._connection.server_properties
@@ -150,8 +150,8 @@ class Examination:
 
     def _refused(self, what: str, error: AccessRefused) -> Diagnosis:
         user = self._connection.address.settings.user
-        way_out = f"rabbitmqctl set_permissions -p VHOST {user} CONFIGURE WRITE READ, with patterns that match"
-        return Diagnosis("permission", Severity.PROBLEM, f"user {user}", f"may not {what}", str(error), way_out)
+        remedy = f"rabbitmqctl set_permissions -p VHOST {user} CONFIGURE WRITE READ, with patterns that match"
+        return Diagnosis("permission", Severity.PROBLEM, f"user {user}", f"may not {what}", str(error), remedy)
 
     def _blocked(self) -> Diagnosis:
         reason = self._connection.blocked
@@ -228,8 +228,8 @@ class Examination:
                     await channel.delete_queue(self._probe)
                 except ChannelClosed as error:
                     finding = f"the broker has no {kind} queues: {lost[kind]}"
-                    way_out = "use RabbitMQ 3.10 or later, or `waybill broker`"
-                    found.append(Diagnosis("queue-type", Severity.WARNING, kind, finding, str(error), way_out))
+                    remedy = "use RabbitMQ 3.10 or later, or `waybill broker`"
+                    found.append(Diagnosis("queue-type", Severity.WARNING, kind, finding, str(error), remedy))
         return found
 
     def _of_classic_queues(self) -> list[Diagnosis]:
@@ -249,7 +249,7 @@ class Examination:
             for queue in self._queues
         ]
 
-    # What jobs need. --------------------------------------------------------------------------------------------
+    # --- entities of jobs ---
 
     async def _of_topology(self) -> list[Diagnosis]:
         found: list[Diagnosis] = []
@@ -259,17 +259,15 @@ class Examination:
             if entity.standing is Standing.DIFFERENT:
                 different.setdefault(entity.detail.replace(entity.name, ""), []).append(entity)
             elif entity.standing is Standing.MISSING:
-                way_out = "`waybill topology declare`, or start its worker"
+                remedy = "`waybill topology declare`, or start its worker"
                 found.append(
-                    Diagnosis(
-                        "missing", Severity.PROBLEM, subject, "it is not there", "nobody has declared it", way_out
-                    )
+                    Diagnosis("missing", Severity.PROBLEM, subject, "it is not there", "nobody has declared it", remedy)
                 )
             elif entity.standing is Standing.REFUSED:
-                way_out = "give this user the permission, or end the program that holds it exclusively"
+                remedy = "give this user the permission, or end the program that holds it exclusively"
                 found.append(
                     Diagnosis(
-                        "refused", Severity.WARNING, subject, "this user has no access to it", entity.detail, way_out
+                        "refused", Severity.WARNING, subject, "this user has no access to it", entity.detail, remedy
                     )
                 )
         return [*map(_mismatch, different.values()), *found]
@@ -282,13 +280,13 @@ class Examination:
         found: list[Diagnosis] = []
         if jobs is not None and jobs.consumer_count == 0:
             if await inspector.queue(topology.pause(queue)) is not None:
-                finding, cause, way_out = "it is paused", "`waybill queue pause`", f"`waybill queue resume {queue}`"
-                found.append(Diagnosis("paused", Severity.NOTE, queue, finding, cause, way_out))
+                finding, cause, remedy = "it is paused", "`waybill queue pause`", f"`waybill queue resume {queue}`"
+                found.append(Diagnosis("paused", Severity.NOTE, queue, finding, cause, remedy))
             else:
                 finding = f"{jobs.message_count} jobs wait without a consumer"
                 severity = Severity.WARNING if jobs.message_count else Severity.NOTE
-                way_out = "start a worker; if one runs, check that it consumes this queue in this virtual host"
-                found.append(Diagnosis("no-consumers", severity, queue, finding, "no worker runs", way_out))
+                remedy = "start a worker; if one runs, check that it consumes this queue in this virtual host"
+                found.append(Diagnosis("no-consumers", severity, queue, finding, "no worker runs", remedy))
         if dead is not None and not await self._is_fed(queue, dead.consumer_count):
             found.append(
                 Diagnosis(
@@ -303,12 +301,12 @@ class Examination:
             )
         if dead is not None and dead.message_count:
             finding, cause = f"{dead.message_count} dead letters", "there are dead letters"
-            way_out = f"`waybill dlq list --queue {queue} --groups`"
-            found.append(Diagnosis("dead-letters", Severity.NOTE, queue, finding, cause, way_out))
+            remedy = f"`waybill dlq list --queue {queue} --groups`"
+            found.append(Diagnosis("dead-letters", Severity.NOTE, queue, finding, cause, remedy))
         if control is None or control.consumer_count == 0:
             finding = "its jobs cannot be cancelled or looked up"
-            way_out = f"`waybill coordinator {queue}`, or `waybill worker ... --coordinator`"
-            found.append(Diagnosis("no-coordinator", Severity.NOTE, queue, finding, "no coordinator runs", way_out))
+            remedy = f"`waybill coordinator {queue}`, or `waybill worker ... --coordinator`"
+            found.append(Diagnosis("no-coordinator", Severity.NOTE, queue, finding, "no coordinator runs", remedy))
         return found
 
     async def _is_fed(self, queue: str, consumer_count: int) -> bool:

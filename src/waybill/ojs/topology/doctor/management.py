@@ -70,8 +70,8 @@ def _of_nodes(nodes: list[Row]) -> Iterator[Diagnosis]:
             if node.get(alarm):
                 finding = f"it has a {what} alarm: publishers are blocked"
                 cause = f"{what} is beyond its limit"
-                way_out = "drain queues, free some, or raise the limit"
-                yield Diagnosis("alarm", Severity.PROBLEM, name, finding, cause, way_out)
+                remedy = "drain queues, free some, or raise the limit"
+                yield Diagnosis("alarm", Severity.PROBLEM, name, finding, cause, remedy)
         if node.get("partitions"):
             yield Diagnosis(
                 "partition",
@@ -94,8 +94,8 @@ def _of_queues(rows: list[Row], node_count: int, topology: Topology) -> Iterator
         if not name.startswith(job_prefix) or name.startswith((topology.control_queue(""), topology.release_queue(""))):
             continue
         if not row.get("durable"):
-            way_out = "delete it when it is empty and declare it durable"
-            yield Diagnosis("transient", Severity.PROBLEM, name, "a restart loses it", "it is not durable", way_out)
+            remedy = "delete it when it is empty and declare it durable"
+            yield Diagnosis("transient", Severity.PROBLEM, name, "a restart loses it", "it is not durable", remedy)
         if arguments.get("x-queue-type", "classic") == "classic" and node_count > 1 and "ha-mode" not in policy:
             yield Diagnosis(
                 "one-node",
@@ -110,8 +110,8 @@ def _of_queues(rows: list[Row], node_count: int, topology: Topology) -> Iterator
         )
         if is_limited and "reject-publish" not in str(arguments.get("x-overflow", policy.get("overflow", "drop-head"))):
             finding = "when it is full, the oldest jobs are dropped"
-            way_out = "set the overflow to reject-publish"
-            yield Diagnosis("drops-when-full", Severity.PROBLEM, name, finding, "x-overflow is drop-head", way_out)
+            remedy = "set the overflow to reject-publish"
+            yield Diagnosis("drops-when-full", Severity.PROBLEM, name, finding, "x-overflow is drop-head", remedy)
 
 
 def _of_channels(rows: list[Row]) -> Iterator[Diagnosis]:
