@@ -197,7 +197,7 @@ async def test_a_batch_that_was_cut_is_made_whole(uri: str, monkeypatch: pytest.
 
 
 async def test_a_request_that_another_server_is_at_is_waited_for(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waybill.backend.idempotency.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("waybill.backend.idempotency.POLL_SECONDS", 0.01)
     async with client_of(uri) as one, client_of(uri) as two:
         begun, release = asyncio.Event(), asyncio.Event()
 

@@ -179,7 +179,7 @@ async def test_what_the_view_does_not_hear_of_is_not_waited_for_any_more(
     assert not backend.view.expectations.waiting
     with monkeypatch.context() as patch:
         patch.setattr(quick_acks, "FOLD_SECONDS", 0.0)
-        patch.setattr(quick_acks, "LOOK_SECONDS", 0.01)
+        patch.setattr(quick_acks, "POLL_SECONDS", 0.01)
         patch.setattr(backend.settlement, "completed", lambda *_: None)
         told = await client.ack(job_id, 504)
     assert told["error"]["code"] == "backend_timeout"

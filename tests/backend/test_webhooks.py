@@ -60,7 +60,7 @@ async def open_client(uri: str, *, allows_private: bool = True) -> AsyncIterator
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhooks, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(webhooks, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(webhooks, "DELAYS_SECONDS", (0.0, 0.0, 0.0))
 
 
@@ -151,7 +151,7 @@ async def test_a_server_that_dies_leaves_its_deliveries_to_another(
         while not await client.backend.extensions.records.list("webhook-open/", 1):
             await asyncio.sleep(0.01)
     monkeypatch.undo()
-    monkeypatch.setattr(webhooks, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(webhooks, "POLL_SECONDS", 0.02)
     async with open_client(uri) as client:
         await endpoint.received.get()
         await ended(client, "delivered")

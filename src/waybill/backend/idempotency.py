@@ -43,7 +43,7 @@ MAX_KEPT_BYTES: Final = 256 * 1024
 """Of an answer, packed. What is larger is told again as it is then."""
 PACKED_FROM_BYTES: Final = 1024
 WAIT_SECONDS: Final = 10.0
-LOOK_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.25
 METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 REPLAYED: Final = ("Idempotency-Replayed", "true")
 KIND: Final = "idempotency/"
@@ -151,7 +151,7 @@ class Idempotency:
             if asyncio.get_running_loop().time() >= ends_at:
                 text = "Another server is still processing this request."
                 raise RequestRefused("conflict", text, hint="Try again in a moment.")
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _again(self, request: Request, ids: list[str], handler: Handler) -> Response:
         """Push the missing jobs of a partly enqueued batch, and return the current state of all."""

@@ -30,7 +30,7 @@ BLOCK: Final = "block"
 DROP: Final = "drop_oldest"
 STRATEGIES: Final = frozenset({REJECT, BLOCK, DROP})
 MAX_BLOCK_SECONDS: Final = 60.0
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 TENANT_HEADER: Final = "x-ojs-tenant"
 BLOCK_HEADER: Final = "ojs-block-timeout"
 PUSHES: Final = frozenset({"/ojs/v1/jobs", "/ojs/v1/jobs/batch", "/ojs/v1/jobs/bulk"})
@@ -142,7 +142,7 @@ class PushChecks:
             is_patient = bound is not None and bound.strategy == BLOCK
             if not is_patient or asyncio.get_running_loop().time() >= ends_at:
                 raise self._full(full, depths[full])
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _make_room(self, queue: str, depth: int, count: int) -> bool:
         """Discard the oldest jobs of a full queue, if that is its strategy (section 5.3); False if there is none."""

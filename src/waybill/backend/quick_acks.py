@@ -24,7 +24,7 @@ from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
 from waybill.ojs.spec.states import State
 from waybill.ojs.worker.execution import Execution
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 _STATE: Final = State.COMPLETED.value
 _COMPLETED: Final = "job.completed"
 
@@ -81,7 +81,7 @@ class QuickAcks:
         key, tell = (_COMPLETED, ack.job_id), partial(self._tell, found, execution)
         self._waiting[found] = key, tell, now + FOLD_SECONDS
         if self._timer is None:
-            self._timer = loop.call_later(LOOK_SECONDS, self._look)
+            self._timer = loop.call_later(POLL_SECONDS, self._look)
         view.expectations.tell(key, tell)
         backend.settlement.completed(execution, ack.result, now - execution.started)
         return found
@@ -116,7 +116,7 @@ class QuickAcks:
     def _look(self) -> None:
         """Give up what takes too long."""
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(LOOK_SECONDS, self._look) if self._waiting else None
+        self._timer = loop.call_later(POLL_SECONDS, self._look) if self._waiting else None
         now = loop.time()
         for found, (key, tell, ends_at) in list(self._waiting.items()):
             if ends_at > now:

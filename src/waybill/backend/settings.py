@@ -17,7 +17,7 @@ from waybill.ojs.coordinator.records import Record, RecordFold, Records
 
 MOST: Final = 10_000
 """Of one kind."""
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 """Between two looks for what another server has folded into a database that they share."""
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -138,7 +138,7 @@ class Settings:
     async def _follow(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(POLL_SECONDS):
                     await self._changed.wait()
             except TimeoutError:
                 pass

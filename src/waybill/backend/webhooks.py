@@ -40,7 +40,7 @@ DONE: Final = "webhook-done/"
 DELAYS_SECONDS: Final = (0.0, 30.0, 120.0, 600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0)
 TAKEN_SECONDS: Final = 60.0
 """For how long a server takes a delivery: longer than a request may last."""
-LOOK_SECONDS: Final = 2.0
+POLL_SECONDS: Final = 2.0
 AT_ONCE: Final = 20
 AT_ONCE_EACH: Final = 5
 """To one subscription: an endpoint that is slow is not to keep those of others waiting."""
@@ -174,7 +174,7 @@ class Webhooks:
         except (ClientError, TimeoutError) as error:
             _log.warning("webhooks are delayed, trying again: %r", error)
             # One that stayed here would take the place of others for ever.
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             delivery.nack(requeue=True)
             return
         delivery.ack()
@@ -189,7 +189,7 @@ class Webhooks:
         if await self._records.get(DONE + delivery_id) is None:
             # Other servers send them, too.
             while len(await self._records.list(OPEN, MOST_OPEN)) >= MOST_OPEN:  # noqa: ASYNC110 - see above
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
             now = format_timestamp(datetime.now(UTC))
             sent = Sent(subscription.id, form_of(event), now, next_at=now)
             await self._records.put(OPEN + delivery_id, sent, expected=0)
@@ -208,7 +208,7 @@ class Webhooks:
                 _log.exception("webhooks are delayed, trying again")
             self._looked.clear()
             try:
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(POLL_SECONDS):
                     await self._looked.wait()
             except TimeoutError:
                 continue

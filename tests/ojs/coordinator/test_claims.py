@@ -129,7 +129,7 @@ class Setting:
 def wishes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make `Wishes` a feature of all coordinators."""
     monkeypatch.setattr("waybill.ojs.coordinator.leader.BEAT_SECONDS", 0.02)
-    monkeypatch.setattr("waybill.ojs.coordinator.claim_pusher.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("waybill.ojs.coordinator.leader_loop.POLL_SECONDS", 0.02)
     monkeypatch.setattr("waybill.ojs.spec.events.EVENT_TYPES", EVENT_TYPES | {Wish: "wish"})
 
     def with_wishes(features: Features, is_trusted: Any) -> None:

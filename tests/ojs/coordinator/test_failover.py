@@ -116,7 +116,7 @@ async def test_coordinators_go_on_with_a_replica_that_was_promoted(
     caplog: pytest.LogCaptureFixture,
     request: pytest.FixtureRequest,
 ) -> None:
-    for name, seconds in {"LOOK_SECONDS": 0.1, "WARN_SECONDS": 0.2, "CUT_SECONDS": 1.0}.items():
+    for name, seconds in {"POLL_SECONDS": 0.1, "WARN_SECONDS": 0.2, "CUT_SECONDS": 1.0}.items():
         monkeypatch.setattr(f"waybill.ojs.coordinator.store_thread.{name}", seconds)
     monkeypatch.setattr("waybill.ojs.coordinator.job_view.RETRY_SECONDS", 0.1)
     second = primary.replica("b").start()

@@ -122,8 +122,8 @@ async def test_a_group_whose_pusher_is_killed_ends(
     monkeypatch: pytest.MonkeyPatch, repository: Path, queue_name: str
 ) -> None:
     monkeypatch.setattr("waybill.ojs.workflow.pushers.SILENT_SECONDS", 0.5)
-    monkeypatch.setattr("waybill.ojs.workflow.pushers.LOOK_SECONDS", 0.05)
-    monkeypatch.setattr("waybill.ojs.workflow.actor.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("waybill.ojs.workflow.pushers.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("waybill.ojs.coordinator.leader_loop.POLL_SECONDS", 0.1)
     monkeypatch.setattr("waybill.ojs.coordinator.leader.BEAT_SECONDS", 0.05)
     workflow_id, called = new_workflow_id(), asyncio.Event()
     async with Broker(port=0) as broker, Jobs(broker.uri()) as jobs:

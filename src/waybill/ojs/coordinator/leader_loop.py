@@ -9,7 +9,7 @@ from typing import Final
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.leader import Leader
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 
 _log = logging.getLogger("waybill.ojs.coordinator")
 
@@ -28,7 +28,7 @@ class LeaderLoop:
         """Run until cancelled."""
         while True:
             try:
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(POLL_SECONDS):
                     await self._wake.wait()
             except TimeoutError:
                 pass

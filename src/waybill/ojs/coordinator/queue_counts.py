@@ -10,7 +10,7 @@ from typing import Final
 from waybill.client import ClientError, Inspector
 from waybill.ojs.connection.broker_connection import BrokerConnection
 
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -34,4 +34,4 @@ async def watch_queues(broker: BrokerConnection, queues: Sequence[str], found: d
                 found.pop(queue, None)
             else:
                 found[queue] = QueueCounts(counts.message_count, counts.consumer_count)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)

@@ -29,7 +29,7 @@ from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.execution import Execution, lost_failure
 from waybill.ojs.worker.settlement import Settlement
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 LOOK_LIFE_MS: Final = 10_000
 REMEMBERED_REPLACEMENTS: Final = 10_000
 
@@ -72,7 +72,7 @@ class Replacement:
     async def watch(self, queues: list[str]) -> None:
         """Request a check of each queue with a silent attempt, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             if not self._broker.connection.is_open:
                 continue
             try:

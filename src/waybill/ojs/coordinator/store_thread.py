@@ -20,7 +20,7 @@ from waybill.ojs.errors import DatabaseUnusable
 
 WARN_SECONDS: Final = 20.0
 CUT_SECONDS: Final = 60.0
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 LOG_AGAIN_SECONDS: Final = 30.0
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class StoreThread:
         """Warn when the store waits long, and close its connections when it waits too long; until cancelled."""
         warned: float | None = None
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             began = self._began
             waited = 0.0 if began is None else time.monotonic() - began
             if waited >= CUT_SECONDS:

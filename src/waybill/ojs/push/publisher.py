@@ -19,7 +19,7 @@ from waybill.ojs.push.new_envelope import expiration_ms, needs_more_headers, tra
 from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication, nacks_pass, not_taken, record
 from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, MAX_ENVELOPE_BYTES, Envelope, seconds_until_scheduled
 from waybill.ojs.spec.headers import PLACE, PushEncoder, push_properties
-from waybill.ojs.topology.queue_guard import LOOK_SECONDS, QueueGuard
+from waybill.ojs.topology.queue_guard import POLL_SECONDS, QueueGuard
 
 _log = logging.getLogger("waybill.ojs.client")
 
@@ -187,7 +187,7 @@ class Publisher:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     for queue in dict.fromkeys(envelope.queue for envelope in jobs):
                         if not self._guard.admits(queue) and not declarer.has_declared(queue):
-                            look_seconds = min(LOOK_SECONDS, (deadline - time.monotonic()) / 4)
+                            look_seconds = min(POLL_SECONDS, (deadline - time.monotonic()) / 4)
                             await self._guard.check(queue, self.broker.connection, declarer.topology, look_seconds)
                         await declarer.ensure_queue(queue)
                     for queue in {envelope.queue for envelope in jobs if envelope.state == SCHEDULED}:

@@ -37,7 +37,7 @@ ASK_AFTER_SECONDS: Final = 2.0
 ASK_AGAIN_SECONDS: Final = 300.0
 HOLD_SECONDS: Final = 330.0
 """For how long a coordinator remembers a question."""
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 
 _log = logging.getLogger("waybill.ojs.client")
 
@@ -132,7 +132,7 @@ class Inbox:
         if wait is None:
             delay = ASK_AFTER_SECONDS if is_expected else 0.0
             wait = self._waits[handle.id] = _Wait(self._loop.time() + delay)
-            self._look_within(LOOK_SECONDS if is_expected else 0.0)
+            self._look_within(POLL_SECONDS if is_expected else 0.0)
         wait.futures.append(future)
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -221,7 +221,7 @@ class Inbox:
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
         if self._waits:
-            self._look_within(LOOK_SECONDS)
+            self._look_within(POLL_SECONDS)
 
     async def _ask(self, job_ids: list[str]) -> None:
         """Ask a coordinator to tell when these jobs have ended."""

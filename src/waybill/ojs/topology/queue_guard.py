@@ -14,7 +14,7 @@ from waybill.ojs.handler import AnyHandler
 from waybill.ojs.topology.topology import Declaration, Topology
 
 EVENTS_OF: Final = timedelta(days=1)
-LOOK_SECONDS: Final = 2.0
+POLL_SECONDS: Final = 2.0
 LIKENESS: Final = 0.75
 """Of difflib: two letters that changed places in a name of eight leave 0.87."""
 
@@ -41,7 +41,7 @@ class QueueGuard:
         return queue in self._admitted or self.creates is True
 
     async def check(
-        self, queue: str, connection: Connection, topology: Topology, most_seconds: float = LOOK_SECONDS
+        self, queue: str, connection: Connection, topology: Topology, most_seconds: float = POLL_SECONDS
     ) -> None:
         """Admit a queue that the program knows or the broker has. Raises UnknownQueue.
 

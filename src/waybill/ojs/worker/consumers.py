@@ -21,7 +21,7 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.worker.prefetch import divide, step
 from waybill.ojs.worker.runner import Runner
 
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 STARVED_SECONDS: Final = 30.0
 """How long nothing may be settled, with all places taken and nothing running, before a worker is not ready."""
 HOLD_SECONDS: Final = 1.0
@@ -197,7 +197,7 @@ class Consumers:
 
     async def _look_now_and_then(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS if self._is_lent else HOLD_SECONDS / 2)
+            await asyncio.sleep(POLL_SECONDS if self._is_lent else HOLD_SECONDS / 2)
             self._watch()
             if not self._broker.connection.is_open:
                 continue

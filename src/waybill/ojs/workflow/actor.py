@@ -18,7 +18,7 @@ from waybill.client import BasicProperties, ClientError
 from waybill.ojs.client import Jobs
 from waybill.ojs.coordinator.claims import Claim
 from waybill.ojs.coordinator.leader import Leader
-from waybill.ojs.coordinator.leader_loop import LOOK_SECONDS, LeaderLoop
+from waybill.ojs.coordinator.leader_loop import POLL_SECONDS, LeaderLoop
 from waybill.ojs.coordinator.responder import Responder
 from waybill.ojs.dead_letters import DeadLetters
 from waybill.ojs.errors import JobsError
@@ -175,7 +175,7 @@ class WorkflowActor(LeaderLoop):
             self._write(progress.id, WorkflowRevived(workflow_id=progress.id, workflow_name=progress.name), what)
         except (ClientError, JobsError, TimeoutError) as error:
             _log.warning("the dead letters of workflow %s could not be retried, trying again: %r", progress.id, error)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         finally:
             self._reviving.discard(progress.id)
 

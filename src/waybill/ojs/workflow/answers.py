@@ -44,7 +44,7 @@ PAGE_BYTES: Final = 1024 * 1024
 KNOWN_SECONDS: Final = 1.0
 """How long the first event of a workflow may be on its way."""
 PAGE_ROWS: Final = 1000
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 
 _decode = msgspec.json.Decoder(WorkflowRequest).decode
 
@@ -103,7 +103,7 @@ class WorkflowAnswers:
                 while not await self._is_over(asked.job_id):
                     # Where coordinators share a database, another one may fold the end.
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_SECONDS):
+                        async with asyncio.timeout(POLL_SECONDS):
                             await over.wait()
         except TimeoutError:
             pass

@@ -21,7 +21,7 @@ from waybill.ojs.workflow.progress import Progress
 from waybill.ojs.workflow.rows import UNSEALED, MomentRow, progress_key
 
 SILENT_SECONDS: Final = 600.0
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 AT_A_TIME: Final = 1000
 
 Write = Callable[[str, EventData, str], None]
@@ -45,7 +45,7 @@ class PusherWatch:
     async def look(self) -> None:
         """Give up those groups that were silent for too long."""
         now = asyncio.get_running_loop().time()
-        if now - self._looked_at < LOOK_SECONDS:
+        if now - self._looked_at < POLL_SECONDS:
             return
         self._looked_at = now
         seen: dict[str, tuple[str, float]] = {}
