@@ -1,4 +1,4 @@
-"""The Open Job Spec over HTTP: an application, its routes, and the leases of the jobs that it gives out.
+"""The Open Job Spec over HTTP: the application, its routes, and the leases of fetched jobs.
 
 `app` is the ASGI application: see `asgi_app`.
 """
@@ -16,7 +16,7 @@ _made: dict[str, object] = {}
 
 
 def __getattr__(name: str) -> object:
-    """Make the application when it is first asked for: what needs none starts sooner."""
+    """Make the application on first use: programs that do not need it start sooner."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name not in _made:

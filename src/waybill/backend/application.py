@@ -1,4 +1,4 @@
-"""The application: a function from a request to its answer. Whatever happens, there is an answer, and it is JSON."""
+"""The application: a function from a request to its answer. Every request gets an answer, in JSON."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _log = logging.getLogger("waybill.backend")
 
 
 class Application:
-    """Answers requests. `keys` None lets every program of this machine in: for loopback only."""
+    """Answers requests. `keys` None allows every program on this machine: for loopback only."""
 
     def __init__(self, routes: list[Route], keys: KeyRing | None = None) -> None:
         """Compile the routes."""
         self._router = Router(routes)
         self._keys = keys
         self.on_change: Callable[[Request, int], None] | None = None
-        """Called by who stands beside this application when it has changed something, with the status of its answer."""
+        """Called by an application beside this one after a change, with the status of its answer."""
 
     async def handle(self, request: Request) -> Response:
-        """Return the answer to a request. Raises nothing but what cancels it."""
+        """Return the answer to a request. Raises CancelledError only."""
         begun = self.begin(request)
         if isinstance(begun, Response):
             return begun
@@ -48,7 +48,7 @@ class Application:
         return self.conclude(request, begun)
 
     def begin(self, request: Request) -> Response | asyncio.Future[Response]:
-        """Return the answer to a request, or what will have it: `conclude` makes the answer of that then."""
+        """Return the answer to a request, or a future from which `conclude` makes the answer."""
         request.id = _request_id(request.headers.get("x-request-id", ""))
         try:
             found = self._route(request)
@@ -61,28 +61,28 @@ class Application:
             return asyncio.get_running_loop().create_task(found.handler(request))
         except RequestRefused as error:
             return _finish(request, _refusal(request, error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+        except Exception as error:  # noqa: BLE001 - the client must get an answer
             return _finish(request, _refusal(request, _explained(error, request)))
 
     @staticmethod
     def conclude(request: Request, answer: asyncio.Future[Response]) -> Response:
-        """Return the answer that `begin` has promised, now that it is done. Raises CancelledError."""
+        """Return the answer from a finished future of `begin`. Raises CancelledError."""
         try:
             response = answer.result()
         except RequestRefused as error:
             response = _refusal(request, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+        except Exception as error:  # noqa: BLE001 - the client must get an answer
             response = _refusal(request, _explained(error, request))
         return _finish(request, response)
 
     @staticmethod
     def refuse(request: Request, code: str, message: str) -> Response:
-        """Return the answer to a request that a server could not even read."""
+        """Return the answer to a request that the server could not read."""
         request.id = _request_id(request.headers.get("x-request-id", ""))
         return _finish(request, _refusal(request, RequestRefused(code, message)))
 
     def admit(self, request: Request, role: str) -> Response | None:
-        """Check the role for a request that is answered elsewhere. Return None, or the refusal."""
+        """Check the role for a request that is answered elsewhere. Return None, or an error."""
         request.id = _request_id(request.headers.get("x-request-id", ""))
         try:
             self._check(request, role)
@@ -91,7 +91,7 @@ class Application:
         return None
 
     def _route(self, request: Request) -> Response | Route:
-        """Return what answers a request that is allowed, or the answer. Raises RequestRefused."""
+        """Return the route of an allowed request, or the answer. Raises RequestRefused."""
         found = self._router.find(request.path)
         if found is None:
             details: dict[str, object] = {"resource_type": "path", "resource_id": request.path[:300]}
@@ -134,13 +134,13 @@ def _check_origin(request: Request) -> None:
 def _is_local(host: str, origin: str | None) -> bool:
     host = host.lower()
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-    # A name may begin with 127 as well, and lead here.
+    # A host name may begin with 127, too, and resolve to this machine.
     is_here = name in LOOPBACK or _LOOPBACK_ADDRESS.fullmatch(name) is not None
     return is_here and (origin is None or origin.partition("://")[2] == host)
 
 
 def _finish(request: Request, response: Response) -> Response:
-    """Add what every answer has."""
+    """Add the headers of every answer."""
     if response.stream is None:
         client = request.headers.get("user-agent", "")
         media_type = CLIENT_MEDIA_TYPE if client.startswith("python-httpx") else MEDIA_TYPE
@@ -167,7 +167,7 @@ def _refusal(request: Request, error: RequestRefused) -> Response:
 
 
 def _explained(error: Exception, request: Request) -> RequestRefused:
-    """Say in the binding's words what went wrong on the jobs' side."""
+    """Convert an error of the jobs package to one of the HTTP binding."""
     match error:
         case InvalidJob():
             details: dict[str, object] = {"field": error.field}

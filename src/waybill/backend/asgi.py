@@ -1,4 +1,4 @@
-"""The application as ASGI: under uvicorn or granian by itself, or mounted into another application."""
+"""The application as ASGI: under uvicorn or granian, or mounted into another application."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from waybill.backend.server.limits import MAX_BODY_BYTES, MAX_LENGTH_DIGITS, bod
 from waybill.backend.streams import close_stream
 
 DROPPED_BYTES: Final = 64 * MAX_BODY_BYTES
-"""How much of a body that is too large is read before the answer: a client that still sends would not read it."""
+"""How much of a too large body is read before the answer, because a client that still sends does not read."""
 WAITING_PATHS: Final = frozenset({"/ojs/v1/workers/fetch"})
-"""Where an answer may take long, so that nobody may be there any more who wants it."""
+"""Paths with slow answers, whose clients may have disconnected before the answer."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -23,7 +23,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class _TooLarge(Exception):
-    """A body is larger than it may be."""
+    """The body is too large."""
 
 
 class _Gone(Exception):
@@ -31,10 +31,10 @@ class _Gone(Exception):
 
 
 class AsgiApplication:
-    """Gives the requests of an ASGI server to an application. Whoever starts that has the lifespan in its hands."""
+    """Passes the requests of an ASGI server to an application. The caller manages the application's lifespan."""
 
     def __init__(self, application: Application) -> None:
-        """`application` is ready to answer."""
+        """`application` is started."""
         self._application = application
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -66,7 +66,7 @@ class AsgiApplication:
             await _stream(send, receive, response, response.stream, is_head=request.method == "HEAD")
 
     async def _answer(self, request: Request, receive: Receive) -> Response | None:
-        """Return the answer, None if the client has gone before it was there."""
+        """Return the answer, None if the client has disconnected before."""
         if request.path not in WAITING_PATHS:
             return await self._application.handle(request)
         answering = asyncio.ensure_future(self._application.handle(request))
@@ -112,7 +112,7 @@ async def _body(receive: Receive, request: Request, most: int) -> bytes:
 async def _stream(
     send: Send, receive: Receive, response: Response, stream: AsyncIterator[bytes], *, is_head: bool
 ) -> None:
-    """Send the pieces of a stream as they come, until its end or until the client has gone; then close it."""
+    """Send the pieces of a stream until its end or until the client disconnects; then close it."""
     pumping = asyncio.ensure_future(_pump(send, response, stream, is_head=is_head))
     leaving = asyncio.ensure_future(_gone(receive))
     try:

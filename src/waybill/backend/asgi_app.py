@@ -1,11 +1,11 @@
-"""`waybill.backend:app`, an ASGI application of its own: for uvicorn, granian, or to be mounted.
+"""`waybill.backend:app`, an ASGI application: for uvicorn, granian, or to be mounted.
 
     uvicorn waybill.backend:app
     fastapi_app.mount("/jobs", waybill.backend.app)
 
-The environment says what it serves: WAYBILL_URL the broker, WAYBILL_DATABASE where the state of jobs is kept, and
-WAYBILL_KEYS the file of API keys. It begins with the server's lifespan, or, mounted where nobody tells it of that, with
-the first request.
+It is configured by the environment: WAYBILL_URL is the broker, WAYBILL_DATABASE the database of jobs, and WAYBILL_KEYS
+the file of API keys. It starts with the server's lifespan, or, where lifespan events are missing, with the first
+request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BackendApp:
     def __init__(
         self, jobs: Jobs | None = None, *, database: str | None = None, keys: str | Path | None = None
     ) -> None:
-        """What is not given, the environment says: see above. Nothing happens before the first request."""
+        """Missing arguments are read from the environment: see above. Nothing happens before the first request."""
         self._jobs = jobs
         self._database = database
         self._keys = keys
@@ -38,7 +38,7 @@ class BackendApp:
         self._starting = asyncio.Lock()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request, or follow the lifespan of the server."""
+        """Answer a request, or handle the lifespan of the server."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
@@ -46,7 +46,7 @@ class BackendApp:
         await asgi(scope, receive, send)
 
     async def start(self) -> AsgiApplication:
-        """Connect, unless that was done. Raises ClientError, InvalidKeyFile."""
+        """Connect, unless connected. Raises ClientError, InvalidKeyFile."""
         async with self._starting:
             if self._asgi is None:
                 path = self._keys or os.environ.get("WAYBILL_KEYS")
@@ -58,7 +58,7 @@ class BackendApp:
             return self._asgi
 
     async def close(self) -> None:
-        """Give back what is given out, and disconnect."""
+        """Return leased jobs to their queues, and disconnect."""
         self._asgi = None
         stack, self._stack = self._stack, AsyncExitStack()
         await stack.aclose()
@@ -69,7 +69,7 @@ class BackendApp:
             if message["type"] == "lifespan.startup":
                 try:
                     await self.start()
-                except Exception as error:  # noqa: BLE001 - the server tells its operator
+                except Exception as error:  # noqa: BLE001 - the server reports it
                     await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
                     return
                 await send({"type": "lifespan.startup.complete"})

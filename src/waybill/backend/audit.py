@@ -1,4 +1,4 @@
-"""The audit log: who changed what, and when. An entry is a record that is kept for thirty days.
+"""The audit log: who changed what, and when. Entries are records that are kept for 30 days.
 
 Pushes are not logged, since job events record them. Bodies are not logged, as they may contain secrets.
 """
@@ -24,7 +24,7 @@ MOST_PATH: Final = 500
 
 
 class Entry(msgspec.Struct, omit_defaults=True):
-    """A change. `actor` is the name of the API key; empty where the server has none."""
+    """A change. `actor` is the name of the API key; empty if the server has no keys."""
 
     time: str
     actor: str
@@ -35,15 +35,15 @@ class Entry(msgspec.Struct, omit_defaults=True):
 
 
 def note(records: Records, request: Request, status: int) -> None:
-    """Take note of a change."""
+    """Record a change."""
     now = datetime.now(UTC)
     entry = Entry(format_timestamp(now), request.actor, request.method, request.path[:MOST_PATH], status, request.id)
-    # The newest comes first: keys are listed in ascending order.
+    # Keys are listed in ascending order, and the newest entry must be first.
     key = f"{KIND}{_LAST_MILLISECOND - time.time_ns() // 1_000_000:012x}-{new_id()[19:]}"
     records.put_soon(key, entry, expires_at=format_timestamp(now + KEPT))
 
 
 async def entries(records: Records, limit: int, after: str) -> list[Form]:
-    """Return the newest entries, those before the one with the id `after` if it is given."""
+    """Return the newest entries, or those older than the entry `after`."""
     found = await records.list(KIND, limit, KIND + after if after and len(after) < 100 else "")
     return [{"id": one.key.removeprefix(KIND), **msgspec.to_builtins(one.read(Entry))} for one in found]

@@ -39,13 +39,13 @@ from waybill.ojs.worker.execution import Failure
 from waybill.ojs.worker.settlement import Settlement
 
 if TYPE_CHECKING:
-    # It needs a package that servers without a codec do not.
+    # It needs a package that servers without a codec do not need.
     from waybill.backend.codec import Codec
 
 FOLD_SECONDS: Final = 10.0
-"""How long a change may be on its way to the view before it is answered without."""
+"""How long to wait until the view has applied a change before the request is answered anyway."""
 UNKNOWN_SECONDS: Final = 0.1
-"""How long a job of another backend may be on its way here before it counts as unknown."""
+"""How long to wait for the events of another backend's job before it is unknown."""
 DRAIN_SECONDS: Final = 5.0
 MAX_QUEUES: Final = 1000
 
@@ -71,9 +71,9 @@ class Backend(Service):
         is_test: bool = False,
         allows_private: bool = False,
     ) -> None:
-        """`jobs` is a client of its own, without handlers. `database` and `keep_days`: see `Coordinator`.
+        """`jobs` is a separate client without handlers. `database` and `keep_days`: see `Coordinator`.
 
-        `is_test` lets jobs say what their workers are told in heartbeats.
+        `is_test` lets jobs set the directives for their workers.
         """
         jobs.describes_jobs = True
         jobs.create_queues = jobs.guard.creates = True
@@ -81,16 +81,16 @@ class Backend(Service):
         self.id = f"backend_{new_id()}"
         self.operator_view = OperatorView(self)
         self.on_close: list[Callable[[], Awaitable[None]]] = []
-        """Called first when it closes."""
+        """Called at the beginning of `close`."""
         self.is_test = is_test
         self.trace_url: str | None = None
-        """Where traces can be looked at, with `{trace_id}` in it."""
+        """The URL of traces, with `{trace_id}`."""
         self.has_broker = False
-        """Whether the broker's pages are served as well: it runs in this process."""
+        """Whether the broker runs in this process, so that its pages are served, too."""
         self.codec: Codec | None = None
-        """Encrypts and decrypts for tools, if it has keys."""
+        """Encrypts and decrypts payloads for tools, if it has keys."""
         self.region: str | None = None
-        """Where this server is, if it is one of a federation."""
+        """The region of this server in a federation."""
         self._allows_private = allows_private
         self.started = time.monotonic()
         self._database = database
@@ -101,9 +101,9 @@ class Backend(Service):
         self._coordinated: set[str] = set()
         self._coordinating = asyncio.Lock()
         self.looking_at_dead_letters = asyncio.Lock()
-        """One request at a time looks there: what one holds, another would not see."""
+        """One request at a time reads dead letters: it holds messages that others would not see."""
         self.directives: dict[str, str] = {}
-        """What workers are told in their heartbeats, quiet or terminate, for as long as this server runs."""
+        """The directives for workers, quiet or terminate, as long as this server runs."""
 
     async def start(self) -> None:
         """Connect, and read the events so far. Raises ClientError."""
@@ -181,20 +181,20 @@ class Backend(Service):
 
     @property
     def settlement(self) -> Settlement:
-        """What ends attempts."""
+        """The settlement of attempts."""
         if self._settlement is None:
             raise RuntimeError("the backend is not started")
         return self._settlement
 
     @property
     def view(self) -> JobView:
-        """What is known of jobs."""
+        """The view of jobs."""
         return self.coordinator.view
 
     async def detail(self, job_id: str) -> JobDetail | None:
-        """Return a job, None if nobody knows it; one of another backend may need a moment."""
+        """Return a job, None if it is unknown. Waits a moment for the events of other backends."""
         if not job_id.isprintable() or len(job_id) > MAX_ID_LENGTH:
-            # No database would take it.
+            # Databases do not accept it.
             return None
         found = await self.view.detail(job_id)
         if found is None:
@@ -207,11 +207,11 @@ class Backend(Service):
         return await self.extensions.job_counts()
 
     async def counts(self) -> Mapping[tuple[str, str], int]:
-        """Return them by queue and state."""
+        """Return the number of jobs by queue and state."""
         return (await self.job_counts()).by_pair
 
     async def queues(self) -> list[str]:
-        """Return the queues of which something is known, in the order of their names."""
+        """Return the known queues, sorted by name."""
         return sorted(({*(await self.job_counts()).by_queue} - {""}) | set(self.coordinator.queues))
 
     def workers(self) -> dict[str, Worker]:
@@ -219,11 +219,11 @@ class Backend(Service):
         return self.events.workers.all() | {one.id: one for one in self.extensions.workers.all()}
 
     def knows_queue(self, queue: str) -> bool:
-        """Say whether a queue is coordinated already."""
+        """Whether a queue is coordinated."""
         return queue in self._coordinated
 
     async def know_queue(self, queue: str) -> None:
-        """Coordinate a queue from now on. Raises InvalidJob for a bad name."""
+        """Coordinate a queue from now on. Raises InvalidJob for an invalid name."""
         if queue in self._coordinated:
             return
         async with self._coordinating:
@@ -237,20 +237,20 @@ class Backend(Service):
             self._coordinated.add(queue)
 
     async def _drop_oldest(self, queue: str, count: int) -> int:
-        """Discard the oldest jobs of a queue; returns how many, once the view has applied it."""
+        """Discard the oldest jobs of a queue; returns how many, after the view has applied it."""
         executions = await self.fetcher.oldest(queue, count)
         if not executions:
             return 0
         async with self.folded([("job.discarded", one.envelope.id) for one in executions]):
             for one in executions:
                 record = ErrorRecord(
-                    type="backpressure_dropped", message="the queue was full; newer jobs took the place of this one"
+                    type="backpressure_dropped", message="the queue was full, and newer jobs replaced this one"
                 )
                 self.settlement.failed(one, Failure(record, ResponseCode.DISCARD), 0.0)
         return len(executions)
 
     async def begun(self, leases: Sequence[Lease]) -> None:
-        """Return when the view knows that these attempts have begun, or after a while: they have, in any case."""
+        """Wait until the view has applied the start of these attempts, or for a while."""
         missing = [lease for lease in leases if not lease.is_known]
         if not missing:
             return
@@ -276,10 +276,10 @@ class Backend(Service):
 
     @asynccontextmanager
     async def folded(self, keys: Sequence[tuple[str, str]], *, is_certain: bool = False) -> AsyncIterator[None]:
-        """Wait at the end of the block until the view has applied these events, each given by type and job.
+        """After the block, wait until the view has applied these events, each given by type and job.
 
-        Raises TimeoutError if they do not arrive, unless it `is_certain` that they will: the broker has confirmed the
-        change, and only our database is slow.
+        Raises TimeoutError if they do not arrive, unless `is_certain`: the broker has confirmed the change, and only
+        the database is slow.
         """
         view = self.view
         expected = [view.expect(*key) for key in keys]
@@ -299,16 +299,16 @@ class Backend(Service):
 
     @staticmethod
     def loop_time() -> float:
-        """Return the time of the loop's clock, which leases go by."""
+        """Return the time of the loop's clock, which leases use."""
         return asyncio.get_running_loop().time()
 
     @staticmethod
     def now() -> str:
-        """Return the present time as answers write it."""
+        """Return the current time as in answers."""
         return format_timestamp(datetime.now(UTC))
 
 
 def _levels(broker: BrokerConnection) -> int:
-    """Return how many levels of priorities the queues have: quorum queues have no other order than ours."""
+    """Return the number of priority levels of queues: 0 for quorum queues, whose jobs are sorted here."""
     topology = broker.declarer.topology
     return topology.max_priority if topology.queue_type == "classic" else 0

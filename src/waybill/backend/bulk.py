@@ -37,7 +37,7 @@ _DROPPED: Final = (*SYSTEM_MANAGED, "scheduled_at", "delay_until")
 
 
 class Selection(msgspec.Struct):
-    """Which jobs a request is about. `missing` are ids that nobody knows; `has_more` if a filter matches more."""
+    """The selected jobs. `missing`: unknown ids. `has_more`: the filter matches more jobs."""
 
     jobs: list[Form]
     missing: list[str]
@@ -45,7 +45,7 @@ class Selection(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct, omit_defaults=True):
-    """What became of a job."""
+    """The outcome for a job."""
 
     job_id: str
     status: str
@@ -53,7 +53,7 @@ class Outcome(msgspec.Struct, omit_defaults=True):
 
 
 async def select(backend: Backend, body: Form, action: str) -> Selection:
-    """Find the jobs of a request. Raises RequestRefused."""
+    """Find the selected jobs. Raises RequestRefused."""
     ids, wanted = body.get("job_ids", body.get("ids")), body.get("filter")
     if (ids is None) == (wanted is None):
         raise invalid("job_ids", "give either this or filter, not both")
@@ -81,7 +81,7 @@ async def _named(backend: Backend, ids: object) -> Selection:
 
 
 def refusal_of(action: str, form: Form) -> str:
-    """Return why a job cannot be changed in this way, empty if it can."""
+    """Return why a job cannot be changed like this, empty if it can."""
     state = str(form["state"])
     if action == "cancel":
         return "" if state in CANCELLABLE else f"The job has ended: it is {state}."
@@ -114,7 +114,7 @@ async def apply(backend: Backend, action: str, selection: Selection) -> list[Out
 
 
 async def cancel(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
-    """Cancel jobs; returns why some could not be."""
+    """Cancel jobs; returns the reasons for those that could not be cancelled."""
     kind = "job.cancelled"
     expected = {str(form["id"]): backend.view.expect(kind, str(form["id"])) for form in forms}
     await asyncio.gather(*(backend.coordinator.cancel(str(form["id"]), str(form["queue"])) for form in forms))
@@ -134,7 +134,7 @@ async def cancel(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
 
 
 async def retry(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
-    """Put jobs back into their queues: from the dead letters, or as they were pushed; returns why some could not be."""
+    """Retry jobs, from their dead letters or as they were pushed; returns the reasons for those that could not be."""
     by_queue: defaultdict[str, list[Form]] = defaultdict(list)
     for form in forms:
         by_queue[str(form["queue"])].append(form)
@@ -149,7 +149,7 @@ async def retry(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
 
 
 async def _revive(backend: Backend, queue: str, job_ids: list[str]) -> list[str]:
-    """Put dead letters back into their queue; returns those that were there."""
+    """Put dead letters back into their queue; returns those that were found."""
     dead = DeadLetterList(backend)
     found = {str(form["id"]) for form in await dead.find(DeadFilter(queue))}
     there = [job_id for job_id in job_ids if job_id in found]
@@ -165,7 +165,7 @@ async def _revive(backend: Backend, queue: str, job_ids: list[str]) -> list[str]
 
 
 async def push_again(backend: Backend, job_id: str) -> str:
-    """Push a job again as it was pushed first; returns why that cannot be."""
+    """Push a job again as it was pushed first; returns the reason if that is impossible."""
     detail = await backend.view.detail(job_id)
     if detail is None or not isinstance((detail.envelope or {}).get("args"), list):
         return "The job is not a dead letter, and the server does not know its arguments, as it was pushed over AMQP."

@@ -1,7 +1,7 @@
 """Encrypts and decrypts payloads for tools without keys: a codec server (ojs-encryption section 9).
 
-A payload is what `waybill.ojs.middleware.encryption` makes of arguments: version (1), nonce (12), ciphertext, tag (16).
-With the id of its job it is bound to it (version 2), else to nothing (version 1, that of the specification).
+`waybill.ojs.middleware.encryption` makes payloads from arguments: version (1), nonce (12), ciphertext, tag (16).
+Version 2 is bound to the id of its job; version 1, that of the specification, is not.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ BOUND_TO_ID: Final = b"\x02"
 
 
 class KeyFile(msgspec.Struct):
-    """The JSON of a file of keys: 32 bytes each, base64, by their ids. New payloads get the `present` one."""
+    """The JSON of a key file: keys of 32 bytes, base64, by id. New payloads use the key `present`."""
 
     present: str
     keys: dict[str, str]
 
 
 class InvalidCodecKeys(ValueError):
-    """A file that should have keys is no such file."""
+    """The key file is invalid."""
 
 
 class Codec:
-    """The codec of one server."""
+    """Encrypts and decrypts payloads."""
 
     def __init__(self, keys: Mapping[str, bytes], present: str) -> None:
         """Raises InvalidCodecKeys for keys of the wrong length, or if the key `present` is missing."""
@@ -50,7 +50,7 @@ class Codec:
         self._present = present
 
     def encode(self, payload: object, field: str) -> Form:
-        """Return a payload encrypted with the present key. Raises RequestRefused."""
+        """Encrypt a payload with the present key. Raises RequestRefused."""
         data, metadata = _read(payload, field, PLAIN)
         job_id = metadata.get("job_id")
         nonce = os.urandom(NONCE_BYTES)
@@ -62,7 +62,7 @@ class Codec:
         return _written((UNBOUND if bound_to is None else BOUND_TO_ID) + nonce + sealed, made)
 
     def decode(self, payload: object, field: str) -> Form:
-        """Return a payload in the clear. Raises RequestRefused."""
+        """Decrypt a payload. Raises RequestRefused."""
         data, metadata = _read(payload, field, ENCRYPTED)
         key_id, job_id = metadata.get("encryption_key_id"), metadata.get("job_id")
         cipher = self._ciphers.get(key_id) if isinstance(key_id, str) else None
@@ -81,7 +81,7 @@ class Codec:
 
 
 def read_codec(path: Path) -> Codec:
-    """Read the keys of a codec from a file. Raises InvalidCodecKeys, OSError."""
+    """Read a codec's keys from a file. Raises InvalidCodecKeys, OSError."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=KeyFile)
         keys = {name: base64.b64decode(key, validate=True) for name, key in found.keys.items()}

@@ -1,6 +1,7 @@
-"""A cron job as clients send it and as the binding shows it (ojs-cron section 2, ojs-http-binding section 13).
+"""The forms of cron jobs in requests and responses (ojs-cron section 2, ojs-http-binding section 13).
 
-The text says `cron`, `type`, `args` and `options`; others `expression` and `job_template`. Both are taken, and shown.
+Some clients use `cron`, `type`, `args` and `options`, others `expression` and `job_template`. Requests may have either
+form, responses have both.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _EXPRESSIONS: Final = ("expression", "cron", "schedule")
 
 
 def cron_job_of(body: Form) -> CronJob:
-    """Make a cron job of what a client sends: flat, or with a template of its jobs. Raises RequestRefused."""
+    """Make a cron job from a request, flat or with a job template. Raises RequestRefused."""
     given = body.get("job_template", body.get("job"))
     template: Form = {name: body[name] for name in _TEMPLATE if name in body}
     if given is not None and not isinstance(given, dict):
@@ -70,21 +71,21 @@ def changed(info: CronInfo, changes: Form) -> CronJob:
 
 
 def form_of_cron(info: CronInfo) -> Form:
-    """Return a cron job as the binding shows it."""
+    """Return a cron job for a response."""
     form: Form = {name: value for name, value in msgspec.to_builtins(info).items() if value is not None}
     is_enabled = info.enabled is not False and info.status == "active"
     form["expression"] = form["schedule"] = info.cron
     form["enabled"] = is_enabled
     form["queue"] = info.queue
     form["job_template"] = {"type": info.type, "args": info.args, "meta": info.meta, "options": info.options}
-    # The text wants these even if they say nothing.
+    # The specification requires these even if they are empty.
     form["last_run_at"] = info.last_run_at
     form["next_run_at"] = info.next_run_at if is_enabled else None
     return form
 
 
 def form_of_firing(firing: CronFiring) -> Form:
-    """Return one run of a cron job."""
+    """Return a run of a cron job for a response."""
     form: Form = {name: value for name, value in msgspec.to_builtins(firing).items() if value is not None}
     form["triggered_at"] = firing.at
     return form

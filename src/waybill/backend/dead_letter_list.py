@@ -1,6 +1,6 @@
-"""What is in the dead letter queues, as jobs, with filters (ojs-dead-letter section 9).
+"""The jobs in the dead letter queues, with filters (ojs-dead-letter section 9).
 
-One request at a time looks there: what one holds, another would not see.
+One request at a time reads a dead letter queue: it holds messages that others would not see.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FIELDS: Final = ("queue", "type", "error_type", "since", "until", "older_than",
 
 
 class DeadFilter(NamedTuple):
-    """Which dead letters are wanted; what is empty says nothing."""
+    """A filter of dead letters; empty fields match all."""
 
     queue: str = ""
     type: str = ""
@@ -37,10 +37,10 @@ class DeadFilter(NamedTuple):
     since: datetime | None = None
     until: datetime | None = None
     prefix: str = ""
-    """What the names of the queues begin with."""
+    """The prefix of queue names."""
 
     def matches(self, form: Form) -> bool:
-        """Say whether a dead letter is one of these."""
+        """Whether a dead letter matches."""
         error = form.get("error")
         names = [error.get("type"), error.get("code")] if isinstance(error, dict) else []
         if (self.type and self.type != form.get("type")) or (self.error_type and self.error_type not in names):
@@ -77,14 +77,14 @@ def filter_of(given: Mapping[str, object], prefix: str = "") -> DeadFilter:
 
 
 class DeadLetterList:
-    """Those of one backend."""
+    """The dead letters of one backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._looking = backend.looking_at_dead_letters
 
     async def find(self, wanted: DeadFilter) -> list[Form]:
-        """Return the dead letters that match, by queue, then the oldest first."""
+        """Return the matching dead letters, by queue and age, oldest first."""
         return [form for form in await self._all(wanted.queue, wanted.prefix) if wanted.matches(form)]
 
     async def one(self, queue: str, job_id: str) -> Form | None:
@@ -94,13 +94,13 @@ class DeadLetterList:
         return (await self._forms(queue, found))[0] if found else None
 
     async def counts(self, prefix: str = "") -> dict[str, int]:
-        """Return how many dead letters each queue has that has some, of those whose names begin with `prefix`."""
+        """Return the number of dead letters of each queue that has some and whose name begins with `prefix`."""
         names = [name for name in await self._backend.queues() if name.startswith(prefix)]
         counts = await asyncio.gather(*(self._count(name) for name in names))
         return {name: count for name, count in zip(names, counts, strict=True) if count}
 
     async def retry(self, queue: str, ids: list[str], changes: Form | None = None) -> int:
-        """Put dead letters back into their queue; returns how many were there. Raises InvalidJob."""
+        """Put dead letters back into their queue; returns how many were found. Raises InvalidJob."""
         folded = self._backend.folded([("job.enqueued", one) for one in ids[:MOST_LOOKED_AT]])
         async with self._looking, DeadLetters(self._backend.jobs, queue) as dead:
             if len(ids) > 1:
@@ -112,13 +112,13 @@ class DeadLetterList:
         return done
 
     async def discard(self, queue: str, ids: list[str]) -> int:
-        """Drop dead letters for good; returns how many were there."""
+        """Delete dead letters; returns how many were found."""
         async with self._looking, DeadLetters(self._backend.jobs, queue) as dead:
             return await dead.discard(ids)
 
     async def _all(self, queue: str, prefix: str) -> list[Form]:
         if not may_be_queue(queue) or (queue and not queue.startswith(prefix)):
-            # No broker has such a queue.
+            # A queue cannot have this name.
             return []
         counts = await self.counts(prefix) if not queue else {queue: await self._count(queue)}
         forms: list[Form] = []
@@ -135,12 +135,12 @@ class DeadLetterList:
         return 0 if found is None else found.message_count
 
     async def _forms(self, queue: str, dead: list[DeadJob]) -> list[Form]:
-        """Return dead letters as jobs: with what the events say, or as the message is where they say nothing."""
+        """Return dead letters as jobs, from the events if these are known, else from the message."""
         now = datetime.now(UTC)
         known = {one.info.id: one for one in await self._backend.view.details([one.id for one in dead])}
         forms = []
         for one in dead:
-            # What is no job may have anything for its id.
+            # A message that is not a job may have any id.
             form: Form = {**(one.envelope or {}), "id": one.id, "type": one.type}
             found = known.get(one.id)
             if found is not None:

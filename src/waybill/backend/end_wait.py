@@ -1,4 +1,4 @@
-"""Waits for the end of a job, for requests of its result."""
+"""Waits for the end of a job, for requests for its result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLD_SECONDS: Final = 2.0
 
 
 async def wait_for_end(backend: Backend, job_id: str, seconds: float) -> None:
-    """Return when a job has ended. Raises RequestRefused if that takes too long."""
+    """Wait until a job has ended. Raises RequestRefused if that takes too long."""
 
     def is_end(event: ReceivedEvent) -> bool:
         return event.subject == job_id and event.type in ENDS

@@ -1,4 +1,4 @@
-"""Makes an envelope of what a client sends: the text's form, with `options`, or the flat form of some clients."""
+"""Makes envelopes from requests, in the form of the specification, with `options`, or in the flat form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STRATEGIES: Final = {"constant": "none", "fixed": "none"}
 
 
 def envelope_of(body: Json) -> Json:
-    """Return the envelope of a job; options go before fields of the same name. Raises RequestRefused."""
+    """Return the envelope of a job; options take precedence over fields. Raises RequestRefused."""
     options = body.get("options")
     if options is not None and not isinstance(options, dict):
         raise invalid("options", "must be an object")
@@ -35,7 +35,7 @@ def envelope_of(body: Json) -> Json:
         raise invalid("args", "must be an array")
     kind, at, version = str(job["type"]).partition("@")
     if at and read_version(version) is not None:
-        # The other way to say it (ojs-job-versioning section 5.3).
+        # The alternative form (ojs-job-versioning section 5.3).
         job["type"] = kind
         job.setdefault("version", version)
     if not isinstance(job.get("version", ""), str):
@@ -49,7 +49,7 @@ def envelope_of(body: Json) -> Json:
             job.pop(name)
             job.setdefault(f"{name}_ms", parse_duration(time, name) // timedelta(milliseconds=1))
     job.setdefault("id", new_id())
-    # Whatever minor version a client speaks.
+    # Any minor version is accepted.
     job["specversion"] = "1.0"
     return job
 
@@ -65,7 +65,7 @@ def is_pending(body: Json) -> bool:
 
 
 def envelopes_of(body: Json) -> list[Json]:
-    """Return the envelopes of a batch. Raises RequestRefused naming the index."""
+    """Return the envelopes of a batch. Raises RequestRefused with the index."""
     jobs = body.get("jobs")
     if not isinstance(jobs, list) or not jobs:
         raise invalid("jobs", "must be an array with at least one job")
@@ -89,7 +89,7 @@ def envelopes_of(body: Json) -> list[Json]:
 
 
 def _read_objects(job: Json) -> None:
-    """Write what clients say of a job in objects as the envelope has it."""
+    """Convert the fields of a job that are objects to the form of the envelope."""
     metadata = job.get("metadata")
     if isinstance(metadata, dict):
         meta = job.get("meta", {})
@@ -105,7 +105,7 @@ def _read_objects(job: Json) -> None:
 
 
 def _policy(given: object) -> Json:
-    """Return a retry policy with durations as the envelope has them."""
+    """Return a retry policy with the durations of the envelope."""
     policy: Json = dict(given) if isinstance(given, dict) else {}
     for name in ("initial_interval", "max_interval"):
         milliseconds = policy.pop(f"{name}_ms", None)

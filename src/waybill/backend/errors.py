@@ -15,7 +15,7 @@ DOCS: Final = "https://openjobspec.org/errors/"
 
 
 class Kind(NamedTuple):
-    """What goes with a code."""
+    """The properties of an error code."""
 
     status: int
     hint: str
@@ -66,13 +66,13 @@ OF_JOBS: Final = {
     "INVALID_RETRY_POLICY": "validation_error",
     "UNKNOWN_QUEUE": "not_found",
 }
-"""How the codes of the error catalogue that the jobs' side raises are called here; others are invalid requests."""
+"""The HTTP codes for codes of the error catalogue; all others are invalid requests."""
 
 RETRY_AFTER_SECONDS: Final = 1
 
 
 class RequestRefused(Exception):
-    """A request that gets an error. `code` is one of KINDS."""
+    """A request that is answered with an error. `code` is one of KINDS."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class RequestRefused(Exception):
         hint: str | None = None,
         headers: list[tuple[str, str]] | None = None,
     ) -> None:
-        """`message` says in full sentences what is wrong, for readers of the client's log."""
+        """`message` describes the error in full sentences, for the client's log."""
         super().__init__(message)
         self.code = code
         self.message = message
@@ -93,7 +93,7 @@ class RequestRefused(Exception):
 
     @property
     def kind(self) -> Kind:
-        """What goes with the code."""
+        """The properties of the code."""
         return KINDS[self.code]
 
     def body(self, request_id: str) -> dict[str, object]:
@@ -114,12 +114,12 @@ class RequestRefused(Exception):
 
 
 def may_be_queue(queue: str) -> bool:
-    """Say whether a queue could have this name: a broker could not even be asked for others."""
+    """Whether this is a valid queue name. A broker cannot be asked for invalid ones."""
     return len(queue.encode(errors="replace")) <= MAX_QUEUE_LENGTH and queue.isprintable()
 
 
 def invalid(field: str, what: str) -> RequestRefused:
-    """Return the error for a field that is wrong."""
+    """Return the error for an invalid field."""
     return RequestRefused("invalid_request", f"{field}: {what}.", details={"field": field})
 
 
@@ -130,7 +130,7 @@ def not_found(what: str, name: str) -> RequestRefused:
 
 
 def duplicate_of(error: DuplicateJob) -> RequestRefused:
-    """Return the error for a job that must be unique and is not."""
+    """Return the error for a duplicate of a unique job."""
     details: dict[str, object] = {
         "existing_job_id": error.existing_id,
         "existing_state": error.existing_state,

@@ -24,15 +24,15 @@ MEDIA_TYPE: Final = "text/event-stream"
 
 Wanted = Callable[[ReceivedEvent], bool]
 Pieces = Callable[[ReceivedEvent], tuple[bytes, bool]]
-"""Makes of an event what is sent, and says whether it is the last."""
+"""Converts an event to the text to send, and returns whether it is the last."""
 
 
 class Over(Exception):
-    """The server ends."""
+    """The server shuts down."""
 
 
 class Listener:
-    """What one listener has not read yet."""
+    """The unread events of one listener."""
 
     def __init__(self, wanted: Wanted) -> None:
         """`wanted` selects events."""
@@ -43,7 +43,7 @@ class Listener:
         self.dropped_count = 0
 
     def take(self, event: ReceivedEvent) -> None:
-        """Take an event that has happened."""
+        """Add an event."""
         if not self._wanted(event):
             return
         if len(self._waiting) >= MOST_WAITING:
@@ -81,17 +81,17 @@ class Listeners:
         self._has_ended = False
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of listeners."""
         return len(self._listeners)
 
     @property
     def has_ended(self) -> bool:
-        """Whether the server ends."""
+        """Whether the server shuts down."""
         return self._has_ended
 
     @contextmanager
     def listening(self, wanted: Wanted) -> Iterator[Listener]:
-        """Give a new one for the time of the block."""
+        """Yield a new listener, and remove it after the block."""
         listener = Listener(wanted)
         self._listeners.add(listener)
         if self._has_ended:
@@ -115,19 +115,19 @@ class Listeners:
 
 
 def sent(name: str, data: Form, event_id: str = "") -> bytes:
-    """Return one event as it is sent. Names and ids have no line breaks."""
+    """Return one event in its text form. Names and ids must not have line breaks."""
     name = name if name.isprintable() else "unknown"
     head = f"id: {event_id}\n" if event_id and event_id.isprintable() else ""
     return f"{head}event: {name}\ndata: ".encode() + msgspec.json.encode(data) + b"\n\n"
 
 
 def begin() -> bytes:
-    """Return what begins a stream."""
+    """Return the beginning of a stream."""
     return f"retry: {RETRY_MS}\n\n".encode()
 
 
 async def follow(listener: Listener, pieces: Pieces) -> AsyncIterator[bytes]:
-    """Yield what `pieces` makes of each event, until it says that this was the last one, or the server ends."""
+    """Yield the text that `pieces` makes of each event, until the last one or the server's shutdown."""
     while True:
         try:
             event = await listener.next()

@@ -34,7 +34,7 @@ from waybill.ojs.coordinator.records import SWEPT_HOURS
 SWEEP_SECONDS: Final = 600.0
 MAINTENANCE: Final = "on"
 PIPELINE_REPORT: Final = "last"
-"""The names of the one setting of its kind."""
+"""The name of a setting that exists once."""
 
 _log = logging.getLogger("waybill.backend")
 
@@ -46,7 +46,7 @@ class Directive(msgspec.Struct):
 
 
 class Maintenance(msgspec.Struct):
-    """Since when, why and until about when nothing is given out; what was paused for it."""
+    """Maintenance: its start, its reason, its estimated end, and what was paused for it."""
 
     enabled_at: str
     reason: str
@@ -62,14 +62,14 @@ class Dismissed(msgspec.Struct):
 
 
 class PipelineReport(msgspec.Struct):
-    """What `waybill pipeline report --json` has written, and when it came here."""
+    """The output of `waybill pipeline report --json`, and when it was uploaded."""
 
     sent_at: str
     report: msgspec.Raw
 
 
 class Extensions:
-    """Those of one server."""
+    """The features of one server."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Extensions:
         *,
         allows_private: bool = False,
     ) -> None:
-        """`coordinator` is started. `allows_private` lets webhooks go to this machine and its network."""
+        """`coordinator` is started. `allows_private` allows webhooks to private addresses."""
         view = coordinator.view
         self._counts = FollowedCounts(view.look)
         self.records = settings.records
@@ -106,7 +106,7 @@ class Extensions:
         self._history_records = HistoryRecords(self.history, self.records)
         view.on_feature.append(self.settings.on_folded)
         self.seen_count: Callable[[], int] = lambda: 0
-        """Says how much of the stream was seen: jobs are counted again when it has grown."""
+        """The number of events seen: jobs are counted again when it has grown."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -129,7 +129,7 @@ class Extensions:
         self._history_records.write(is_last=True)
 
     async def job_counts(self) -> JobCounts:
-        """Return how many jobs there are by queue and state; the history has them then."""
+        """Return the number of jobs by queue and state, and add them to the history."""
         counts = await self._counts.now()
         self.history.add(counts)
         return counts
@@ -148,7 +148,7 @@ class Extensions:
     async def _sample(self) -> None:
         seen = -1
         while True:
-            # While nothing happens, nothing is counted.
+            # Without new events, there is nothing to count.
             if seen != (seen := self.seen_count()):
                 await self._count()
             self._history_records.write()
@@ -157,5 +157,5 @@ class Extensions:
     async def _count(self, *, is_last: bool = False) -> None:
         try:
             self.history.add(await self._counts.now(), is_last=is_last)
-        except Exception:  # noqa: BLE001 - whatever a database can have against it
+        except Exception:  # noqa: BLE001 - a database may raise anything
             _log.warning("the jobs could not be counted, trying again", exc_info=True)

@@ -1,4 +1,4 @@
-"""What a worker says of an attempt that has failed, as the record that the job keeps of it."""
+"""Converts a worker's report of a failed attempt to an error record."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from waybill.ojs.worker.execution import (
 )
 
 _CLASS_FIELDS: Final = ("error_class", "exception", "type")
-"""Where clients put the class of the exception, among the details."""
+"""The keys of the details in which clients send the class of the exception."""
 
 
 def failure_of(error: dict[str, object], execution: Execution, occurred_at: str) -> Failure:
-    """Describe a failure. One that a worker calls not retryable, or that the policy names, ends the job."""
+    """Return the failure. One that is not retryable, by its worker or by the policy, ends the job."""
     details = error.get("details")
     details = details if isinstance(details, dict) else {}
     code = _text(error.get("code")) or "handler_error"

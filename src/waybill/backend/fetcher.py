@@ -29,9 +29,9 @@ from waybill.ojs.worker.execution import Execution, lost_failure
 from waybill.ojs.worker.settlement import Settlement
 
 Fits = Callable[[Execution], bool]
-"""Says whether a worker can do a job."""
+"""Whether a worker can run a job."""
 ADMISSION_SECONDS: Final = 1.0
-"""How long a fetch waits for the word of a coordinator on a job that may have been pushed twice."""
+"""How long a fetch waits for a coordinator's answer about a job that may have been pushed twice."""
 
 _log = logging.getLogger("waybill.backend")
 
@@ -62,14 +62,14 @@ class Fetcher:
         self._cancellations = Cancellations(broker, backend_id, leases.cancel)
         self._cancellations.on_pause = self._pause_heard
         self.pauses_heard = 0
-        """How often queues may have been paused or resumed, by whomever."""
+        """Counts pauses and resumptions of queues by anyone."""
         self._admissions = Admissions(broker, backend_id, self._admitted, self._refused, settlement.unique)
         self._asked: dict[Delivery, asyncio.Future[bool]] = {}
         self._is_closing = False
         self._waiting: set[asyncio.Future[None]] = set()
 
     async def start(self) -> None:
-        """Hear which jobs are cancelled and which queues are paused."""
+        """Follow cancellations of jobs and pauses of queues."""
         await self._cancellations.start()
         self._broker.connection.on_reconnect(self._paused.look_soon)
 
@@ -92,9 +92,9 @@ class Fetcher:
         wait_seconds: float,
         fits: Fits | None = None,
     ) -> list[Lease]:
-        """Return the jobs that a visit finds in its queues; wait for the first of them if need be.
+        """Return the jobs that a visit finds in its queues; waits for the first one if necessary.
 
-        With `fits`, those that it says yes to; others are kept for the next fetch.
+        `fits` selects jobs; the others are kept for the next fetch.
         """
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + wait_seconds
@@ -120,7 +120,7 @@ class Fetcher:
                 visit.end(look, leases)
             if leases or loop.time() >= ends_at:
                 return leases
-            # A pool at its limit may take what comes only when one of its jobs has ended.
+            # A pool at its limit can take jobs only after one of its jobs has ended.
             await self._wait([*sources.values()] if look.most else [], ends_at)
         return []
 
@@ -133,7 +133,7 @@ class Fetcher:
         leases: list[Lease],
         fits: Fits | None,
     ) -> None:
-        """Add leases of the jobs of one queue, `count` at most in all."""
+        """Add leases of jobs of one queue, up to `count` in total."""
         if source.is_paused:
             return
         is_mixed = source.queue in self._limits.mixed
@@ -155,7 +155,7 @@ class Fetcher:
                         execution = None
                     if execution is not None and self._limits.concern(execution):
                         execution = execution if await self._limits.admits(execution) else None
-                except Exception as error:  # noqa: BLE001 - one job must not keep the others from being fetched
+                except Exception as error:  # noqa: BLE001 - an error of one job must not affect the others
                     self._settlement.abandon(delivery, source.queue, error)
                     continue
                 except asyncio.CancelledError:
@@ -167,7 +167,7 @@ class Fetcher:
                     leases.append(self._leases.begin(execution, worker_id, visibility_seconds))
 
     async def oldest(self, queue: str, count: int) -> list[Execution]:
-        """Take the oldest jobs of a queue, to settle them: those that may start, `count` at most."""
+        """Take up to `count` of the oldest jobs of a queue that may start, to settle them."""
         source = await self._source(queue, creates=False)
         found = [] if source is None else [await self._admit(queue, one) for one in await source.take(count)]
         return [one for one in found if one is not None]
@@ -181,7 +181,7 @@ class Fetcher:
                 self._settlement.postponed(execution, 0.0)
 
     async def _gather(self, source: Source) -> None:
-        """Have some jobs here among which to find those of the highest priority."""
+        """Take jobs in advance, to choose those of the highest priority."""
         while (room := self._limits.room(source.queue)) > 0 and (deliveries := await source.take(room)):
             for delivery in deliveries:
                 try:
@@ -227,7 +227,7 @@ class Fetcher:
         return execution if self._may_start(execution) else None
 
     def _may_start(self, execution: Execution) -> bool:
-        """Say whether a job may start by what is known of it; one that must not is settled."""
+        """Whether a job may start, as far as its state is known; one that must not is settled."""
         envelope, now = execution.envelope, datetime.now(UTC)
         if self._cancellations.covers(envelope.id):
             self._settlement.cancelled(execution)
@@ -265,14 +265,14 @@ class Fetcher:
         return True
 
     async def _is_admitted(self, queue: str, delivery: Delivery, envelope: Envelope) -> bool:
-        """Ask whether this copy of a job is the one that runs; an answer that is late finds it kept for the next."""
+        """Ask whether this copy of a job may run. After a late answer, the job is kept for the next fetch."""
         if not self._admissions.holds(queue, delivery, envelope):
             return True
         asked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._asked[delivery] = asked
         try:
             async with asyncio.timeout(ADMISSION_SECONDS):
-                # One that is admitted is not asked for again.
+                # Do not ask again for an admitted copy.
                 return await asked and not self._admissions.holds(queue, delivery, envelope)
         except TimeoutError:
             return False
@@ -293,13 +293,13 @@ class Fetcher:
             asked.set_result(False)
 
     async def has_queue(self, queue: str, *, creates: bool) -> bool:
-        """Say whether there is a queue to fetch from; with `creates`, make it."""
+        """Whether the queue exists; `creates` declares it."""
         return await self._source(queue, creates=creates) is not None
 
     # --- queues ---
 
     async def _source(self, queue: str, *, creates: bool) -> Source | None:
-        """Return the source of a queue, None if there is no such queue."""
+        """Return the source of a queue, None if the queue does not exist."""
         found = self._sources.get(queue)
         if found is not None:
             return found
@@ -326,7 +326,7 @@ class Fetcher:
             return source
 
     def is_paused(self, queue: str) -> bool:
-        """Say whether a queue is paused, as far as this backend has looked."""
+        """Whether a queue is paused, as far as this backend knows."""
         return queue in self._paused.queues
 
     def _pause_heard(self) -> None:

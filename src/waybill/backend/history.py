@@ -1,10 +1,10 @@
-"""How much was done when: the differences between counts of jobs, for a day.
+"""The history of throughput: differences between counts of jobs, for a day.
 
-The counts are the coordinator's view, so they tell of all programs. A server takes a sample once a minute, and
-whenever somebody has asked for the counts anyway. A sample looks at the queues that changed, and a step has them, so
-quiet queues take no time and no memory; of the oldest steps only the sums are kept if many queues change all the time.
+The counts come from the coordinator's view, so they include all programs. A server takes a sample once a minute, and
+whenever a request needs the counts anyway. Samples and steps contain only changed queues, so idle queues take no time
+and no memory. If many queues change all the time, the oldest steps keep only the sums.
 
-`history_records` keeps the minutes that are over, so that a server that starts knows what others have seen.
+`history_records` saves finished minutes, so a new server knows the history.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 SAMPLE_SECONDS: Final = MINUTE
 STEP_SECONDS: Final = 15.0
-"""What is added within this time is one step."""
+"""Samples within this time are one step."""
 LEAST_SECONDS: Final = 1.0
 MOST_CHANGES: Final = 100_000
-"""Changes of single queues that are kept: about 20 MB."""
+"""The maximum number of changes of single queues: about 20 MB."""
 POINTS: Final = 60
 PERIODS: Final = {"1m": 1, "5m": 5, "1h": 60, "1d": 24 * 60}
 NAMES: Final = ("enqueued", "completed", "failed")
 
 Done = tuple[int, int, int]
-"""Jobs that were enqueued, completed, and that have failed for good."""
+"""The numbers of enqueued, completed and finally failed jobs."""
 _NOTHING: Final = (0, 0, 0)
 
 
 class Rate(NamedTuple):
-    """What has ended within `seconds`, about an hour at most."""
+    """The jobs that ended within `seconds`, about an hour at most."""
 
     completed: int
     failed: int
@@ -47,7 +47,7 @@ class Rate(NamedTuple):
 
 
 class Step:
-    """What was done between two moments."""
+    """The changes between two moments."""
 
     __slots__ = ("begin", "end", "queues", "total")
 
@@ -58,20 +58,20 @@ class Step:
         self.queues: dict[str, Done] = {}
 
     def add(self, queue: str, done: Done) -> bool:
-        """Add what was done in a queue; says whether it is the first here."""
+        """Add the changes of a queue; returns whether it is new in this step."""
         before = self.queues.get(queue)
         self.queues[queue] = done if before is None else _sum((before, done))
         self.total = _sum((self.total, done))
         return before is None
 
     def add_all(self, step: Step) -> None:
-        """Add what was done in another step; of an old one, the queues are not known any more."""
+        """Add another step; old steps have no queues."""
         for queue, done in step.queues.items():
             self.queues[queue] = _sum((self.queues.get(queue, _NOTHING), done))
         self.total = _sum((self.total, step.total))
 
     def of(self, queue: str | None) -> Done:
-        """Return what was done in a queue, in all for None."""
+        """Return the changes of a queue, or of all for None."""
         return self.total if queue is None else self.queues.get(queue, _NOTHING)
 
 
@@ -79,21 +79,21 @@ class History:
     """The steps of one server."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """`clock` gives Unix time."""
+        """`clock` returns the Unix time."""
         self._clock = clock
         self._steps: deque[Step] = deque()
         self._known: dict[str, Done] = {}
-        """What was done in each queue, as of `_version` of the counts."""
+        """The totals of each queue, as of `_version` of the counts."""
         self._version = -1
         self._at = 0.0
         self._changes = 0
         self._is_cut = False
-        """Whether the last step is over, however short it is."""
+        """Whether the last step is closed, even if it is short."""
 
     def add(self, counts: JobCounts, *, is_last: bool = False) -> None:
-        """Take a sample, unless the last is younger than a second. The counts are the same object each time.
+        """Take a sample, unless the last one is younger than a second. The counts are the same object each time.
 
-        What is to be kept of this process (`is_last`) is taken in any case.
+        The last sample of a process (`is_last`) is always taken.
         """
         now = self._clock()
         if self._version < 0:
@@ -127,7 +127,7 @@ class History:
     # --- other records ---
 
     def cut(self, since: int) -> dict[int, list[Step]]:
-        """Return the steps that end in each minute, counted from 1970, from `since` on. None of them grows any more."""
+        """Return the finished steps by minute since 1970, from `since` on."""
         self._is_cut = True
         found: dict[int, list[Step]] = {}
         for step in [*takewhile(lambda step: step.end >= since * MINUTE, reversed(self._steps))][::-1]:
@@ -135,7 +135,7 @@ class History:
         return found
 
     def restore(self, steps: Iterable[Step]) -> None:
-        """Begin with what was kept, the oldest first. Before the first sample."""
+        """Load saved steps, oldest first. Must be called before the first sample."""
         now = self._clock()
         self._steps = deque(step for step in steps if step.begin <= step.end <= now)
         self._changes = sum(len(step.queues) for step in self._steps)
@@ -145,7 +145,7 @@ class History:
     # --- queries ---
 
     def rates(self, tenant_prefix: str = "") -> dict[str, float]:
-        """Return what happened a second, within the last minute or two."""
+        """Return the rates per second of the last one or two minutes."""
         now = self._clock()
         steps = self._since(now - 2 * MINUTE)
         passed = now - steps[0].begin if steps else 0.0
@@ -153,9 +153,9 @@ class History:
         return {name: round(one / passed, 2) if passed else 0.0 for name, one in zip(NAMES, done, strict=True)}
 
     def series(self, seconds: float, tenant_prefix: str = "", queue: str | None = None) -> dict[str, object]:
-        """Return what happened in each part of the last `seconds`, the oldest first; None where nothing is known.
+        """Return the changes in equal parts of the last `seconds`, oldest first; None where unknown.
 
-        Of a queue, or of all whose names begin with `tenant_prefix`.
+        For a queue, or for all whose names begin with `tenant_prefix`.
         """
         width = max(MINUTE, seconds / POINTS)
         points = max(1, int(seconds / width))
@@ -169,7 +169,7 @@ class History:
         return {"step_seconds": width, **found}
 
     def throughput(self, queue: str | None = None) -> Form:
-        """Return how many jobs of a queue, or of all, ended a minute, in the last five."""
+        """Return how many jobs of a queue, or of all, ended per minute in the last five minutes."""
         now = self._clock()
         steps = self._since(now - 5 * MINUTE - 1)
         minutes = (now - steps[0].begin) / MINUTE if steps else 0.0
@@ -179,7 +179,7 @@ class History:
         return {"processed_per_minute": processed, "failed_per_minute": failed, "enqueued_per_minute": enqueued}
 
     def rate(self, queue: str, counts: JobCounts) -> Rate:
-        """Return the jobs that ended here within the last hour; `counts` are the current ones."""
+        """Return the jobs that ended within the last hour; `counts` are the current counts."""
         now = self._clock()
         steps = self._since(now - HOUR - MINUTE)
         unsampled = _NOTHING
@@ -189,7 +189,7 @@ class History:
         return Rate(completed, failed, max(now - steps[0].begin, 1.0) if steps else 1.0)
 
     def periods(self, minutes: int, since: float, until: float, queue: str | None) -> list[Form]:
-        """Return what was done in each period between two moments, the oldest first."""
+        """Return the changes in each period between two moments, oldest first."""
         width = minutes * MINUTE
         steps = [step for step in self._steps if since - width <= step.begin and step.end <= until]
         found: list[Form] = []
@@ -205,7 +205,7 @@ class History:
         return found
 
     def _since(self, moment: float) -> list[Step]:
-        """Return the steps that begin at a moment or later, the oldest first."""
+        """Return the steps that begin at a moment or later, oldest first."""
         return [*takewhile(lambda step: step.begin >= moment, reversed(self._steps))][::-1]
 
 
@@ -214,12 +214,12 @@ def _change(before: Done, after: Done) -> Done:
 
 
 def _done(own: Mapping[str, int]) -> Done:
-    """Return how many jobs of a queue there ever were, are completed, have failed for good."""
+    """Return the totals of a queue: enqueued, completed and finally failed jobs."""
     return sum(own.values()), own.get(State.COMPLETED.value, 0), own.get(State.DISCARDED.value, 0)
 
 
 def _within(step: Step, prefix: str) -> Done:
-    """Return what was done in queues whose names begin so."""
+    """Return the changes of queues whose names begin with a prefix."""
     if not prefix:
         return step.total
     return _sum(done for queue, done in step.queues.items() if queue.startswith(prefix))

@@ -1,7 +1,7 @@
-"""Keeps the history of jobs over a restart: one record for each minute in which something was done, for a day.
+"""Saves the history of jobs across restarts: one record for each active minute, for a day.
 
 Servers of one broker write the same minutes, since all of them count the same jobs: a later record replaces an
-earlier one. A minute without a record is one in which nothing was done, or nobody counted.
+earlier one. In a minute without a record, nothing changed or no server ran.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from waybill.ojs.spec.timestamps import format_unix_time
 
 KIND: Final = "history/"
 MOST_QUEUES: Final = 200
-"""Of a minute, the busiest: a record is no longer than some ten kilobytes."""
+"""The busiest queues of a minute: a record has at most some ten kilobytes."""
 READ_AT_ONCE: Final = 500
 
 
 class Minute(msgspec.Struct):
-    """What was done between two moments of Unix time: enqueued, completed and failed, in all and by queue."""
+    """The changes between two Unix times: enqueued, completed and failed, in total and by queue."""
 
     begin: float
     end: float
@@ -32,18 +32,18 @@ class Minute(msgspec.Struct):
 
 
 class HistoryRecords:
-    """Those of one server's history."""
+    """The records of one server's history."""
 
     def __init__(self, history: History, records: Records, clock: Callable[[], float] = time.time) -> None:
-        """`clock` gives Unix time."""
+        """`clock` returns the Unix time."""
         self._history = history
         self._records = records
         self._clock = clock
         self._next = 0
-        """The first minute that was not written."""
+        """The first minute that is not saved."""
 
     async def read(self) -> None:
-        """Have the history begin with what was kept."""
+        """Load the saved history."""
         now = self._clock()
         self._next = int(now // MINUTE)
         steps: list[Step] = []
@@ -56,7 +56,7 @@ class HistoryRecords:
         self._history.restore(steps)
 
     def write(self, *, is_last: bool = False) -> None:
-        """Keep the minutes that are over, with `is_last` this one as well. Does not wait."""
+        """Save finished minutes, with `is_last` also the current one. Does not wait."""
         present = int(self._clock() // MINUTE)
         for minute, steps in self._history.cut(self._next).items():
             if minute < present or is_last:
@@ -84,7 +84,7 @@ def _step(record: Record) -> Step | None:
     try:
         kept = record.read(Minute)
     except msgspec.ValidationError:
-        # Of another version: what it tells is missing.
+        # A record of another version is ignored.
         return None
     step = Step(kept.begin)
     step.end, step.total, step.queues = kept.end, kept.total, kept.queues

@@ -1,15 +1,15 @@
 """Idempotency keys: a change requested twice under one key is made once, and both requests get the same response.
 
-    1. A claim is written under the key: the digest of the request, and from what the ids of its jobs are made.
-    2. The change is made. Jobs without ids of their own get those.
-    3. The answer is written beside the claim.
+    1. A claim is written under the key: the digest of the request, and the seed of the ids of its jobs.
+    2. The change is made. Jobs without ids get ids from the seed.
+    3. The answer is stored with the claim.
 
-Whoever comes with the same key meanwhile waits. A server that dies between 1 and 3 leaves a claim without an answer.
+Meanwhile, requests with the same key wait. A server that dies between 1 and 3 leaves a claim without an answer.
 The next request under the key takes it over once that server's connection is gone, and makes the change again with the
-same ids: a job that is known by then is not pushed twice, and the answer says how it is now. One that the broker has
-confirmed, and of which no event tells, is looked for in its queue before (`unreported_jobs`).
+same ids: a known job is not pushed twice, and the answer has its current state. A job that the broker has confirmed,
+but that has no event, is searched for in its queue before (`unreported_jobs`).
 
-Answers other than 2xx are not kept: nothing was changed, and the same may work later.
+Answers other than 2xx are not stored: nothing was changed, and the request may succeed later.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from waybill.ojs.spec.timestamps import format_timestamp
 HEADER: Final = "idempotency-key"
 MAX_KEY: Final = 256
 KEPT: Final = timedelta(hours=25)
-"""The specification asks for 24 hours."""
+"""The specification requires 24 hours."""
 MAX_KEPT_BYTES: Final = 256 * 1024
-"""Of an answer, packed. What is larger is told again as it is then."""
+"""The limit of a stored answer, compressed. A larger one is made again from the current state."""
 PACKED_FROM_BYTES: Final = 1024
 WAIT_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 0.25
@@ -50,7 +50,7 @@ KIND: Final = "idempotency/"
 ONE_JOB: Final = frozenset({"/ojs/v1/jobs"})
 MANY_JOBS: Final = frozenset({"/ojs/v1/jobs/batch", "/ojs/v1/jobs/bulk"})
 UNKEYED: Final = frozenset({"/ojs/v1/workers/fetch", "/ojs/v1/workers/heartbeat"})
-"""Where the same answer twice would be wrong."""
+"""Paths for which repeating an answer would be wrong."""
 
 
 class Claim(msgspec.Struct, omit_defaults=True):
@@ -67,7 +67,7 @@ class Claim(msgspec.Struct, omit_defaults=True):
 
 
 class _Line:
-    """The requests under one key, one of which is at work."""
+    """The requests under one key, one of which is being processed."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -75,7 +75,7 @@ class _Line:
 
 
 class Idempotency:
-    """Makes changes once."""
+    """Makes each change once."""
 
     def __init__(self, broker: BrokerConnection, records: Records, view: JobView, presence: Presence) -> None:
         self._broker = broker
@@ -85,7 +85,7 @@ class Idempotency:
         self._under_way: dict[str, _Line] = {}
 
     async def handle(self, request: Request, owner: str, handler: Handler) -> Response:
-        """Return the answer to a request with a key. `owner` is whose key it is: others may use the same text."""
+        """Return the answer to a request with a key. Keys are separate for each `owner`."""
         given = request.headers[HEADER]
         if not 0 < len(given) <= MAX_KEY or not given.isprintable():
             text = f"The header Idempotency-Key must have 1 to {MAX_KEY} printable characters."
@@ -126,7 +126,7 @@ class Idempotency:
         return response
 
     async def _claimed(self, key: str, digest: str) -> tuple[Claim, bool]:
-        """Return the claim that has an answer, or else ours, and whether nobody had one before."""
+        """Return the claim with an answer, or our own claim, and whether it is the first."""
         while True:
             before, version = await self._found(key)
             if before is not None and before.digest != digest:

@@ -1,7 +1,7 @@
-"""A job in the form of the binding: the pushed job with its state from the events.
+"""The form of a job in responses: the pushed job with its state from the events.
 
-The end of a delay has no event: a scheduled job, or one that waits for its next attempt, is available from its time on,
-because its message is in its queue then. An expired job never starts.
+The end of a delay has no event: a scheduled or retryable job becomes available at its time, when its message arrives in
+its queue. An expired job never starts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Form = dict[str, object]
 
 
 def form_of_push(envelope: Envelope, body: Form) -> Form:
-    """Return a job that was enqueued just now; `body` is its envelope as JSON."""
+    """Return the form of a job that was just enqueued; `body` is its envelope as JSON."""
     return {
         **body,
         "state": envelope.state,
@@ -38,7 +38,7 @@ def form_of_push(envelope: Envelope, body: Form) -> Form:
 def form_of(detail: JobDetail, now: datetime) -> Form:
     """Return the current form of a job.
 
-    Events of jobs pushed over AMQP do not contain arguments: these jobs have none, and `args_known` is false.
+    Events of jobs pushed over AMQP contain no arguments: these jobs have no `args`, and `args_known` is false.
     """
     info = detail.info
     form: Form = dict(detail.envelope or {})
@@ -97,7 +97,7 @@ def _add_end(form: Form, info: JobInfo, state: str) -> None:
 
 
 def _traced(errors: list[Form], last: Form | None) -> list[Form]:
-    """Return the history of errors, the last of them with the stack trace that is kept of it."""
+    """Return the history of errors, the last one with its stack trace."""
     trace = (last or {}).get("stack_trace")
     if trace is None or errors[-1].get("message") != (last or {}).get("message"):
         return errors
@@ -105,7 +105,7 @@ def _traced(errors: list[Form], last: Form | None) -> list[Form]:
 
 
 def _is_of_result(error: dict[str, object]) -> bool:
-    """Say whether an error is about the result: those of attempts before a success are history."""
+    """Whether an error is the outcome: errors of attempts before a success are history."""
     return str(error.get("code", "")).startswith("RESULT_")
 
 

@@ -19,14 +19,14 @@ from waybill.ojs.spec.states import State
 STATES: Final = frozenset(state.value for state in State)
 PAGE: Final = 500
 MOST_PAGES: Final = 40
-"""How many pages of the store are looked at for one of a client: where little matches, it comes back for more."""
+"""The maximum number of store pages per request: if little matches, clients continue with the cursor."""
 
 _LATER: Final = {State.SCHEDULED.value, State.RETRYABLE.value}
 BECOMES: Final = {
     State.AVAILABLE.value: {State.AVAILABLE.value, *_LATER},
     State.DISCARDED.value: {State.DISCARDED.value, State.AVAILABLE.value, *_LATER},
 }
-"""The states, as the events tell them, of jobs that may be in another one by now."""
+"""The states in the events of jobs whose current state may be different."""
 
 
 async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], Form]:
@@ -58,7 +58,7 @@ async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], For
 async def _find(
     backend: Backend, wanted: JobFilter, before: str, count: int, also: tuple[set[str], str]
 ) -> tuple[list[Form], bool]:
-    """Return the first jobs that match, and whether there are no more."""
+    """Return the first matching jobs, and whether these are all."""
     states, worker = also
     now = datetime.now(UTC)
     found: list[Form] = []
@@ -82,7 +82,7 @@ async def _page(backend: Backend, wanted: JobFilter, before: str, limit: int) ->
 
 
 async def _total(backend: Backend, wanted: JobFilter, states: set[str]) -> int:
-    """Return how many there are, by the states that the events tell."""
+    """Return the number of jobs, by the states in the events."""
     counts = await backend.counts()
     return sum(
         count

@@ -21,9 +21,9 @@ from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 KIND: Final = "job-log/"
 KEPT: Final = timedelta(days=7)
 MOST_APPENDS: Final = 200
-"""For each job."""
+"""The maximum for each job."""
 MOST_ENTRIES: Final = 100
-"""In each append."""
+"""The maximum for each append."""
 MAX_APPEND_BYTES: Final = 128 * 1024
 MAX_MESSAGE: Final = 8 * 1024
 SEVERITIES: Final = {"TRACE": 1, "DEBUG": 5, "INFO": 9, "WARN": 13, "ERROR": 17, "FATAL": 21}
@@ -56,10 +56,10 @@ class JobLogs:
         return made
 
     async def read(self, job_id: str, least: int, after: str, limit: int) -> tuple[list[Form], bool]:
-        """Return up to `limit` records of at least a severity, the oldest first, and whether there are more."""
+        """Return up to `limit` records of at least a severity, oldest first, and whether there are more."""
         found: list[Form] = []
         begin = _prefix(job_id) + after.partition(".")[0] if after else ""
-        # The append in which the last page ended may have more.
+        # The append at the end of the last page may have more.
         records = [
             *([one] if begin and (one := await self._records.get(begin)) is not None else []),
             *await self._records.list(_prefix(job_id), MOST_APPENDS, begin),

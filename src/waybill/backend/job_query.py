@@ -1,4 +1,4 @@
-"""Which jobs a page or an operation is about: its query, read."""
+"""The query of a page of jobs or of an operation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JobQuery(NamedTuple):
 
     @classmethod
     def read(cls, given: Mapping[str, object], prefix: str = "") -> JobQuery:
-        """Read a query. `prefix` is what the names of queues begin with. Raises RequestRefused."""
+        """Read a query. `prefix` limits it to queues whose names begin with it. Raises RequestRefused."""
         texts = {name: _text(given, name) for name in _TEXTS}
         states = frozenset(one for one in (texts["state"] or "").split(",") if one)
         if not states <= STATES:
@@ -47,10 +47,10 @@ class JobQuery(NamedTuple):
         return cls(wanted, states)
 
     def forms(self, found: list[JobDetail]) -> list[Form]:
-        """Return those of what a store has found that are in a state of these by now."""
+        """Return the found jobs whose current state is wanted."""
         now = datetime.now(UTC)
         if self.states:
-            # Most of those that could be in another state by now are not.
+            # The state of most found jobs has not changed.
             found = [
                 one for one in found if state_of(one.info, (one.envelope or {}).get("expires_at"), now) in self.states
             ]

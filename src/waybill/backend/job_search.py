@@ -20,7 +20,7 @@ from waybill.ojs.spec.timestamps import parse_timestamp
 MOST: Final = 10_000
 PAGE: Final = 1000
 MOST_PAGES: Final = 200
-"""So many of the newest jobs are looked at, a page at a time."""
+"""The number of newest jobs to search, a page at a time."""
 _FIELDS: Final = frozenset(
     {"queue", "queues", "state", "states", "type", "since", "until", "enqueued_after", "enqueued_before", "priority"}
     | {"meta", "tenant", "fingerprint", "text", "id"}
@@ -28,7 +28,7 @@ _FIELDS: Final = frozenset(
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which jobs. What is None or empty matches all; times are RFC 3339 and about the enqueuing."""
+    """A filter of jobs. None and empty fields match all; times are RFC 3339 times of the enqueuing."""
 
     queues: Sequence[str] = ()
     states: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class Wanted(msgspec.Struct, frozen=True):
     id: str = ""
 
     def matches(self, form: Form) -> bool:
-        """Say whether a job is one of these."""
+        """Whether a job matches."""
         kind = str(form.get("type", ""))
         if self.queues and form.get("queue") not in self.queues:
             return False
@@ -70,7 +70,7 @@ def filter_of(given: Mapping[str, object], default_states: frozenset[str] = froz
     """Read a filter of a query or of a body. Raises RequestRefused."""
     unknown = set(given) - _FIELDS
     if unknown:
-        # A filter that is misspelt would match more than was meant.
+        # A misspelt field would match more than intended.
         raise invalid(min(unknown), "is not a field of a filter")
     states = frozenset(_texts(given, "state", "states")) or default_states
     if not states <= STATES:
@@ -98,7 +98,7 @@ def filter_of(given: Mapping[str, object], default_states: frozenset[str] = froz
 
 
 async def search(backend: Backend, wanted: Wanted, most: int = MOST) -> list[Form]:
-    """Return the jobs that match, the newest first, `most` at most."""
+    """Return up to `most` matching jobs, newest first."""
     stored = frozenset(one for state in wanted.states for one in BECOMES.get(state, {state}))
     kind = None if not wanted.type or wanted.type.endswith("*") else wanted.type
     queue = wanted.queues[0] if len(wanted.queues) == 1 else None

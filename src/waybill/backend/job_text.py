@@ -1,4 +1,4 @@
-"""A job as JSON, made of the JSON that was pushed: fields are appended, and arguments are not decoded.
+"""Makes the JSON of a job from its pushed JSON: fields are appended, and arguments are not decoded.
 
 {"specversion":"1.0","id":...,"args":[...],..., "state":"available",...,"attempt":0}     as pushes write it
 {"specversion":"1.0","id":...,"args":[...],..., "created_at":...,"state":"active",...}   as it is shown
@@ -17,10 +17,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def with_fields(envelope: Envelope, text: bytes, fields: Mapping[str, object]) -> msgspec.Raw | None:
-    """Return the JSON of an envelope with fields in the place of those with which a push ends it.
+    """Return the JSON of an envelope with other fields at its end.
 
-    Its times and the number of its attempts stay. None if it is not as pushes write it, or may have one of the other
-    fields already: it has to be decoded to replace that.
+    Its times and its number of attempts stay. None if it has another form than pushes write, or may have one of the
+    fields already: then it must be decoded.
     """
     begin = f'{{"specversion":"1.0","id":"{envelope.id}","type":"{envelope.type}","queue":"{envelope.queue}","args":['
     created, enqueued = envelope.created_at, envelope.enqueued_at

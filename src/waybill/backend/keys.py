@@ -1,6 +1,6 @@
-"""API keys with roles. A key is shown once, when it is made; what is kept is its hash.
+"""API keys with roles. A key is shown once, when it is created; only its hash is stored.
 
-Keys have 256 random bits, so a plain hash is enough: there is nothing to guess.
+Keys have 256 random bits, so a plain hash is enough.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Role = Literal["read", "operate", "admin"]
 RANKS: Final[dict[str, int]] = {"read": 0, "operate": 1, "admin": 2}
 PREFIX: Final = "wb_"
 TENANT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
-"""No point: the queues of a tenant begin with its name and one, and must not be those of another."""
+"""No period: queues of a tenant begin with its name and a period, so names must not overlap."""
 
 
 class Key(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,30 +39,30 @@ class Key(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KeyFile(msgspec.Struct):
-    """The JSON of a file of keys."""
+    """The JSON of a key file."""
 
     keys: list[Key] = msgspec.field(default_factory=list)
 
 
 class InvalidKeyFile(ValueError):
-    """A file that should have keys has none, or is no such file."""
+    """The key file is invalid or has no keys."""
 
 
 class KeyRing:
-    """The keys that a server knows."""
+    """The keys of a server."""
 
     def __init__(self, keys: list[Key]) -> None:
-        """Nobody else comes in."""
+        """Only holders of these keys have access."""
         self._keys = keys
 
     def check(self, headers: Mapping[str, str], role: str) -> Key:
-        """Return the key that a request shows. Raises RequestRefused if it has none, or not this role."""
+        """Return the key of a request. Raises RequestRefused if it is missing, unknown, or lacks the role."""
         scheme, _, text = headers.get("authorization", "").partition(" ")
         shown = text.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         if not shown:
             raise RequestRefused("unauthenticated", "This server requires an API key.")
         digest = hash_of(shown)
-        # All are compared, so that the time says nothing.
+        # Compare with all keys, so that the time reveals nothing.
         found = [key for key in self._keys if hmac.compare_digest(key.hash, digest)]
         if not found:
             raise RequestRefused("unauthenticated", "The API key is unknown.")
@@ -73,12 +73,12 @@ class KeyRing:
 
 
 def hash_of(key: str) -> str:
-    """Return what is kept of a key."""
+    """Return the stored form of a key."""
     return hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
 
 
 def read_keys(path: Path) -> KeyRing:
-    """Read a file of keys. Raises InvalidKeyFile, OSError."""
+    """Read a key file. Raises InvalidKeyFile, OSError."""
     found = _read(path)
     if not found.keys:
         raise InvalidKeyFile(f"{path} has no keys. Add one: `waybill key add {path} NAME`")
@@ -86,7 +86,7 @@ def read_keys(path: Path) -> KeyRing:
 
 
 def add_key(path: Path, name: str, role: Role, tenant: str = "") -> str:
-    """Make a key, and keep its hash in a file that only its owner can read; returns the key.
+    """Create a key, and store its hash in a file that only its owner can read; returns the key.
 
     A key of this name is replaced. Raises InvalidKeyFile, OSError.
     """
@@ -103,7 +103,7 @@ def add_key(path: Path, name: str, role: Role, tenant: str = "") -> str:
 
 
 def check_tenant(tenant: str) -> None:
-    """Raise InvalidKeyFile unless this may be the name of a tenant; empty is that of none."""
+    """Raise InvalidKeyFile for an invalid tenant name; empty means no tenant."""
     if tenant and TENANT.fullmatch(tenant) is None:
         raise InvalidKeyFile(
             f"{tenant!r} is not a valid tenant name: use at most 48 lower-case letters, digits and '-'"
@@ -114,7 +114,7 @@ def _read(path: Path) -> KeyFile:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=KeyFile)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidKeyFile(f"{path} is not a file of keys: {error}") from None
+        raise InvalidKeyFile(f"{path} is not a key file: {error}") from None
     for key in found.keys:
         check_tenant(key.tenant)
     return found

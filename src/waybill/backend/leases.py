@@ -1,12 +1,12 @@
-"""Leases of fetched jobs: the worker and end of each, and what happens without heartbeats.
+"""Leases of fetched jobs: the worker and the end of each, and what happens without heartbeats.
 
-A lease is an unacknowledged delivery. If this backend dies, its connection does, and the broker gives every job of it
-to somebody else. While it lives, nobody gets the job twice, and the lease ends in one of these ways:
+A lease is an unacknowledged delivery. If this backend dies, its connection closes, and the broker redelivers its jobs.
+While it lives, no job is delivered twice, and a lease ends in one of these ways:
 
-    ack, nack                              what the worker says
-    nothing heard for its visibility       the next attempt, at once
+    ack, nack                              the worker's outcome
+    no heartbeat for its visibility        the next attempt, immediately
     the attempt takes longer than allowed  the next attempt, after the delay of the policy
-    cancelled                              the end
+    cancelled                              no further attempt
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger("waybill.backend")
 
 
 class Lease:
-    """The hold of one worker on one attempt. Times are those of the loop's clock."""
+    """A worker's lease of one attempt. Times are those of the loop's clock."""
 
     __slots__ = (
         *("execution", "is_known", "on_known", "started_at", "timer"),
@@ -47,9 +47,9 @@ class Lease:
         self.visible_until = execution.started + visibility_seconds
         self.timer: asyncio.TimerHandle | None = None
         self.is_known = False
-        """Whether the view knows that the attempt has begun."""
+        """Whether the view has applied the start of the attempt."""
         self.on_known: Callable[[], None] | None = None
-        """Called when it does."""
+        """Called when it has."""
 
     @property
     def ends_at(self) -> float:
@@ -57,7 +57,7 @@ class Lease:
         return min(self.visible_until, self.execution.deadline)
 
     def begun(self, _job: object) -> None:
-        """Take note that the view knows of the attempt."""
+        """Record that the view has applied the start of the attempt."""
         self.is_known = True
         if self.on_known is not None:
             self.on_known()
@@ -74,7 +74,7 @@ class Leases:
         backend_id: str,
         on_end: Callable[[str], None],
     ) -> None:
-        """`backend_id` is used for workers without a name. `on_end` is called with each job whose lease has ended."""
+        """`backend_id` stands for workers without a name. `on_end` is called with each job whose lease has ended."""
         self._on_end = on_end
         self._events = events
         self._view = view
@@ -84,15 +84,15 @@ class Leases:
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
-        """How many jobs are given out."""
+        """The number of leased jobs."""
         return len(self._leases)
 
     def get(self, job_id: str) -> Lease | None:
-        """Return the lease of a job, None if this backend has not given it out."""
+        """Return the lease of a job, None if this backend has not leased it."""
         return self._leases.get(job_id)
 
     def begin(self, execution: Execution, worker_id: str, visibility_seconds: float | None) -> Lease:
-        """Give a job to a worker, from now on."""
+        """Lease a job to a worker."""
         envelope = execution.envelope
         execution.started = self._loop.time()
         execution.deadline = execution.started + envelope.timeout_seconds
@@ -111,9 +111,9 @@ class Leases:
         return lease
 
     def holds(self, execution: Execution, delivery: Delivery) -> bool:
-        """Say whether a delivery is of an attempt that is given out already, and deal with it then.
+        """Whether a delivery belongs to an attempt that is already leased; if so, it is handled here.
 
-        It takes the place of one that a lost connection took. As long as that is here, it is a copy.
+        It replaces the delivery of a lost connection. While that one is valid, it is a duplicate.
         """
         lease = self._leases.get(execution.envelope.id)
         if lease is None or lease.execution.key != execution.key:
@@ -155,7 +155,7 @@ class Leases:
         return [lease for lease in self._leases.values() if lease.worker_id == worker_id]
 
     def count_of(self, worker_ids: Collection[str]) -> int:
-        """Return how many jobs some workers have together."""
+        """Return the total number of jobs of some workers."""
         return sum(lease.worker_id in worker_ids for lease in self._leases.values())
 
     def expire(self, lease: Lease) -> None:
@@ -164,14 +164,14 @@ class Leases:
             self._expire(lease, is_timeout=False)
 
     def give_back_all(self) -> None:
-        """Let others have what is given out: this backend ends. Their workers may still be at it."""
+        """Requeue all leased jobs at shutdown. Their workers may still be running them."""
         for job_id in list(self._leases):
             lease = self.end(job_id)
             if lease is not None:
                 self._expire(lease, is_timeout=False)
 
     def _watch(self, job_id: str, lease: Lease) -> None:
-        # A lease that was extended keeps its timer, which looks again: heartbeats are many, ends are few.
+        # An extended lease keeps its timer, which checks again: heartbeats are frequent, and ends are rare.
         if lease.timer is None or lease.timer.when() > lease.ends_at:
             if lease.timer is not None:
                 lease.timer.cancel()
@@ -202,12 +202,12 @@ class Leases:
                 _log.warning("no heartbeat for job %s from worker %s", job_id, shown(lease.worker_id))
                 failure = lost_failure(execution.attempt, now)
                 self._settlement.failed(execution, failure, duration, delay=0.0)
-        except Exception as error:  # noqa: BLE001 - a delivery must not stay here for ever
+        except Exception as error:  # noqa: BLE001 - a delivery must not stay unsettled
             self._settlement.abandon(execution.delivery, execution.queue, error)
 
 
 def _visibility(execution: Execution, asked_seconds: float | None) -> float:
-    """Return how long a worker may be silent: what it asks for, else what the job says, else the default."""
+    """Return how long a worker may be silent: from its request, else from the job, else the default."""
     if asked_seconds is not None:
         return _within(asked_seconds)
     envelope = execution.envelope

@@ -1,10 +1,10 @@
 """Decides which job is fetched next, by the job's limits (ojs-rate-limiting) and by priority.
 
-Permits are those of the workers over AMQP (`middleware.permit_pool`): both count together, and so do all servers of one
-broker. A job for which there is no permit is passed by, and kept here, unacknowledged, for the next fetch: it is
-offered before what comes after it. When nobody fetches any more, it goes back to its queue.
+Permits are shared with workers over AMQP (`middleware.permit_pool`) and with all servers of one broker. A job without a
+permit is kept here, unacknowledged, for the next fetch, and is offered before later jobs. When fetches stop, it returns
+to its queue.
 
-Where several priorities are one level to the broker, some jobs are taken and kept, to give out those of the highest.
+If several priorities share one level of the broker, some jobs are taken in advance to choose those of the highest one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from waybill.ojs.worker.execution import Execution, Failure
 from waybill.ojs.worker.settlement import Settlement
 
 MOST_PARKED: Final = 1000
-"""Jobs of one queue that are kept here: more are not looked at before some of these can start."""
+"""The maximum number of held jobs of a queue: no more are taken before some of these can start."""
 WINDOW: Final = 100
-"""Among how many jobs the exact order of priorities is kept, where queues have few levels."""
+"""The number of jobs that are sorted by exact priority, if queues have few levels."""
 KEPT_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 0.1
-"""How often a fetch that waits looks again while jobs are kept."""
+"""How often a waiting fetch checks again while jobs are held."""
 KEYS_REMEMBERED: Final = 10_000
 POOLS_REMEMBERED: Final = 200
 
@@ -53,12 +53,12 @@ class Override(msgspec.Struct, omit_defaults=True):
 
 
 class Limits:
-    """Those of one backend."""
+    """The limits of one backend."""
 
     def __init__(
         self, jobs: Jobs, settlement: Settlement, events: EventWriter, levels: int, settings: Settings
     ) -> None:
-        """Nothing is limited before a job asks for it. Queues have `levels` of priorities."""
+        """`levels` is the number of priority levels of queues."""
         self._jobs = jobs
         self._settlement = settlement
         self._events = events
@@ -67,29 +67,29 @@ class Limits:
         self._parked: defaultdict[str, dict[Delivery, Execution]] = defaultdict(dict)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._late: set[Delivery] = set()
-        """Those of them that wait for a permit."""
+        """The held jobs that wait for a permit."""
         self._busy: set[Delivery] = set()
-        """Those of them whose permits are being asked for."""
+        """The held jobs whose permits are being acquired."""
         self._levels = levels
         self._priorities: dict[tuple[str, int], int] = {}
         self.mixed: set[str] = set()
-        """Queues in which jobs of several priorities are on one level of the broker's."""
+        """Queues in which several priorities share one level of the broker."""
         self._held: dict[str, list[Permit]] = {}
-        """The permits of jobs that are given out, by their ids."""
+        """The permits of leased jobs, by job id."""
         self._keys: dict[str, list[str]] = {}
         self.known: OrderedDict[str, RateLimitPolicy] = OrderedDict()
-        """The policies that were seen last, by their keys."""
+        """The latest policies by key."""
         self.active: Counter[str] = Counter()
         self.overrides = settings.shelf("limit-override", Override)
         self.queues = settings.shelf("queue-limit", RateLimitPolicy)
-        """What is set for all jobs of a queue."""
+        """The limits of queues."""
         self.tenants: dict[str, RateLimitPolicy] = {}
-        """What is set for all jobs of a tenant."""
+        """The limits of tenants."""
 
     # --- at a fetch ---
 
     def concern(self, execution: Execution) -> bool:
-        """Say whether a job has a limit."""
+        """Whether a job has a limit."""
         return (
             execution.envelope.rate_limit is not None
             or (len(self.queues) > 0 and self.queues.get(execution.queue) is not None)
@@ -115,9 +115,9 @@ class Limits:
         may_start: Callable[[Execution], bool],
         fits: Callable[[Execution], bool] | None = None,
     ) -> list[Execution]:
-        """Return up to `count` of the jobs that were kept and may start now; `may_start` settles what must not.
+        """Return up to `count` held jobs that may start now; `may_start` settles those that must not.
 
-        What does not fit is left for another fetch.
+        Jobs that do not fit stay for another fetch.
         """
         parked = self._parked.get(queue)
         found: list[Execution] = []
@@ -163,7 +163,7 @@ class Limits:
             self.mixed.add(queue)
 
     def room(self, queue: str) -> int:
-        """Return of how many more jobs the ones of the highest priority are to be found."""
+        """Return how many more jobs to take in advance."""
         parked = self._parked.get(queue, {})
         return min(WINDOW - sum(delivery not in self._late for delivery in parked), MOST_PARKED - len(parked))
 
@@ -172,11 +172,11 @@ class Limits:
         return len(self._parked.get(queue, ())) >= MOST_PARKED
 
     def keeps_any(self) -> bool:
-        """Say whether jobs are kept that may be able to start soon."""
+        """Whether held jobs may be able to start soon."""
         return bool(self._timers)
 
     def waiting(self, *, queue: str | None = None, key: str | None = None) -> int:
-        """Return how many jobs are kept: of a queue, or with a key."""
+        """Return the number of held jobs of a queue or with a key."""
         if queue is not None:
             return len(self._parked.get(queue, ()))
         return sum(
@@ -186,7 +186,7 @@ class Limits:
         )
 
     def ended(self, job_id: str) -> None:
-        """Free what a job held that was given out."""
+        """Release the permits of a leased job."""
         permits = self._held.pop(job_id, None)
         if permits is not None:
             for permit in permits:
@@ -197,25 +197,25 @@ class Limits:
                 del self.active[one]
 
     def close(self) -> None:
-        """Give back what is kept."""
+        """Requeue held jobs."""
         for queue in list(self._timers):
             self._give_back(queue)
 
     # --- overrides ---
 
     def override_of(self, key: str) -> Override | None:
-        """Return what is set for a key now."""
+        """Return the current override for a key."""
         found = self.overrides.get(key)
         is_over = found is not None and found.expires_at is not None and found.expires_at <= _now()
         return None if is_over else found
 
     def stop_until(self, key: str, moment: datetime) -> None:
-        """Start no job of a key before a moment: what it calls has asked for that (section 9.1)."""
+        """Start no job of a key before a time, as the called service has requested (section 9.1)."""
         expires_at = format_timestamp(moment.astimezone(UTC))
         self.overrides.put_soon(key, Override(concurrency=0, expires_at=expires_at), expires_at=expires_at)
 
     def in_force(self, policy: RateLimitPolicy) -> RateLimitPolicy:
-        """Return a policy with what is set for its key."""
+        """Return a policy with the override for its key."""
         found = self.override_of(policy.key)
         if found is None:
             return policy
@@ -227,7 +227,7 @@ class Limits:
         )
 
     def pools_of(self, policy: RateLimitPolicy) -> dict[str, PermitPool]:
-        """Return the permits of a policy, by what they limit."""
+        """Return the permit pools of a policy, by kind of limit."""
         found: dict[str, PermitPool] = {}
         if policy.concurrency:
             found["concurrency"] = self._pool((policy.concurrency, None)).of(policy.key)
@@ -254,7 +254,7 @@ class Limits:
             self._note(policy)
             in_force = self.in_force(policy)
             is_free = in_force.concurrency != 0
-            # The permit that comes back first: one of a rate is used up, whether the job then starts or not.
+            # Concurrency first: a permit of a rate is used up even if the job cannot start.
             for pool in self.pools_of(in_force).values() if is_free else ():
                 permit = await pool.take_now()
                 if permit is None:
@@ -319,7 +319,7 @@ class Limits:
     # --- jobs that wait ---
 
     def keep(self, execution: Execution) -> None:
-        """Keep a job for the next fetch."""
+        """Hold a job for the next fetch."""
         queue = execution.queue
         self._parked[queue][execution.delivery] = execution
         timer = self._timers.pop(queue, None)

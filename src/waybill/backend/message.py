@@ -1,4 +1,4 @@
-"""A request and its answer, as the application sees them: no server, no socket."""
+"""Requests and responses of the application, independent of server and socket."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper, is_t
 
 MEDIA_TYPE: Final = "application/openjobspec+json"
 CLIENT_MEDIA_TYPE: Final = f'{MEDIA_TYPE}; alt="application/json"'
-"""For clients that drop bodies whose type does not contain application/json."""
+"""For clients that ignore bodies whose type does not contain application/json."""
 ACCEPTED: Final = frozenset({MEDIA_TYPE, "application/json"})
 SPEC_VERSION: Final = "1.0"
 MAX_QUERY_FIELDS: Final = 100
 MAX_REQUEST_WEIGHT: Final = 500_000
 """See `waybill.ojs.spec.nesting.MAX_WEIGHT`."""
 MAX_BATCH_WEIGHT: Final = 2_000_000
-"""Of many jobs, which are decoded by themselves."""
+"""The limit for batches, whose jobs are decoded one by one."""
 
 
 @dataclass(slots=True)
 class Request:
-    """What a client asks for. The names of `headers` are in lower case; `parameters` are those of the route."""
+    """A request. The names of `headers` are in lower case; `parameters` are those of the route."""
 
     method: str
     path: str
@@ -37,27 +37,27 @@ class Request:
     parameters: dict[str, str] = field(default_factory=dict)
     id: str = ""
     actor: str = ""
-    """The name of the API key that it shows, empty without one."""
+    """The name of the API key, empty without one."""
     role: str = "admin"
-    """What it may do. Without keys every program of this machine may do everything."""
+    """The role of the client. Without keys, every program on this machine may do everything."""
     tenant: str = ""
-    """Whose key it is, empty for those that see everything."""
+    """The tenant of the key, empty for keys that see everything."""
     queue_prefix: str = ""
-    """What the queues begin with that it may see."""
+    """The prefix of the queues that the client may see."""
     target: str = ""
-    """The path as it came, still encoded."""
+    """The encoded path."""
     raw_query: bytes = b""
-    """The query as it came: a field may be there several times."""
+    """The raw query, which may have repeated fields."""
     peer: str = ""
     """The address of the client, `host:port`."""
 
     @property
     def is_too_heavy(self) -> bool:
-        """Whether the body has more values than can be decoded in one go without others waiting for it."""
+        """Whether the body has too many values to be decoded without delaying other requests."""
         return is_too_heavy(self.body, MAX_BATCH_WEIGHT if self.path == BATCH_PATH else MAX_REQUEST_WEIGHT)
 
     def json(self, *, required: bool = False) -> dict[str, object]:
-        """Return the body, which must be an object. None is an empty one unless it is required.
+        """Return the body, which must be an object. An empty body is {} unless it is required.
 
         Raises RequestRefused.
         """
@@ -84,7 +84,7 @@ class Request:
         return found
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
-        """Return a number of the query, limited to its range. Raises RequestRefused if it is not a number."""
+        """Return a number from the query, clamped to its range. Raises RequestRefused if it is not a number."""
         text = self.query.get(name, "")
         if not text:
             return default
@@ -95,18 +95,18 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """What a client gets: a body, or a stream of its pieces instead, which is closed when the client goes away."""
+    """A response: a body, or a stream of pieces, which is closed when the client disconnects."""
 
     status: int
     body: bytes = b""
     headers: list[tuple[str, str]] = field(default_factory=list)
     stream: AsyncIterator[bytes] | None = None
     unheard: Callable[[], None] | None = None
-    """Called if the client has gone before the answer was there."""
+    """Called if the client has disconnected before the answer."""
 
 
 def whole_of(body: Mapping[str, object], name: str, default: int, least: int, most: int) -> int:
-    """Return a whole number of a body, at most `most`. Raises RequestRefused for what is none, or less than `least`."""
+    """Return an integer of a body, at most `most`. Raises RequestRefused if it is no integer or below `least`."""
     value = body.get(name)
     if value is None:
         return default
@@ -116,7 +116,7 @@ def whole_of(body: Mapping[str, object], name: str, default: int, least: int, mo
 
 
 def read_query(raw: bytes) -> dict[str, str]:
-    """Return the fields of a query, of those with one name the last. Raises RequestRefused for too many."""
+    """Return the fields of a query, the last one of each name. Raises RequestRefused for too many."""
     if not raw:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them, with the names of ojs-observability, ojs-multi-tenancy and ojs-backpressure.
+"""Prometheus metrics with the names of ojs-observability, ojs-multi-tenancy and ojs-backpressure.
 
 Gauges come from the job view and cover all servers. Counters and histograms come from the event stream, which also
 covers all servers and workers. They start with the first scrape of this server, so unused metrics cost nothing.
@@ -19,9 +19,9 @@ MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_TYPES: Final = 1000
 MOST_TENANTS: Final = 1000
 OTHER: Final = "_other"
-"""The label of what is beyond these."""
+"""The label for values beyond the limit."""
 MOST_WAITING: Final = 100_000
-"""Jobs of which the time of their enqueuing is known, until they start."""
+"""The maximum number of jobs whose enqueue time is remembered until they start."""
 DURATIONS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 QUEUE_TIMES: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0)
 COUNTED: Final = {
@@ -37,7 +37,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Histogram:
-    """How many values were up to each of some bounds."""
+    """Counts values up to each bound."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
@@ -51,7 +51,7 @@ class Histogram:
 
 
 class JobMetrics:
-    """What is counted of the events that one server sees."""
+    """Counters and histograms of events."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str, str]] = Counter()
@@ -100,7 +100,7 @@ class JobMetrics:
         return kind
 
     def lines(self) -> Iterator[str]:
-        """Return what was counted, as text."""
+        """Return counters and histograms as text."""
         for event_type, (name, text) in COUNTED.items():
             values = {
                 _labels(queue=queue, type=kind): count
@@ -117,7 +117,7 @@ class JobMetrics:
 def gauges(
     counts: Mapping[tuple[str, str], int], tenants: Sequence[str], bounds: Mapping[str, int], workers: int
 ) -> Iterator[str]:
-    """Return what is now, as text."""
+    """Return gauges as text."""
     depths = {_labels(queue=queue, state=state): count for (queue, state), count in counts.items()}
     yield from family("ojs_queue_depth", "gauge", "Jobs by queue and state.", depths)
     busy = {_labels(queue=queue): count for (queue, state), count in counts.items() if state == "active"}
@@ -146,7 +146,7 @@ def gauges(
 def scheduling(
     totals: Mapping[tuple[str, str], int], ratios: Mapping[str, float], utilization: Mapping[str, float]
 ) -> Iterator[str]:
-    """Return what fetches have dispatched, as text (ojs-fair-scheduling section 11.2)."""
+    """Return the metrics of dispatched jobs as text (ojs-fair-scheduling section 11.2)."""
     dispatched = {_labels(queue=queue, pool=pool): count for (queue, pool), count in totals.items()}
     yield from family("ojs_scheduling_dispatch_total", "counter", "Jobs fetched.", dispatched)
     shares = {_labels(queue=queue): share for queue, share in ratios.items()}

@@ -36,7 +36,7 @@ PAGE: Final = 500
 LOOKED_AT: Final = 20_000
 AT_A_TIME: Final = 100
 DEAD_AT_A_TIME: Final = 1000
-"""Dead letters that one walk through their queue settles; with a rate, what DEAD_SECONDS have room for."""
+"""Dead letters settled in one pass over their queue; with a rate, as many as fit into DEAD_SECONDS."""
 DEAD_SECONDS: Final = 10.0
 _STATES: Final = {
     "cancel": "available,scheduled,retryable,pending,active",
@@ -67,11 +67,11 @@ class Operation(msgspec.Struct):
 
 
 class _Stopped(Exception):
-    """Somebody has stopped the operation."""
+    """The operation was stopped."""
 
 
 class Operations:
-    """Those of one server, and the last of those that have ended."""
+    """The running operations of one server, and the last ones that have ended."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -79,18 +79,18 @@ class Operations:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def close(self) -> None:
-        """Stop all."""
+        """Stop all operations."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def all(self, tenant: str = "") -> list[Operation]:
-        """Return those of a tenant, or all, the newest first."""
+        """Return the operations of a tenant, or all, newest first."""
         return [one for one in reversed(self._known.values()) if tenant in {"", one.tenant}]
 
     def get(self, operation_id: str, tenant: str = "") -> Operation | None:
-        """Return one, None if it is not known."""
+        """Return an operation, None if it is unknown."""
         found = self._known.get(operation_id)
         return found if found is not None and tenant in {"", found.tenant} else None
 
@@ -100,7 +100,7 @@ class Operations:
             operation.state = STOPPING
 
     async def choose(self, action: str, given: Form, prefix: str) -> tuple[list[Form], bool]:
-        """Return the jobs of an operation, and whether there are more than one can change. Raises RequestRefused."""
+        """Return the jobs of an operation, and whether there are more than the limit. Raises RequestRefused."""
         query = JobQuery.read({"state": _STATES[action], **{name: one for name, one in given.items() if one}}, prefix)
         found: list[Form] = []
         cursor, view = "", self._backend.view
@@ -114,7 +114,7 @@ class Operations:
                 return found[:MOST_JOBS], len(found) > MOST_JOBS
 
     async def begin(self, operation: Operation, jobs: list[Form]) -> None:
-        """Begin to change jobs. Raises RequestRefused if too many operations run."""
+        """Start an operation. Raises RequestRefused if too many are running."""
         if len(self._tasks) >= MOST_RUNNING:
             raise RequestRefused(
                 "conflict", f"{MOST_RUNNING} operations are already running: wait for one to end, or stop one."
@@ -128,7 +128,7 @@ class Operations:
         self._tasks[operation.id] = asyncio.get_running_loop().create_task(self._run(operation, jobs))
 
     def make(self, action: str, given: Form, rate: float, actor: str, tenant: str) -> Operation:
-        """Return an operation that has not begun."""
+        """Return an operation that has not started."""
         return Operation(new_id(), action, given, rate, actor, self._backend.now(), 0, tenant=tenant)
 
     # --- running an operation ---
@@ -144,7 +144,7 @@ class Operations:
             raise
         except (ClientError, InvalidJob, PushFailed, TimeoutError) as error:
             operation.state, operation.error = "failed", str(error) or type(error).__name__
-        except Exception:  # noqa: BLE001 - whatever it is, somebody waits for the end
+        except Exception:  # noqa: BLE001 - clients wait for the end of the operation
             _log.exception("operation %s failed", operation.id)
             operation.state, operation.error = "failed", "See the log of the server."
         finally:
@@ -175,7 +175,7 @@ class Operations:
                 await asyncio.sleep(max(0.0, began + (start + len(part)) / operation.rate - loop.time()))
 
     async def _settle(self, operation: Operation, jobs: Sequence[Form]) -> None:
-        """Take jobs out of the dead letters, queue by queue; push again what is in none."""
+        """Settle dead letters, queue by queue; push jobs again that are not dead letters."""
         by_queue: defaultdict[str, list[Form]] = defaultdict(list)
         for form in jobs:
             by_queue[str(form["queue"])].append(form)

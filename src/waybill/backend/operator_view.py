@@ -1,4 +1,4 @@
-"""What pages ask for again and again: what does not change is kept, so who looks each second costs next to nothing."""
+"""Caches what pages poll, so that polling each second costs next to nothing."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.spec.states import State
 
 TIMES_SECONDS: Final = 5.0
-"""So long the times of queues of a list are shown, though more of their jobs have ended."""
+"""How long the times of queues are shown although more jobs have ended."""
 PAUSED_SECONDS: Final = 10.0
 FAILURES_SECONDS: Final = 5.0
-"""So long groups are shown while no job fails or is tried again: what is known of an error may still change."""
+"""How long failure groups are shown without new failures: the details of an error may still change."""
 MOST_LISTS: Final = 100
 MOST_KEPT: Final = 10_000
 
 
 class Asked(Protocol):
-    """A backend, as far as it is asked."""
+    """The part of a backend that is used here."""
 
     jobs: Jobs
     fetcher: Fetcher
 
     @property
     def view(self) -> JobView:
-        """What is known of jobs."""
+        """The view of jobs."""
 
     async def job_counts(self) -> JobCounts:
-        """Return how many jobs there are by queue and state."""
+        """Return the number of jobs by queue and state."""
 
 
 class Failures(NamedTuple):
-    """Groups of failures, the one that grew last first, and how many jobs of each failed in which hour."""
+    """Failure groups, the latest first, and the failed jobs of each by hour."""
 
     groups: list[FailureGroup]
     hours: dict[str, Hours]
 
 
 class _Kept(NamedTuple):
-    """Times of a queue: of which version of its counts they are, and until when they may be shown after it."""
+    """Cached times of a queue: the version of its counts, and the expiry after a change."""
 
     version: int
     until: float
@@ -59,7 +59,7 @@ class OperatorView:
     """Counts and times of one backend."""
 
     def __init__(self, backend: Asked, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` gives seconds."""
+        """`clock` returns seconds."""
         self._backend = backend
         self._clock = clock
         self._times: dict[tuple[str, int], _Kept] = {}
@@ -68,7 +68,7 @@ class OperatorView:
         self._failures: dict[tuple[int, str], tuple[int, float, Failures]] = {}
 
     async def counted(self) -> JobCounts:
-        """Return how many jobs there are by queue and state."""
+        """Return the number of jobs by queue and state."""
         return await self._backend.job_counts()
 
     async def times(self, names: Sequence[str], last: int) -> dict[str, QueueTimes]:
@@ -89,7 +89,7 @@ class OperatorView:
         return kept is not None and (kept.version == version or now < kept.until)
 
     async def failures(self, limit: int, prefix: str) -> Failures:
-        """Return the groups of failures of queues whose names begin so."""
+        """Return the failure groups of queues whose names begin with a prefix."""
         version, now = (await self.counted()).version_of_state(State.DISCARDED.value), self._clock()
         kept = self._failures.get((limit, prefix))
         if kept is not None and kept[0] == version and now < kept[1]:
@@ -101,7 +101,7 @@ class OperatorView:
         return found
 
     async def paused(self, names: Sequence[str]) -> list[bool]:
-        """Say of each queue whether it is paused: the broker is asked again when anybody has paused or resumed one."""
+        """Return whether each queue is paused. The broker is asked again after any pause or resumption."""
         now, heard = self._clock(), self._backend.fetcher.pauses_heard
         if heard != self._pauses_heard or len(self._paused) > MOST_KEPT:
             self._pauses_heard, self._paused = heard, {}

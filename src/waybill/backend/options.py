@@ -14,7 +14,7 @@ NAMED: Final = {"high": 3, "normal": 2, "low": 1}
 """L4-PRI-003 of the conformance text."""
 
 MOST_PERMITS: Final = 100_000
-"""The broker keeps a message for each."""
+"""The broker stores one message for each."""
 
 _CONCURRENCY: Final = ("concurrency", "max_concurrency", "max_concurrent", "concurrency_limit")
 _COUNTS: Final = ("limit", "max", "count", "requests", "max_requests")
@@ -34,7 +34,7 @@ def priority_of(value: object) -> int:
 
 
 def unique_of(job: Json, given: Mapping[str, object]) -> Json:
-    """Return the uniqueness of a job; a key of the client's own becomes a part of the job's metadata."""
+    """Return the unique policy of a job; a client's own key becomes a part of the job's metadata."""
     unique = dict(given)
     milliseconds = unique.pop("period_ms", None)
     if "period" not in unique and milliseconds is not None:
@@ -59,9 +59,9 @@ def unique_of(job: Json, given: Mapping[str, object]) -> Json:
 
 
 def rate_limit_of(given: object, queue: object) -> Json:
-    """Return a limit as the envelope has it, of any of the forms that clients send. Raises RequestRefused.
+    """Convert a limit from any form of clients to that of the envelope. Raises RequestRefused.
 
-    Without a key, all jobs of the queue that say the same share it.
+    Without a key, all jobs of the queue with the same limit share it.
     """
     if isinstance(given, int) and not isinstance(given, bool):
         given = {"max_per_second": given}

@@ -1,4 +1,4 @@
-"""Pagination: a cursor names the element before a page, so that nothing is missed or repeated.
+"""Pagination: a cursor names the element before a page, so that no element is missed or repeated.
 
 An offset, as in the specification, counts from the current beginning.
 """
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def cursor_of(request: Request) -> str:
-    """Return the key after which the page begins that is asked for, empty for the first. Raises RequestRefused."""
+    """Return the key after which the requested page begins, empty for the first. Raises RequestRefused."""
     text = request.query.get("cursor", "")
     try:
         key = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)).decode()
@@ -35,7 +35,7 @@ def cursor_of(request: Request) -> str:
 
 
 def write_cursor(key: str) -> str:
-    """Return a key as clients send it back."""
+    """Return a key as a cursor."""
     return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 

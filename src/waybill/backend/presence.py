@@ -8,7 +8,7 @@ from waybill.client import AccessRefused, Inspector, ResourceLocked
 from waybill.ojs.connection.broker_connection import BrokerConnection
 
 HIDDEN: Final = (ResourceLocked, AccessRefused)
-"""What a broker says of a queue that is there, and another connection's."""
+"""The reply code for an exclusive queue of another connection."""
 
 
 class Presence:
@@ -20,13 +20,13 @@ class Presence:
         self.name = ""
 
     async def start(self) -> None:
-        """Be there."""
+        """Declare this server's queue."""
         channel = await self._broker.connection.channel()
         declared = await channel.declare_queue("", exclusive=True)
         self.name = declared.name
 
     async def is_there(self, name: str) -> bool:
-        """Say whether a server of this name is connected. Raises ClientError."""
+        """Whether a server of this name is connected. Raises ClientError."""
         try:
             return await self._inspector.queue(name) is not None
         except HIDDEN:

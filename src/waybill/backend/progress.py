@@ -53,7 +53,7 @@ class ProgressWriter:
     """Writes reports to the event stream."""
 
     def __init__(self, events: EventWriter, view: JobView, leases: Leases, backend_id: str) -> None:
-        """`backend_id` is used for workers without a name."""
+        """`backend_id` stands for workers without a name."""
         self._events = events
         self._view = view
         self._leases = leases
@@ -62,7 +62,7 @@ class ProgressWriter:
         self._loop = asyncio.get_running_loop()
 
     def report(self, job: JobInfo, report: Report) -> None:
-        """Tell how far a job is, now or within a second."""
+        """Publish the progress of a job within a second."""
         told = self._told_of(job)
         self._leases.extend(job.id, job.worker_id or "", None)
         told.pending = (job, _later(told.pending, report))
@@ -81,7 +81,7 @@ class ProgressWriter:
         self._write(job, told, report, checkpoint, event_id, is_removed=checkpoint is None)
 
     def flush(self, job_id: str) -> None:
-        """Write the reports of a job whose attempt ends."""
+        """Publish pending reports of a job whose attempt ends."""
         told = self._told.get(job_id)
         if told is not None and told.pending is not None:
             self._write(told.pending[0], told, told.pending[1])
@@ -108,7 +108,7 @@ class ProgressWriter:
             return
         told.timer = None
         if told.pending is None:
-            # Nothing was told for a while.
+            # Nothing was reported for a while.
             del self._told[job_id]
             return
         job, report = told.pending
@@ -126,7 +126,7 @@ class ProgressWriter:
         is_removed: bool = False,
     ) -> None:
         told.pending = None
-        # The event before may still be under way: this one is known by its id.
+        # The previous event may still be in flight: wait for this one by its id.
         event_id = event_id or f"evt_{new_id()}"
         told.folded = self._view.expect("job.progress", event_id)
         told.sent_at = self._loop.time()
@@ -147,7 +147,7 @@ class ProgressWriter:
 
 
 def read_report(body: Form) -> Report:
-    """Read what a worker sends. Raises RequestRefused."""
+    """Read a worker's report. Raises RequestRefused."""
     progress = body.get("progress")
     if progress is None and body.get("percentage") is not None:
         progress = body["percentage"]

@@ -1,6 +1,6 @@
-"""What a push has to pass where operators have set something: schemas of job types, bounds of queues, a tenant.
+"""Checks pushes against settings of operators: schemas, bounds of queues, limits of tenants.
 
-Where nothing is set, pushes do not come by here.
+Without settings, pushes skip these checks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Drop = Callable[[str, int], Awaitable[int]]
 
 
 class QueueBound(msgspec.Struct):
-    """How many jobs may wait in a queue, and what becomes of more (ojs-backpressure section 6)."""
+    """The bound of a queue, and what happens beyond it (ojs-backpressure section 6)."""
 
     max_depth: int
     strategy: str = REJECT
@@ -52,33 +52,33 @@ class QueueBound(msgspec.Struct):
 
 
 class PushChecks:
-    """The push_checks of one server."""
+    """The checks of one server."""
 
     def __init__(
         self, settings: Settings, schemas: Schemas, counts: FollowedCounts, tenants: Tenants, defaults: TypeDefaults
     ) -> None:
         self.drop: Drop | None = None
-        """Discards the oldest jobs of a queue that can be fetched, so many; returns how many it could."""
+        """Discards a number of the oldest available jobs of a queue; returns how many it found."""
         self.tenants = tenants
         self.bounds = settings.shelf("queue-bound", QueueBound)
         self._schemas = schemas
         self._defaults = defaults
         self._counts = counts
         self.region: str | None = None
-        """That of this server, if it is one of a federation."""
+        """The region of this server in a federation."""
         self._coming: Counter[str] = Counter()
-        """Jobs on their way into queues with bounds, which the view does not know yet."""
+        """Pushed jobs of bounded queues that the view has not applied yet."""
 
     def lets_pass(self, request: Request) -> bool:
         """Return whether there is nothing to check."""
         is_set = self.bounds or self.tenants or self._defaults
         if not self._schemas.is_idle or is_set or TENANT_HEADER in request.headers:
             return False
-        # A name may be written with escapes, too.
+        # JSON may escape characters of a name.
         return self.region is None or (_PINNED not in request.body and b"\\u" not in request.body)
 
     async def handle(self, request: Request, handler: Handler) -> Response:
-        """Look at the jobs of a push, and let it pass. Raises RequestRefused."""
+        """Check the jobs of a push, then call the handler. Raises RequestRefused."""
         body = request.json(required=True)
         jobs = _jobs_of(request, body)
         tenant = request.headers.get(TENANT_HEADER, "")
@@ -233,7 +233,7 @@ def set_tenant(job: Form, tenant: str) -> None:
     meta = job.get("meta")
     given = meta.get("tenant_id") if isinstance(meta, dict) else None
     if given is not None and given != tenant:
-        raise invalid("meta.tenant_id", "is another tenant than the header X-OJS-Tenant says")
+        raise invalid("meta.tenant_id", "differs from the tenant in the header X-OJS-Tenant")
     job["meta"] = {**(meta if isinstance(meta, dict) else {}), "tenant_id": tenant}
 
 

@@ -25,13 +25,13 @@ from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
 
 MAX_GROUPS: Final = 2
-"""How many are on their way at a time."""
+"""The maximum number of groups in progress."""
 LARGE: Final = 200
-"""So many jobs go out beside others. Fewer wait, and become more: a group costs as much as ten jobs."""
+"""A group of this size starts while others are in progress. Smaller ones wait: a group costs as much as ten jobs."""
 PAUSE_SECONDS: Final = 0.001
-"""How long a group waits for those who were just answered."""
+"""How long a group waits for the next requests of clients that were just answered."""
 PAUSES_SKIPPED: Final = 50
-"""How many groups go out without a pause after one that was in vain."""
+"""How many groups start without a pause after a pause that brought too few requests."""
 MAX_JOBS: Final = 5000
 MAX_BATCH: Final = 1000
 MAX_OPTIONS_NESTING: Final = MAX_CARRIED_NESTING // 2
@@ -51,25 +51,25 @@ class _Entry(NamedTuple):
 
 
 class PushGroups:
-    """Those of one backend."""
+    """The groups of one backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._templates = PushTemplates()
         self._gathering: deque[_Entry] = deque()
         self._count = 0
-        """How many jobs are gathered."""
+        """The number of jobs in the next group."""
         self._is_due = False
         self._running: set[asyncio.Task[int]] = set()
         self._pause: asyncio.TimerHandle | None = None
-        """Runs while those who were just answered are waited for."""
+        """The timer of a pause."""
         self._expected = 0
-        """How many requests there are when all of them have come back."""
+        """The expected number of requests after a pause."""
         self._pauses_skipped = 0
-        """So many groups are not waited for: those before did not come back."""
+        """How many groups start without a pause."""
 
     def push(self, request: Request) -> asyncio.Future[Response] | None:
-        """Enqueue the job of a request, if it is of the usual kind."""
+        """Enqueue the job of a request, if it has the common form."""
         if not self._is_usual(request):
             return None
         try:
@@ -79,14 +79,14 @@ class PushGroups:
         return None if is_nested_deeper(request.body, MAX_CARRIED_NESTING) else self._add([job], is_batch=False)
 
     def push_many(self, request: Request) -> asyncio.Future[Response] | None:
-        """Enqueue the jobs of a batch, if they are of the usual kind."""
+        """Enqueue the jobs of a batch, if they have the common form."""
         if not self._is_usual(request):
             return None
         try:
             jobs = _decode_jobs(request.body).jobs
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        # The checks of arguments and metadata say how deep those are nested; what may be too deep goes the slow way.
+        # Arguments and metadata are checked for depth; batches that may be nested too deeply take the slow path.
         options = (bytes(job.options) for job in jobs if job.options)
         if not 0 < len(jobs) <= MAX_BATCH or any(is_nested_deeper(one, MAX_OPTIONS_NESTING) for one in options):
             return None
@@ -153,7 +153,7 @@ class PushGroups:
             self._pauses_skipped = max(0, self._pauses_skipped - 1)
             self._flush()
             return
-        # Clients that wait for each answer now send the next job: one group of all costs less than two of halves.
+        # Clients that were just answered send their next jobs now: one large group costs less than two small ones.
         self._is_due = True
         loop = asyncio.get_running_loop()
         self._pause = loop.call_later(PAUSE_SECONDS, self._paused, before + (answered + 1) // 2)
@@ -165,7 +165,7 @@ class PushGroups:
         self._flush()
 
     async def _run(self, entries: list[_Entry]) -> int:
-        """Enqueue the jobs of some requests, and answer them; return how many had come meanwhile."""
+        """Enqueue the jobs of some requests, and answer them; returns how many requests arrived meanwhile."""
         backend = self._backend
         jobs = [one for entry in entries for one in entry.jobs]
         try:
@@ -209,5 +209,5 @@ class PushGroups:
             return
         form = forms[0]
         headers = [("Location", f"/ojs/v1/jobs/{entry.jobs[0].envelope.id}")]
-        # Under its name, for the text's clients, and flat, for others.
+        # Clients of the specification read `job`, others the flat fields.
         entry.answer.set_result(Response(201, b'%b,"job":%b}' % (form[:-1], form), headers))

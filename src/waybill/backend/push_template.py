@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class PushedJob(msgspec.Struct, forbid_unknown_fields=True):
-    """A job as most clients send it. What has other fields goes the slow way."""
+    """The common form of a job. Jobs with other fields take the slow path."""
 
     type: str
     args: list[object]
@@ -45,13 +45,13 @@ class PushedJob(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PushedJobs(msgspec.Struct, forbid_unknown_fields=True):
-    """A batch of them."""
+    """A batch of such jobs."""
 
     jobs: list[PushedJob]
 
 
 class PushTemplate(template.PushTemplate):
-    """The common part of such jobs, of which some have metadata."""
+    """The common part of such jobs."""
 
     def __init__(self, prototype: Envelope) -> None:
         """`prototype` is valid, stamped and without metadata; its id, arguments and times are ignored."""
@@ -62,7 +62,7 @@ class PushTemplate(template.PushTemplate):
         self._end = b"}" if prototype.priority else b',"priority":0}'
 
     def outgoing(self, job: PushedJob, time: str) -> Outgoing:
-        """Return a job with its body, ready to be published. Raises InvalidJob."""
+        """Return a job with its encoded body. Raises InvalidJob."""
         envelope = self.envelope(job.args, time)
         one = Outgoing(envelope, {})
         if not job.meta:
@@ -89,13 +89,13 @@ class PushTemplate(template.PushTemplate):
 
 
 class PushTemplates:
-    """The templates of the jobs that are enqueued."""
+    """Caches the templates of jobs."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, bytes, str | None], PushTemplate | None] = {}
 
     def find(self, job: PushedJob) -> PushTemplate | None:
-        """Return the template of a job, None if it has to go the slow way, which says what is wrong with it, too."""
+        """Return the template of a job, None if it must take the slow path, which also reports its errors."""
         options = bytes(job.options)
         if len(options) > MAX_OPTIONS_BYTES or (job.meta and "traceparent" in job.meta):
             return None

@@ -1,4 +1,4 @@
-"""How many jobs a queue has in which state, and how fast they go (ojs-http-binding section 11.2)."""
+"""The number of jobs of a queue by state, and their times (ojs-http-binding section 11.2)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import parse_timestamp
 
 MOST_LOOKED_AT: Final = 500
-"""Jobs that wait for their time: more are counted as the events tell, though the time of some may have come."""
+"""Scheduled jobs to check: more are counted as in the events, although some may be due."""
 SAMPLE: Final = 50
-"""Jobs that have ended, of which the mean times are taken."""
+"""The number of ended jobs for mean times."""
 
 _LATER: Final = (State.SCHEDULED.value, State.RETRYABLE.value)
 
 
 async def stats_of(backend: Backend, name: str) -> tuple[Form, bool]:
-    """Return the counts of a queue, and whether it is paused. Raises RequestRefused if there is no such queue."""
+    """Return the counts of a queue, and whether it is paused. Raises RequestRefused if it does not exist."""
     try:
         check_queue(name)
     except InvalidJob:
@@ -45,7 +45,7 @@ async def stats_of(backend: Backend, name: str) -> tuple[Form, bool]:
         raise not_found("queue", name)
     stats: Form = {state.value: counts.get(state.value, 0) for state in State}
     stats |= await _waiting(backend, name, counts)
-    # What nobody has told of is there, too; and what is kept here for a moment is as available as the others.
+    # Jobs without events count, too; and jobs that are held here are available.
     stats["available"] = (0 if ready is None else ready.message_count) + backend.limits.waiting(queue=name)
     stats["dead_letter"] = 0 if dead is None else dead.message_count
     stats["total"] = sum(int(str(stats[state.value])) for state in State)
@@ -70,7 +70,7 @@ async def _waiting(backend: Backend, name: str, counts: Mapping[str, int]) -> Fo
 
 
 async def _means(backend: Backend, name: str) -> Form:
-    """Return the mean times of the last jobs: how long they ran, and how long they waited before."""
+    """Return the mean run time and wait time of the last jobs."""
     wanted = JobFilter(name, frozenset({State.COMPLETED.value}))
     found = await backend.view.read(lambda store: store.page(wanted, "", SAMPLE))
     ran = [one for one in (_between(job, "started_at", "ended_at") for job in found) if one is not None]

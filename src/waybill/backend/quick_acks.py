@@ -1,7 +1,7 @@
-"""Acknowledges jobs without a task for each: the answer follows when the view knows of the end.
+"""Acknowledges jobs without a task for each; answers when the view has applied the end.
 
-What happens at the same time goes out in one message of events, and is confirmed and known together. Whatever is not as
-usual, an unknown job or another worker's, is left to the handler.
+Acks that arrive together share one message of events, one confirm and one wait. Unusual ones, of an unknown job or of
+another worker's, are left to the handler.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COMPLETED: Final = "job.completed"
 
 
 class Ack(msgspec.Struct, forbid_unknown_fields=True):
-    """What most workers send."""
+    """The common form of an ack."""
 
     job_id: str
     worker_id: str = ""
@@ -42,17 +42,17 @@ _decode = msgspec.json.Decoder(Ack).decode
 
 
 class QuickAcks:
-    """Those of one backend."""
+    """The acks of one backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._waiting: dict[asyncio.Future[Response], tuple[Key, Tell, float]] = {}
-        """What is to be answered: what is waited for, who is told, when that is given up; the oldest first."""
+        """Unanswered acks: the awaited event, the future of the answer, the deadline; oldest first."""
         self._timer: asyncio.TimerHandle | None = None
         self._telling: set[asyncio.Task[None]] = set()
 
     def ack(self, request: Request) -> asyncio.Future[Response] | None:
-        """Complete the job of a request, if all is as usual."""
+        """Complete the job of a request, if it has the common form."""
         headers = request.headers
         if headers.get("content-type", MEDIA_TYPE) not in ACCEPTED or "idempotency-key" in headers:
             return None
@@ -87,7 +87,7 @@ class QuickAcks:
         return found
 
     def _tell(self, found: asyncio.Future[Response], execution: Execution, job: JobRecord | None) -> None:
-        """Answer: the view knows of the end."""
+        """Answer: the view has applied the end."""
         self._waiting.pop(found, None)
         if found.done():
             return
@@ -104,7 +104,7 @@ class QuickAcks:
         task.add_done_callback(self._telling.discard)
 
     async def _tell_later(self, found: asyncio.Future[Response], execution: Execution) -> None:
-        """Answer once nobody else is at the store."""
+        """Answer when the store is free."""
         detail = await self._backend.view.detail(execution.envelope.id)
         if not found.done():
             found.set_result(self._answer(execution, detail))
@@ -114,7 +114,7 @@ class QuickAcks:
         return _told(execution, form.get("completed_at") or self._backend.now(), form)
 
     def _look(self) -> None:
-        """Give up what takes too long."""
+        """Time out old acks."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(POLL_SECONDS, self._look) if self._waiting else None
         now = loop.time()
@@ -134,11 +134,11 @@ def _told(execution: Execution, completed_at: object, job: object) -> Response:
 
 
 def _text_of(execution: Execution, job: JobRecord) -> msgspec.Raw | None:
-    """Return what `form_of` makes of a job, without a look at its arguments, if it has gone the usual way."""
+    """Return the text of `form_of` for a job without decoding its arguments, if its history is simple."""
     envelope, body = execution.envelope, execution.delivery.body
     if (
         not isinstance(job.envelope, msgspec.Raw)
-        # What has come from the queue was looked at: it is an envelope, and this job's.
+        # The body from the queue was checked: it is the envelope of this job.
         or bytes(job.envelope) != body
         or b":null" in body
         or not envelope.created_at

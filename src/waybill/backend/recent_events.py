@@ -1,4 +1,4 @@
-"""The last events of the stream, for those who ask what has happened. Messages are kept as they came: few ask."""
+"""The last events of the stream. Messages are kept encoded, because requests for them are rare."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from waybill.ojs.spec.events import ReceivedEvent, read_events
 MOST_MESSAGES: Final = 2000
 MOST_BYTES: Final = 8 * 1024 * 1024
 OWN: Final = "record."
-"""Begins the types of events that are a server's own business."""
+"""The prefix of internal event types."""
 
 _log = logging.getLogger("waybill.backend")
 
 
 class RecentEvents:
-    """What this backend has seen since its start, up to a limit."""
+    """The events since the start of this backend, up to a limit."""
 
     def __init__(self) -> None:
         """Empty until the view, which follows the stream, calls `take`."""
         self._messages: deque[bytes] = deque()
         self._size = 0
         self.seen_count = 0
-        """How many messages of the stream have come."""
+        """The number of received messages of the stream."""
         self.workers = AmqpWorkers()
         self.listeners = Listeners()
         self.on_events: list[Callable[[Sequence[ReceivedEvent]], None]] = []
-        """Called with what has happened, as long as this server runs."""
+        """Called with new events."""
 
     def newest(
         self, types: Collection[str], queues: Collection[str], subject: str | None, limit: int, prefix: str = ""
     ) -> list[dict[str, object]]:
-        """Return the last events of these types and queues, all if none are given, the newest first.
+        """Return the last events of some types and queues, or all, newest first.
 
-        With `prefix`, those of queues whose names begin with it.
+        `prefix` limits them to queues whose names begin with it.
         """
         found: list[dict[str, object]] = []
-        # A plain id is in the message as it is: most messages need not be read.
+        # A plain id appears literally in the message, so most messages need not be decoded.
         is_plain = subject is not None and subject.isascii() and subject.replace("-", "").isalnum()
         mark = (subject or "").encode() if is_plain else b""
         for body in reversed(self._messages):
@@ -63,17 +63,17 @@ class RecentEvents:
         return found
 
     def read(self) -> list[ReceivedEvent]:
-        """Return all that are kept, in the order of the stream."""
+        """Return all stored events in the order of the stream."""
         return [event for body in self._messages for event in read_events(body)[0]]
 
     def after(self, event_id: str) -> list[ReceivedEvent] | None:
-        """Return the events after an event, None if that one is no longer kept."""
+        """Return the events after an event, None if that one is no longer stored."""
         events = self.read()
         place = next((index for index, event in enumerate(events) if event.id == event_id), None)
         return None if place is None else events[place + 1 :]
 
     def take(self, body: bytes) -> None:
-        """Take note of a message of the stream."""
+        """Add a message of the stream."""
         self.seen_count += 1
         self._messages.append(body)
         self._size += len(body)
@@ -82,7 +82,7 @@ class RecentEvents:
         if self.listeners or self.on_events:
             try:
                 self._tell(body)
-            except Exception:  # noqa: BLE001 - who listens must not keep events from being folded
+            except Exception:  # noqa: BLE001 - a listener must not prevent folding
                 _log.exception("a listener for events failed")
         while len(self._messages) > MOST_MESSAGES or (self._size > MOST_BYTES and len(self._messages) > 1):
             self._size -= len(self._messages.popleft())
@@ -95,14 +95,14 @@ class RecentEvents:
 
 
 def is_of(event: ReceivedEvent, prefix: str) -> bool:
-    """Say whether an event is about a queue whose name begins with `prefix`; with an empty one, any is."""
+    """Whether an event is about a queue whose name begins with `prefix`; True if that is empty."""
     return not prefix or str(event.data.get("queue", "")).startswith(prefix)
 
 
 def form_of(event: ReceivedEvent) -> dict[str, object]:
-    """Return an event as others may see it."""
+    """Return an event for a response."""
     form: dict[str, object] = msgspec.to_builtins(event)
     form.pop("waybill-user", None)
-    # What was pushed, and what a coordinator keeps of an attempt, is the business of those who may read jobs.
+    # Pushed jobs and messages of attempts are only for clients that may read jobs.
     form["data"] = {name: value for name, value in event.data.items() if name not in {"job", "message"}}
     return form

@@ -26,11 +26,11 @@ class Redaction:
         self._patterns = [name.strip().lower() for name in names if name.strip()]
 
     def __bool__(self) -> bool:
-        """Say whether anything is hidden."""
+        """Whether anything is hidden."""
         return bool(self._patterns)
 
     def wrapped(self, route: Route) -> Route:
-        """Return a route whose answers hide what is to be hidden."""
+        """Return a route whose answers are redacted."""
         is_push = route.method == "POST" and route.path in _PUSHES
         if not self or is_push or route.path.startswith(_SHOWN_AS_IT_IS) or not route.path.startswith("/ojs/"):
             return route

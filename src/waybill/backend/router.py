@@ -1,4 +1,4 @@
-"""Finds what answers a path: a tree of segments, built once, walked once a request."""
+"""Finds the route of a path in a tree of segments."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from waybill.backend.message import Request, Response
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 Quick = Callable[[Request], "Response | asyncio.Future[Response] | None"]
-"""Answers what is usual without a task of its own: at once, or together with others. None leaves it to the handler."""
+"""Answers common requests without a task: immediately, or together with others. None leaves it to the handler."""
 
 READ: Final = "read"
 OPERATE: Final = "operate"
 ADMIN: Final = "admin"
 OPEN: Final = ""
-"""What needs no key."""
+"""The role of routes without a key."""
 
 
 class Route(NamedTuple):
-    """What answers a method on a path, and the role that a client must have for it."""
+    """The handler of a method on a path, and the required role."""
 
     method: str
     path: str
@@ -30,7 +30,7 @@ class Route(NamedTuple):
 
 
 class _Node:
-    """One segment: what may follow, and what answers a path that ends here."""
+    """One segment: its children, and the routes of a path that ends here."""
 
     __slots__ = ("children", "parameter", "parameter_name", "routes")
 

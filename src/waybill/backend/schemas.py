@@ -30,9 +30,9 @@ MAX_ERRORS: Final = 20
 MOST_COMPILED: Final = 1000
 MAX_SIZE: Final = 10_000
 MAX_STEPS: Final = 1_000_000
-"""Parts of a schema times values in arguments: no more is validated while others wait."""
+"""The maximum product of schema parts and argument values, so that validation does not delay other requests."""
 MAX_LISTED_STEPS: Final = 10_000
-"""Where there are more, only the first error is told."""
+"""For larger arguments, only the first error is reported."""
 MESSAGE_LENGTH: Final = 200
 
 _VERSION = re.compile(r"(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})(?:\.(0|[1-9]\d{0,5}))?(?:-([0-9A-Za-z.-]{1,64}))?")
@@ -70,11 +70,11 @@ class Schemas:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no job is to be validated."""
+        """Whether there is nothing to validate."""
         return not self.versions
 
     def of_type(self, job_type: str) -> list[Schema]:
-        """Return the versions of a schema, the newest first."""
+        """Return the versions of a schema, newest first."""
         found = [schema for _, schema in self.versions.items() if schema.job_type == job_type]
         return sorted(found, key=lambda one: order_of(one.version), reverse=True)
 
@@ -130,9 +130,9 @@ class Schemas:
 
 
 def compile_schema(schema: Form) -> Validate:
-    """Return what validates by a schema. Raises RequestRefused for what is no schema."""
+    """Return a validator for a schema. Raises RequestRefused if it is invalid."""
     try:
-        import jsonschema_rs  # noqa: PLC0415 - only who uses schemas needs it
+        import jsonschema_rs  # noqa: PLC0415 - only needed with schemas
     except ImportError:
         raise RequestRefused("unsupported", "Schemas need the package jsonschema-rs on the server.") from None
     if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
@@ -161,7 +161,7 @@ def compile_schema(schema: Form) -> Validate:
             return []
         if steps <= MAX_LISTED_STEPS:
             return [_told(error) for error in islice(validator.iter_errors(value), MAX_ERRORS)]
-        # An error carries those of all parts of the schema, and the iterator makes all before it gives one.
+        # An error contains those of all parts, and the iterator creates all errors before it yields one.
         try:
             validator.validate(value)
         except jsonschema_rs.ValidationError as error:
@@ -171,12 +171,12 @@ def compile_schema(schema: Form) -> Validate:
     return validate
 
 
-def _told(error: Any) -> str:  # noqa: ANN401 - the library is imported where it is used
+def _told(error: Any) -> str:  # noqa: ANN401 - the library is imported late
     place = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.instance_path)
     return f"args{place}: {error.message[:MESSAGE_LENGTH]}"
 
 
-def _retrieve(uri: str) -> Any:  # noqa: ANN401 - what the library's protocol says
+def _retrieve(uri: str) -> Any:  # noqa: ANN401 - the library's protocol
     raise ValueError(f"{uri[:MESSAGE_LENGTH]} is not fetched")
 
 

@@ -1,4 +1,4 @@
-"""A backend behind a port; for conformance tests, it can be reset."""
+"""Serves a backend on a port. For conformance tests, it can be reset."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Serving(Service):
         region: str | None = None,
         beside: Callable[[Application], Answering] | None = None,
     ) -> None:
-        """`make_jobs` opens a client and what it needs: once, or after each reset in a test.
+        """`make_jobs` opens a client: once, or after each reset in a test.
 
         `redacts` are names of arguments to hide: see `Redaction`. `trace_url` is the URL of a trace, with `{trace_id}`.
-        `region` is that of this server in a federation. `beside` makes the
-        application that is served of this one: one that answers other paths as well.
+        `region` is the region of this server in a federation. `beside` wraps the application in one that also answers
+        other paths.
         """
         self._make_jobs = make_jobs
         self._host = host
@@ -82,7 +82,7 @@ class Serving(Service):
         self.url = ""
 
     async def start(self) -> None:
-        """Listen when the backend is ready. Raises OSError, ClientError."""
+        """Start the backend, then listen. Raises OSError, ClientError."""
         listening, url = listen(self._host, self._port, is_secure=self._tls is not None)
         try:
             await self._begin()
@@ -94,7 +94,7 @@ class Serving(Service):
         await self._server.start(listening)
 
     async def close(self) -> None:
-        """Accept nothing more, answer what waits, and give back what is given out."""
+        """Stop accepting, answer open requests, and requeue leased jobs."""
         server, self._server = self._server, None
         if server is not None:
             if self._backend is not None:

@@ -16,9 +16,9 @@ from waybill.backend.errors import RequestRefused
 from waybill.ojs.coordinator.records import Record, RecordFold, Records
 
 MOST: Final = 10_000
-"""Of one kind."""
+"""The maximum number of settings of one kind."""
 POLL_SECONDS: Final = 5.0
-"""Between two looks for what another server has folded into a database that they share."""
+"""How often to check for changes that another server has folded into a shared database."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -29,9 +29,9 @@ class Shelf(Generic[T]):
     """All settings of one kind, by name."""
 
     def __init__(self, records: Records, kind: str, value: type[T]) -> None:
-        """`kind` begins the keys."""
+        """`kind` is the prefix of the keys."""
         self.on_look: Callable[[Shelf[T]], None] | None = None
-        """Called when all were read."""
+        """Called after all settings were read."""
         self._records = records
         self._prefix = f"{kind}/"
         self._value = value
@@ -39,27 +39,27 @@ class Shelf(Generic[T]):
         self._raw: dict[str, Record] = {}
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """The number of settings."""
         return len(self._known)
 
     def get(self, name: str) -> T | None:
-        """Return one, None if there is none."""
+        """Return a setting, None if it is not set."""
         return self._known.get(name)
 
     def items(self) -> list[tuple[str, T]]:
-        """Return all, in the order of their names."""
+        """Return all settings, sorted by name."""
         return sorted(self._known.items())
 
     def created_at(self, name: str) -> str:
-        """Return since when there is one."""
+        """Return when a setting was created."""
         return self._raw[name].created_at
 
     def updated_at(self, name: str) -> str:
-        """Return when one was changed."""
+        """Return when a setting was changed."""
         return self._raw[name].updated_at
 
     async def put(self, name: str, value: T, *, is_new: bool = False, expires_at: str | None = None) -> bool:
-        """Set one; False if it must be new but exists. Raises RequestRefused if there are too many, TimeoutError."""
+        """Store a setting; False if it must be new but exists. Raises RequestRefused for too many, TimeoutError."""
         if name not in self._known and len(self._known) >= MOST:
             raise RequestRefused("conflict", f"The limit of {MOST} is reached.")
         is_put = await self._records.put(
@@ -69,12 +69,12 @@ class Shelf(Generic[T]):
         return is_put
 
     def put_soon(self, name: str, value: T, *, expires_at: str | None = None) -> None:
-        """Set one for this server immediately, and for the others soon."""
+        """Store a setting: immediately for this server, and soon for the others."""
         self._known[name] = value
         self._records.put_soon(self._prefix + name, value, expires_at=expires_at)
 
     async def remove(self, name: str) -> bool:
-        """Remove one; False if there is none. Raises TimeoutError."""
+        """Remove a setting; False if there is none. Raises TimeoutError."""
         if name not in self._known:
             return False
         await self._records.remove(self._prefix + name)
@@ -82,7 +82,7 @@ class Shelf(Generic[T]):
         return True
 
     async def look(self) -> None:
-        """Read all."""
+        """Read all settings."""
         found: dict[str, T] = {}
         raw: dict[str, Record] = {}
         for record in await self._records.list(self._prefix, MOST):
@@ -146,5 +146,5 @@ class Settings:
             try:
                 for shelf in self._shelves:
                     await shelf.look()
-            except Exception:  # noqa: BLE001 - whatever a database can have against it
+            except Exception:  # noqa: BLE001 - a database may raise anything
                 _log.warning("the settings could not be read, trying again", exc_info=True)

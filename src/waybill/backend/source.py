@@ -1,9 +1,9 @@
-"""Where the jobs of one queue come from: taken one by one while there are some, awaited by a consumer while not.
+"""Takes the jobs of one queue: with basic.get while there are some, with a consumer while requests wait.
 
-    fetch          basic.get, as many as are asked for: nothing is held that nobody wants
-    long poll      a consumer with as much prefetch as there are who wait; each of its deliveries wakes one of them
+    fetch          basic.get, as many as requested: no job is held unnecessarily
+    long poll      a consumer whose prefetch is the number of waiting requests; each delivery wakes one of them
 
-What the consumer brings after the last one has gone goes back to the queue.
+Deliveries to the consumer after the last request has left are requeued.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 from waybill.client import Channel, ClientError, Consumer, Delivery
 
 AT_A_TIME: Final = 50
-"""How many are asked for at a time."""
+"""The maximum number of jobs per round trip."""
 MOST_PREFETCHED: Final = 100
 PAUSE_SECONDS: Final = 0.5
 
@@ -53,7 +53,7 @@ class Source:
             try:
                 got = await asyncio.shield(getting)
             except BaseException:
-                # Whoever asked has gone: what the broker gives for it is for somebody else.
+                # The request has gone: its delivery must be requeued.
                 self._held.extendleft(reversed(taken))
                 getting.add_done_callback(self._keep_all)
                 raise
@@ -74,7 +74,7 @@ class Source:
         self._give_back()
 
     def wait(self, waiter: asyncio.Future[None]) -> None:
-        """Have a future done when there may be something to take."""
+        """Complete a future when there may be a job."""
         self._waiting[waiter] = None
         self._changed.set()
         if self._listening is None or self._listening.done():
@@ -86,7 +86,7 @@ class Source:
         self._changed.set()
 
     def look_again(self) -> None:
-        """Take note that the queue was paused or resumed."""
+        """Handle a pause or resumption of the queue."""
         self._changed.set()
 
     async def close(self) -> None:

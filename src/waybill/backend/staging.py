@@ -1,4 +1,4 @@
-"""Jobs that wait to be activated: in the event stream now, in their queues later. See `coordinator.staged`."""
+"""Pending jobs, which are stored in the event stream until they are activated. See `coordinator.staged`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ENQUEUED: Final = "job.enqueued"
 
 
 class Staging:
-    """Those of one backend."""
+    """The pending jobs of one backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     async def stage(self, job: Form) -> Form:
-        """Keep a valid job until it is activated; returns it. Raises InvalidJob."""
+        """Store a valid job until it is activated; returns it. Raises InvalidJob."""
         backend = self._backend
         envelope = backend.jobs.make(job).envelope
         envelope.max_attempts = envelope.policy.max_attempts
@@ -38,7 +38,7 @@ class Staging:
         return {**body, "priority": envelope.priority, "max_attempts": envelope.max_attempts, "attempt": 0}
 
     async def activate(self, job_id: str) -> None:
-        """Put a job that waits into its queue. Raises RequestRefused, PushFailed."""
+        """Push a pending job. Raises RequestRefused, PushFailed."""
         backend = self._backend
         key = staged_key(job_id)
         event_id = f"evt_{new_id()}"

@@ -13,5 +13,5 @@ async def close_stream(stream: AsyncIterator[bytes]) -> None:
     if isinstance(stream, AsyncGenerator):
         try:
             await stream.aclose()
-        except Exception:  # noqa: BLE001 - whatever the application's generator raises
+        except Exception:  # noqa: BLE001 - the generator may raise anything
             _log.exception("a stream could not be closed")

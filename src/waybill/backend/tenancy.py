@@ -1,9 +1,8 @@
-"""Tenants: whose key has one sees and touches what is in queues of its own, and nothing else (ojs-multi-tenancy).
+"""Tenants: a key with a tenant has access to the tenant's queues only (ojs-multi-tenancy).
 
-The isolation is that of namespaces (section 6.1). The queue `email` of the tenant `acme` is `acme.email` to everybody
-else, also on AMQP; the tenant itself reads and writes `email`. Jobs, dead letters, cron jobs, workflows and events
-belong to whom their queue belongs to. What a route does for tenants is said here; a route that is not here is closed
-to them.
+Tenants are isolated by namespaces (section 6.1). The queue `email` of the tenant `acme` is `acme.email` for everyone
+else, also on AMQP; the tenant itself uses `email`. Jobs, dead letters, cron jobs, workflows and events belong to the
+tenant of their queue. This module has the rule of each route; a route without a rule is closed to tenants.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ Before = Callable[["Tenancy", Request], Awaitable[None]]
 _WORKER: Final = "/"
 _V1: Final = "/ojs/v1"
 _KEPT: Final = frozenset({"args", "meta", "metadata", "result", "results", "error", "errors", "state", "envelope"})
-"""What is the business of jobs: it is never looked at."""
+"""Fields of jobs whose contents are never changed."""
 
 
 def prefix_of(tenant: str) -> str:
-    """Return what the names of a tenant's queues begin with."""
+    """Return the prefix of a tenant's queues."""
     return f"{tenant}."
 
 
 class Tenancy:
-    """What stands between the tenants and one backend."""
+    """Translates between tenants and one backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._workflows = Workflows(backend)
 
     async def handle(self, request: Request, route: Route, handler: Handler) -> Response:
-        """Answer a tenant. Raises RequestRefused."""
+        """Answer a request of a tenant. Raises RequestRefused."""
         before = RULES.get((route.method, route.path))
         if before is None:
             raise RequestRefused("permission_denied", "Keys of tenants do not allow this request.")
@@ -66,15 +65,15 @@ class Tenancy:
         """Let a request pass: its handler applies `queue_prefix`, or reveals nothing of other tenants."""
 
     async def job(self, request: Request) -> None:
-        """Have a job be the tenant's."""
+        """Check that a job is the tenant's."""
         await self._check(request, request.parameters["id"])
 
     async def queue(self, request: Request) -> None:
-        """Read the name of a queue, or of a cron job, as the tenant's."""
+        """Convert the name of a queue or cron job from the tenant's."""
         request.parameters["name"] = request.queue_prefix + request.parameters["name"]
 
     async def filtered(self, request: Request) -> None:
-        """Read the queues of a filter as the tenant's."""
+        """Convert the queues of a filter from the tenant's."""
         for name in ("queue", "queues"):
             if request.query.get(name):
                 names = request.query[name].split(",")
@@ -83,7 +82,7 @@ class Tenancy:
             request.query["worker_id"] = f"{request.tenant}{_WORKER}{request.query['worker_id']}"
 
     async def push(self, request: Request) -> None:
-        """Put jobs into queues of the tenant."""
+        """Push jobs into queues of the tenant."""
         body = _body(request)
         jobs = body.get("jobs") if request.path != f"{_V1}/jobs" else [body]
         for job in jobs if isinstance(jobs, list) else []:
@@ -93,7 +92,7 @@ class Tenancy:
         _write(request, body)
 
     async def results(self, request: Request) -> None:
-        """Ask for the results of the tenant's jobs only: of others nothing is known."""
+        """Return results of the tenant's jobs only: other jobs are unknown."""
         body = _body(request)
         ids = body.get("ids")
         if isinstance(ids, list) and all(isinstance(one, str) for one in ids):
@@ -103,7 +102,7 @@ class Tenancy:
             _write(request, body)
 
     async def bulk(self, request: Request) -> None:
-        """Change jobs of the tenant: named ones, or those of queues that the filter names."""
+        """Change jobs of the tenant, by ids or by a filter with a queue."""
         body = _body(request)
         ids, wanted = body.get("job_ids", body.get("ids")), body.get("filter")
         if isinstance(ids, list):
@@ -144,7 +143,7 @@ class Tenancy:
         _write(request, body)
 
     async def beat(self, request: Request) -> None:
-        """Hear of the tenant's jobs only."""
+        """Accept heartbeats for the tenant's jobs only."""
         body = _body(request, is_required=False)
         for name in ("active_job_ids", "active_jobs"):
             if isinstance(body.get(name), list):
@@ -159,7 +158,7 @@ class Tenancy:
         _write(request, body)
 
     async def report(self, request: Request) -> None:
-        """Hear of the progress of a job of the tenant."""
+        """Accept the progress of a job of the tenant."""
         await self.job(request)
         body = _body(request, is_required=False)
         if "worker_id" in body:
@@ -167,14 +166,14 @@ class Tenancy:
             _write(request, body)
 
     async def named(self, request: Request) -> None:
-        """Make a queue of the tenant."""
+        """Create a queue of the tenant."""
         body = _body(request)
         if isinstance(body.get("name"), str):
             body["name"] = request.queue_prefix + body["name"]
         _write(request, body)
 
     async def selected(self, request: Request) -> None:
-        """Read the filter of a body as one about the tenant's queues."""
+        """Restrict the filter of a body to the tenant's queues."""
         body = _body(request, is_required=False)
         for part in (body, body.get("filter")):
             if isinstance(part, dict) and isinstance(part.get("queue"), str) and part["queue"]:
@@ -205,7 +204,7 @@ class Tenancy:
                 _own(part, request, is_partial=True)
                 options = part.get("options")
                 if isinstance(options, dict) and options.get("queue") is None:
-                    # New options take the place of all that were there.
+                    # New options replace all existing ones.
                     options["queue"] = part.get("queue") or info.options.get("queue")
         _write(request, body)
         fields = {name: value for name, value in body.items() if name != "enabled"}
@@ -213,7 +212,7 @@ class Tenancy:
             _check_queue(changed(info, fields).queue, request)
 
     async def subscription(self, request: Request) -> None:
-        """Read the queues of a webhook as the tenant's."""
+        """Convert the queues of a webhook from the tenant's."""
         body = _body(request, is_required=False)
         wanted = body.get("filter")
         if isinstance(wanted, dict) and isinstance(wanted.get("queues"), list):
@@ -222,7 +221,7 @@ class Tenancy:
             _write(request, body)
 
     async def workflow_begin(self, request: Request) -> None:
-        """Begin a workflow whose jobs are all in queues of the tenant."""
+        """Start a workflow whose jobs are all in queues of the tenant."""
         body = _body(request)
         _own_steps(body, request)
         _write(request, body)
@@ -232,7 +231,7 @@ class Tenancy:
                 _check_queue(node.job.get("queue"), request)
 
     async def workflow(self, request: Request) -> None:
-        """Have a workflow be the tenant's."""
+        """Check that a workflow is the tenant's."""
         workflow_id = request.parameters["id"]
         if not await self._workflows.is_within(workflow_id, request.queue_prefix):
             raise not_found("workflow", workflow_id)
@@ -244,7 +243,7 @@ class Tenancy:
 
 
 def _own(job: Json, request: Request, *, is_partial: bool = False) -> None:
-    """Make a job, as a client sends it, one of the tenant's."""
+    """Convert a job of a request from the tenant's."""
     options = job.get("options")
     places = [one for one in (options, job) if isinstance(one, dict)]
     has_queue = False
@@ -266,7 +265,7 @@ def _own(job: Json, request: Request, *, is_partial: bool = False) -> None:
 
 
 def _own_limits(place: Json, request: Request) -> None:
-    """Have the keys of uniqueness and of limits be the tenant's own."""
+    """Prefix the keys of unique policies and limits with the tenant."""
     unique, limit = place.get("unique"), place.get("rate_limit")
     if isinstance(unique, dict):
         if isinstance(unique.get("key"), str):
@@ -293,7 +292,7 @@ def _own_steps(part: Json, request: Request) -> None:
     for one in given:
         if isinstance(one, dict):
             _own(one, request)
-    # What is a default for all has been said for each.
+    # The defaults for all steps were applied to each.
     if isinstance(part.get("options"), dict):
         part["options"].pop("queue", None)
 
@@ -324,7 +323,7 @@ def _write(request: Request, body: object) -> None:
 
 
 def _shown(value: object, tenant: str, name: str = "") -> object:
-    """Return an answer with the names of queues, cron jobs and workers as the tenant knows them."""
+    """Return an answer with the tenant's names of queues, cron jobs and workers."""
     if isinstance(value, dict):
         return {
             _bare(key, tenant) if name == "by_queue" else key: one if key in _KEPT else _shown(one, tenant, key)
@@ -375,7 +374,7 @@ def _rules() -> dict[tuple[str, str], Before]:
 
 
 def _rules_of_one() -> dict[tuple[str, str], Before]:
-    """Return those of paths that name one thing."""
+    """Return the rules of paths for single objects."""
     own = Tenancy
     found: dict[tuple[str, str], Before] = {}
     jobs = ("", "/result", "/retries", "/progress", "/checkpoint", "/events", "/progress/stream", "/result/stream")
@@ -414,7 +413,7 @@ def _rules_of_one() -> dict[tuple[str, str], Before]:
 
 
 def _rules_of_pages() -> dict[tuple[str, str], Before]:
-    """Return those that the dashboard stands on."""
+    """Return the rules of the dashboard's paths."""
     own = Tenancy
     found: dict[tuple[str, str], Before] = {}
     admin = f"{_V1}/admin"
@@ -439,4 +438,4 @@ def _rules_of_pages() -> dict[tuple[str, str], Before]:
 
 
 RULES: Final = _rules()
-"""What a route does for tenants first, by its method and path."""
+"""The rules for tenants by method and path."""

@@ -1,7 +1,7 @@
-"""Limits of tenants: how many jobs each may have enqueued and running (ojs-multi-tenancy 8).
+"""Limits of tenants: enqueued and running jobs (ojs-multi-tenancy section 8).
 
-A tenant is here whose queues are: those whose names begin with its own (see `tenancy`), whoever pushes there. Depths
-are those of the view, and so those of all servers; the rate of pushes is counted by each server for itself.
+The jobs of a tenant are those in its queues (see `tenancy`), whoever pushes them. Depths come from the view, so they
+include all servers; each server counts the rate of pushes separately.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Counts = Mapping[tuple[str, str], int]
 
 
 class EnqueueRate(msgspec.Struct, frozen=True):
-    """So many jobs in a period."""
+    """A number of jobs per period."""
 
     limit: int
     period: timedelta
 
 
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is set for one; None is no limit."""
+    """The settings of a tenant; None means no limit."""
 
     max_concurrency: int | None = None
     max_queue_depth: int | None = None
@@ -48,11 +48,11 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     max_enqueue_rate: EnqueueRate | None = None
     reason: str = ""
     fairness_weight: float = 1
-    """The weight of its queues in a weighted fetch."""
+    """The weight of its queues in weighted fetches."""
 
 
 class Tenants:
-    """Those of one server."""
+    """The tenants of one server."""
 
     def __init__(self, settings: Settings, limits: Limits, clock: Callable[[], float] | None = None) -> None:
         self.shelf = settings.shelf("tenant", Tenant)
@@ -61,14 +61,14 @@ class Tenants:
         self._clock = clock or asyncio.get_running_loop().time
         self._pushed: dict[str, deque[tuple[float, int]]] = {}
         self._coming: Counter[str] = Counter()
-        """Jobs on their way, which the view does not know yet."""
+        """Pushed jobs that the view has not applied yet."""
 
     def __len__(self) -> int:
-        """Return how many have something set."""
+        """The number of tenants with settings."""
         return len(self.shelf)
 
     def admit(self, wanted: Mapping[str, int], later: Mapping[str, int], counts: Counts) -> dict[str, int]:
-        """Let jobs in, of each queue so many, some of them for later; returns how many by tenant: see `left`.
+        """Admit jobs, given by queue as total and scheduled; returns the number by tenant: see `left`.
 
         Raises RequestRefused if a tenant has too many.
         """
@@ -93,7 +93,7 @@ class Tenants:
         return 1 if config is None else config.fairness_weight
 
     def left(self, admitted: Mapping[str, int]) -> None:
-        """Take note that jobs are known now, or were not pushed."""
+        """Record that the view has applied jobs, or that they were not pushed."""
         self._coming.subtract(admitted)
         self._coming += Counter()
 
@@ -148,13 +148,13 @@ def read_tenant(limits: object, before: Tenant) -> Tenant:
 
 
 def check_name(name: str) -> None:
-    """Raise RequestRefused unless a tenant may be called so."""
+    """Raise RequestRefused for an invalid tenant name."""
     if TENANT.fullmatch(name) is None:
         raise invalid("tenant_id", "must be at most 48 lower-case letters, digits and '-'")
 
 
 def form_of_limits(config: Tenant) -> Form:
-    """Return what is set."""
+    """Return the limits for a response."""
     form: Form = {name: getattr(config, name) for name in NAMES if getattr(config, name) is not None}
     if config.max_enqueue_rate is not None:
         rate = config.max_enqueue_rate

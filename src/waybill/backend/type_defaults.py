@@ -1,6 +1,6 @@
-"""What holds for jobs of a type that say nothing of it themselves: attempts and a timeout, set by operators.
+"""Defaults of job types, set by operators: attempts and a timeout.
 
-It is for what is pushed over HTTP. Programs that push over AMQP have it in their handlers.
+They apply to jobs pushed over HTTP. Programs that push over AMQP set them in their handlers.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class TypeDefault(msgspec.Struct, omit_defaults=True):
 
 
 class TypeDefaults:
-    """Those of one server."""
+    """The defaults of one server."""
 
     def __init__(self, settings: Settings) -> None:
         self.shelf = settings.shelf("type-default", TypeDefault)
 
     def __len__(self) -> int:
-        """Return of how many types something is set."""
+        """The number of types with defaults."""
         return len(self.shelf)
 
     def fill(self, job: Form) -> bool:
-        """Add missing options to a job of a client; returns whether anything was added."""
+        """Add missing options to a job of a request; returns whether anything was added."""
         kind = job.get("type")
         found = self.shelf.get(kind.partition("@")[0]) if isinstance(kind, str) else None
         if found is None:
@@ -52,7 +52,7 @@ class TypeDefaults:
 
 
 def read_default(body: Form) -> TypeDefault:
-    """Read what a client sets. Raises RequestRefused."""
+    """Read the defaults of a request. Raises RequestRefused."""
     unknown = sorted(set(body) - {"max_attempts", "timeout_seconds", "evidence"})
     if unknown:
         raise RequestRefused("unsupported", f"{unknown[0]} cannot be set.", details={"field": unknown[0]})
@@ -67,7 +67,7 @@ def read_default(body: Form) -> TypeDefault:
 
 
 def read_whole(body: Form, name: str, most: int) -> int | None:
-    """Return an integer from 1 on; None for None. Raises RequestRefused."""
+    """Return a positive integer; None for None. Raises RequestRefused."""
     value = body.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most):
         raise invalid(name, f"must be an integer from 1 to {most}")

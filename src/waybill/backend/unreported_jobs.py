@@ -35,7 +35,7 @@ class _Message(msgspec.Struct):
 async def tell_of(broker: BrokerConnection, view: JobView, wanted: Mapping[str, Collection[str]]) -> None:
     """Search for unknown jobs in their queues, and write events for those that are found.
 
-    Raises RequestRefused if a queue is too long to be searched.
+    Raises RequestRefused if a queue is too long to search.
     """
     await catch_up(view, broker.events)
     for queue, ids in wanted.items():
@@ -61,7 +61,7 @@ async def _look(broker: BrokerConnection, queue: str, missing: set[str]) -> None
                     text = f"Queue {queue} is too long to be searched for the job."
                     raise RequestRefused("overloaded", text, hint="Try again when the queue is shorter.")
         finally:
-            # The newest first: each goes to the head of the queue, if the broker does not know its place anyway.
+            # Newest first: each returns to the head of the queue, unless the broker restores its position anyway.
             for delivery in reversed(held):
                 delivery.nack()
 

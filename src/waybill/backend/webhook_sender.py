@@ -1,7 +1,7 @@
 """Sends one webhook: over HTTP/1.1, to public addresses only unless an operator allows others.
 
-A name is resolved once, each address is checked, and the connection goes to the very address that was checked: a name
-that leads elsewhere a moment later changes nothing. A redirect is a new address, and checked like the first.
+A name is resolved once, all its addresses are checked, and the connection uses a checked address, so DNS rebinding has
+no effect. The target of a redirect is checked in the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMEOUT_SECONDS: Final = 30.0
 MAX_REDIRECTS: Final = 3
 MAX_HEAD_BYTES: Final = 32 * 1024
 MAX_ANSWER_BYTES: Final = 4 * 1024
-"""How much of an answer is read."""
+"""The maximum size of a response that is read."""
 MAX_URL: Final = 2000
 USER_AGENT: Final = "OJS-Webhook/1.0 waybill"
 _PORTS: Final = {"http": 80, "https": 443}
@@ -30,7 +30,7 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 class NotAllowed(Exception):
-    """A URL leads where no webhook may go."""
+    """The target of a webhook is not allowed."""
 
 
 class Answer(NamedTuple):
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 
 
 def check_url(url: object, *, allows_private: bool) -> str:
-    """Return a URL to which webhooks may go, as far as that is plain without asking a name server.
+    """Return a URL if it is allowed, as far as that can be checked without DNS.
 
     Raises RequestRefused.
     """
@@ -72,7 +72,7 @@ def check_url(url: object, *, allows_private: bool) -> str:
 
 
 def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Say whether an address is one of the internet, and no other one wrapped."""
+    """Whether an address is public, also if it embeds another one."""
     if isinstance(address, ipaddress.IPv6Address):
         wrapped = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
         if wrapped is not None:
@@ -112,7 +112,7 @@ async def send(url: str, headers: dict[str, str], body: bytes, *, allows_private
 
 
 async def _send_once(url: str, headers: dict[str, str], body: bytes, *, allows_private: bool) -> tuple[Answer, str]:
-    """Send to one place; returns the answer, and where it leads on."""
+    """Send one request; returns the response and the target of a redirect."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     port = parts.port or _PORTS[parts.scheme]
@@ -138,7 +138,7 @@ async def _send_once(url: str, headers: dict[str, str], body: bytes, *, allows_p
 
 
 async def _resolve(host: str, port: int, *, allows_private: bool) -> str:
-    """Return an address of a host. Raises NotAllowed if one of them is not to be reached, OSError."""
+    """Return an address of a host. Raises NotAllowed if any of its addresses is not allowed, OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [str(one[4][0]) for one in found]
     if not allows_private:

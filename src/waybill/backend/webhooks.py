@@ -1,11 +1,11 @@
-"""Webhooks: events that are sent to URLs, signed, retried, and kept as dead deliveries in the end (ojs-webhooks).
+"""Webhooks: signed events sent to URLs, with retries and dead deliveries (ojs-webhooks).
 
     the events exchange -> one durable queue of all webhooks -> a record for each delivery -> a POST
 
-A message leaves the queue once there is a record for each of its deliveries, whose id is made of the event and the
-subscription: what is read twice is one delivery. Any server sends what is due, after it has taken the record for a
-while; what a killed server had taken is due again then. So an endpoint gets each event at least once, and knows it by
-its id, and no job waits for an endpoint.
+A message is acknowledged after a record was written for each of its deliveries. The id of a delivery is derived from
+event and subscription, so an event that is read twice is one delivery. Any server sends due deliveries, after it has
+leased the record; leases of a killed server expire. So endpoints get each event at least once, with the same id, and no
+job waits for an endpoint.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ OPEN: Final = "webhook-open/"
 DONE: Final = "webhook-done/"
 DELAYS_SECONDS: Final = (0.0, 30.0, 120.0, 600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0)
 TAKEN_SECONDS: Final = 60.0
-"""For how long a server takes a delivery: longer than a request may last."""
+"""How long a server leases a delivery: longer than a request can take."""
 POLL_SECONDS: Final = 2.0
 AT_ONCE: Final = 20
 AT_ONCE_EACH: Final = 5
-"""To one subscription: an endpoint that is slow is not to keep those of others waiting."""
+"""The maximum for one subscription: a slow endpoint must not delay the others."""
 MOST_OPEN: Final = 10_000
 PREFETCH: Final = 20
 KEPT: Final = timedelta(days=7)
 DEAD_RETENTION: Final = timedelta(days=30)
 ROTATION: Final = timedelta(hours=24)
-SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - what a secret begins with, so that scanners find it
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - a prefix of secrets, for secret scanners
 
 _log = logging.getLogger("waybill.backend")
 
 
 class Subscription(msgspec.Struct, omit_defaults=True):
-    """Where events of some types go. Until `old_until`, deliveries are signed with the secret before as well."""
+    """A subscription. Until `old_until`, deliveries are also signed with the previous secret."""
 
     id: str
     url: str
@@ -68,10 +68,10 @@ class Subscription(msgspec.Struct, omit_defaults=True):
     old_secret: str = ""
     old_until: str = ""
     tenant: str = ""
-    """Whose it is, who gets the events of its own queues only."""
+    """The tenant, who gets only events of its own queues."""
 
     def wants(self, event: ReceivedEvent) -> bool:
-        """Say whether an event is to be delivered."""
+        """Whether an event is to be delivered."""
         if not self.active or event.type.startswith(OWN):
             return False
         if self.tenant and not is_of(event, f"{self.tenant}."):
@@ -84,11 +84,11 @@ class Subscription(msgspec.Struct, omit_defaults=True):
         )
 
     def secrets(self, now: str) -> list[str]:
-        """Return what a delivery is signed with."""
+        """Return the secrets for a delivery."""
         return [self.secret, self.old_secret] if self.old_secret and now < self.old_until else [self.secret]
 
     def rotated(self) -> Subscription:
-        """Return it with a new secret."""
+        """Return a copy with a new secret."""
         until = format_timestamp(datetime.now(UTC) + ROTATION)
         return msgspec.structs.replace(self, secret=new_secret(), old_secret=self.secret, old_until=until)
 
@@ -111,7 +111,7 @@ class Webhooks:
     """The webhooks of one server."""
 
     def __init__(self, settings: Settings, broker: BrokerConnection, *, allows_private: bool = False) -> None:
-        """`allows_private` lets webhooks go to this machine and its network, and without TLS."""
+        """`allows_private` allows private addresses and URLs without TLS."""
         self.subscriptions = settings.shelf("webhook", Subscription)
         self.allows_private = allows_private
         self._records = settings.records
@@ -121,23 +121,23 @@ class Webhooks:
         self._consumer: Consumer | None = None
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._busy: Counter[str] = Counter()
-        """How many deliveries to each subscription are under way."""
+        """The number of deliveries in progress by subscription."""
         self._looked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to deliver, if there is a subscription."""
+        """Start delivering, if there is a subscription."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """End; what is under way is sent again by another server, or later."""
+        """Stop. Deliveries in progress are sent again later, or by another server."""
         tasks = [*self._sending.values(), *([self._task] if self._task is not None else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def ensure_queue(self) -> None:
-        """Have events gathered from now on. Raises ClientError."""
+        """Declare the queue that collects events. Raises ClientError."""
         if self._consumer is not None and not self._consumer.closed:
             return
         channel = self._channel = await self._broker.connection.channel(prefetch_count=PREFETCH)
@@ -156,7 +156,7 @@ class Webhooks:
         async for delivery in consumer:
             try:
                 await self._take(delivery)
-            except Exception:  # noqa: BLE001 - whatever an event has, those behind it are delivered
+            except Exception:  # noqa: BLE001 - later events must be delivered
                 _log.exception("webhooks skip a message of events")
                 delivery.ack()
 
@@ -173,7 +173,7 @@ class Webhooks:
                 await self._open(event, subscription)
         except (ClientError, TimeoutError) as error:
             _log.warning("webhooks are delayed, trying again: %r", error)
-            # One that stayed here would take the place of others for ever.
+            # An unsettled message would block a place of the prefetch forever.
             await asyncio.sleep(POLL_SECONDS)
             delivery.nack(requeue=True)
             return
@@ -204,7 +204,7 @@ class Webhooks:
                 await self._send_due()
             except (ClientError, TimeoutError) as error:
                 _log.warning("webhooks are delayed, trying again: %s", error)
-            except Exception:  # noqa: BLE001 - whatever a record or a database has
+            except Exception:  # noqa: BLE001 - a record or a database may raise anything
                 _log.exception("webhooks are delayed, trying again")
             self._looked.clear()
             try:
@@ -295,7 +295,7 @@ class Webhooks:
         await self._records.remove(key)
 
     async def replay(self, delivery_id: str, sent: Sent) -> None:
-        """Send a delivery that has ended once more, with all its attempts."""
+        """Send an ended delivery again, with new attempts."""
         again = Sent(sent.subscription, sent.event, sent.created_at, next_at=format_timestamp(datetime.now(UTC)))
         await self._records.put(OPEN + delivery_id, again)
         await self._records.remove(DONE + delivery_id)
@@ -310,7 +310,7 @@ class Webhooks:
         return None
 
     async def deliveries(self, limit: int) -> list[tuple[str, Sent]]:
-        """Return deliveries, those that are open first."""
+        """Return deliveries, open ones first."""
         found: list[tuple[str, Sent]] = []
         for kind in (OPEN, DONE):
             records = await self._records.list(kind, limit - len(found)) if len(found) < limit else []
@@ -319,7 +319,7 @@ class Webhooks:
 
 
 def new_secret() -> str:
-    """Return a secret to sign with."""
+    """Return a new secret."""
     return SECRET_PREFIX + secrets.token_urlsafe(32)
 
 
@@ -329,7 +329,7 @@ def new_subscription_id() -> str:
 
 
 def delivery_id_of(event_id: str, subscription_id: str) -> str:
-    """Return the id of the delivery of an event to a subscription: the same for the same."""
+    """Return the deterministic id of the delivery of an event to a subscription."""
     return f"del_{hashlib.sha256(f'{len(event_id)}:{event_id}{subscription_id}'.encode()).hexdigest()[:32]}"
 
 

@@ -1,4 +1,4 @@
-"""Why a job does not run: what an operator would look up one after another."""
+"""Explains why a job is not running."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SOON: Final = frozenset({State.SCHEDULED.value, State.RETRYABLE.value})
 
 
 class Reason(msgspec.Struct, omit_defaults=True):
-    """One reason: what it is, in a word for programs and in a sentence. `until` is when it ends, if that is known."""
+    """A reason: a code for programs, and a sentence. `until`: when it ends, if known."""
 
     code: str
     text: str
@@ -63,7 +63,7 @@ async def _of_workers(backend: Backend, queue: str) -> list[Reason]:
 
 
 async def _of_others(backend: Backend, form: Form, queue: str) -> list[Reason]:
-    """Return what the job waits behind."""
+    """Return the jobs and limits that are ahead of the job."""
     reasons = []
     if form.get("rate_limit") is not None:
         waiting = backend.limits.waiting(queue=queue)

@@ -1,4 +1,4 @@
-"""The workers that this server hears of: those that fetch here, and those over AMQP by their events."""
+"""The workers that this server knows: those that fetch here, and those over AMQP by their events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST: Final = 10_000
 
 
 class Worker(msgspec.Struct, omit_defaults=True):
-    """A worker. `told` has its own data from heartbeats."""
+    """A worker. `told` is the data of its heartbeats."""
 
     id: str
     queues: list[str]
@@ -31,19 +31,19 @@ class Worker(msgspec.Struct, omit_defaults=True):
     told: dict[str, object] = msgspec.field(default_factory=dict)
 
     def takes_from(self, prefix: str) -> bool:
-        """Say whether it takes jobs of a queue whose name begins so; with an empty one, any does."""
+        """Whether it takes jobs of queues whose names begin with a prefix; True if that is empty."""
         return not prefix or any(queue.startswith(prefix) for queue in self.queues)
 
 
 class HttpWorkers:
-    """Those that fetch from this server. A note costs a dictionary entry: there is one for each fetch."""
+    """The workers that fetch from this server."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, float, list[str], dict[str, object]]] = {}
         self._pools: dict[str, str] = {}
 
     def note(self, worker_id: str, queues: list[str] | None, told: dict[str, object] | None = None) -> None:
-        """Take note that a worker has asked for jobs, or has sent a heartbeat."""
+        """Record a fetch or a heartbeat of a worker."""
         if not worker_id:
             return
         now = time.time()
@@ -55,12 +55,12 @@ class HttpWorkers:
         self._seen[worker_id] = (before[0], now, queues or before[2], before[3] if told is None else told)
 
     def handlers_of(self, worker_id: str) -> object:
-        """Return what a worker has said last that it can do, None if it has not."""
+        """Return the latest handlers of a worker, None if unknown."""
         found = self._seen.get(worker_id)
         return None if found is None else found[3].get("handlers")
 
     def join(self, worker_id: str, pool: str) -> None:
-        """Make a worker one of a pool, and of no other (ojs-fair-scheduling section 6.2)."""
+        """Add a worker to a pool, and remove it from others (ojs-fair-scheduling section 6.2)."""
         if worker_id in self._seen:
             self._pools[worker_id] = pool
 
@@ -78,7 +78,7 @@ class HttpWorkers:
         self._pools.pop(worker_id, None)
 
     def all(self) -> list[Worker]:
-        """Return those heard of within the last hour."""
+        """Return the workers seen within the last hour."""
         self._forget(time.time())
         found = []
         for worker_id, (started, seen, queues, told) in self._seen.items():
@@ -103,16 +103,16 @@ class HttpWorkers:
 
 
 class AmqpWorkers:
-    """Those over AMQP: what their events tell, whatever else is in the stream."""
+    """The workers over AMQP, from their events."""
 
     MARK: Final = b'"worker.'
-    """What a message has that tells of one."""
+    """A part of every message about a worker."""
 
     def __init__(self) -> None:
         self._known: dict[str, Worker] = {}
 
     def take(self, events: Iterable[ReceivedEvent]) -> None:
-        """Take note of events, in the order of the stream."""
+        """Apply events, in the order of the stream."""
         for event in events:
             if event.type == "worker.stopped":
                 self._known.pop(event.subject, None)
@@ -120,7 +120,7 @@ class AmqpWorkers:
                 self._note(event)
 
     def all(self) -> dict[str, Worker]:
-        """Return those heard of within the last hour, by id."""
+        """Return the workers seen within the last hour, by id."""
         oldest = format_timestamp(datetime.now(UTC) - timedelta(seconds=FORGOTTEN_SECONDS))
         for name in [one.id for one in self._known.values() if one.last_heartbeat_at < oldest]:
             del self._known[name]
@@ -132,7 +132,7 @@ class AmqpWorkers:
         worker.last_heartbeat_at = event.time
         queues, active, concurrency = data.get("queues"), data.get("active_jobs"), data.get("concurrency")
         if isinstance(queues, list):
-            # One that takes no jobs says so; what it took before is still worth knowing.
+            # A quiet worker reports no queues: keep the earlier ones.
             worker.is_quiet = not queues
             worker.queues = [str(one) for one in queues] or worker.queues
         if isinstance(active, int):
@@ -142,7 +142,7 @@ class AmqpWorkers:
         worker.is_quiet = worker.is_quiet or event.type == "worker.quiet"
         self._known[event.subject] = worker
         if len(self._known) > MOST:
-            # The one that was heard of longest ago is the first.
+            # The least recently seen worker is first.
             del self._known[next(iter(self._known))]
 
 

@@ -1,7 +1,7 @@
-"""A workflow as the binding shows it (ojs-workflows section 11, ojs-http-binding section 14).
+"""The form of a workflow in responses (ojs-workflows section 11, ojs-http-binding section 14).
 
-The two texts name the states of steps differently. A graph is of the binding, so its steps are pending until their turn
-comes, and available then; those of a chain, a group or a batch are waiting and pending.
+The two specifications name the states of steps differently. Graphs come from the binding, so their steps are `pending`
+until they are enqueued, then `available`; steps of chains, groups and batches are `waiting`, then `pending`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from waybill.ojs.workflow.requests import StepInfo, WorkflowInfo
 from waybill.ojs.workflow.values import Values
 
 MAX_RESULTS: Final = 200
-"""Steps whose results are shown."""
+"""The maximum number of steps whose results are shown."""
 MAX_RESULT_BYTES: Final = 64 * 1024
 RUNNING: Final = "running"
 
@@ -28,7 +28,7 @@ _GRAPH_STATES: Final = {"waiting": "pending", "pending": "available"}
 
 
 def form_of_workflow(flow: Flow, values: Values | None = None) -> Form:
-    """Return the full form; `values` has the results of steps, which are omitted without it."""
+    """Return the full form. `values` has the results of steps; without it they are omitted."""
     info = describe(flow, values)
     root = _shown_root(flow)
     is_graph = root.kind == "dag"
@@ -36,7 +36,7 @@ def form_of_workflow(flow: Flow, values: Values | None = None) -> Form:
         "id": info.id,
         "name": info.name,
         "type": _kind(flow.plan.root, root),
-        # What is enqueued runs, to those who look at the whole.
+        # An enqueued workflow counts as running.
         "state": RUNNING if info.state == WorkflowState.PENDING else info.state,
         "steps": _steps(flow, root, info, values, is_graph=is_graph),
         **_counts(flow, root),
@@ -63,13 +63,13 @@ def form_of_workflow(flow: Flow, values: Values | None = None) -> Form:
 
 
 def _shown_root(flow: Flow) -> Node:
-    """Return the node whose steps are those of the workflow: the graph of a batch that has one."""
+    """Return the node with the steps of the workflow: the graph of a batch, if it has one."""
     root = flow.plan.root
     return root.steps[0] if root.kind == "batch" and len(root.steps) == 1 and root.steps[0].kind == "dag" else root
 
 
 def _kind(top: Node, shown: Node) -> str:
-    """Return what kind of workflow it is: a graph may be a chain, or a group, in all but its name."""
+    """Return the kind of a workflow: a graph may be equivalent to a chain or a group."""
     if top.kind != "dag":
         return top.kind
     if not any(step.after for step in shown.steps):

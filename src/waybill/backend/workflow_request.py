@@ -1,6 +1,6 @@
-"""Makes the definition of a workflow of what a client sends (ojs-workflows, ojs-http-binding section 14).
+"""Makes the definition of a workflow from a request (ojs-workflows, ojs-http-binding section 14).
 
-{"type": "chain", "steps": [job, ...]}                       jobs, or workflows within
+{"type": "chain", "steps": [job, ...]}                       jobs, or nested workflows
 {"type": "group" | "batch", "jobs": [job, ...], "callbacks": {"on_success": job}}
 {"name": "...", "steps": [{"id": ..., "depends_on": [...], job}]}      a graph, without a type
 """
@@ -26,18 +26,18 @@ from waybill.ojs.workflow.shapes import DELAY
 
 KINDS: Final[dict[str, NodeKind]] = {"chain": "chain", "group": "group", "batch": "batch", "dag": "dag", "": "dag"}
 _OF_STEPS: Final = frozenset({"id", "name", "depends_on", "unique", "pending", "delay_until"})
-"""What is the step's, or cannot be given for one."""
+"""Fields of a step, and fields that a step cannot have."""
 
 BATCH: Final = 100
-"""Jobs that are made before others get their turn."""
+"""Jobs to make before other requests are served."""
 
 Make = Callable[[Json], MadeJob]
 
 
 async def definition_of(body: Json, make: Make) -> Definition:
-    """Return the definition of a workflow; `make` checks a job. Raises RequestRefused naming what is wrong.
+    """Return the definition of a workflow; `make` checks a job. Raises RequestRefused.
 
-    Others get their turn meanwhile: there may be ten thousand jobs.
+    Other requests are served in between, because there may be ten thousand jobs.
     """
     try:
         definition = await _composite(body, make, "", {}, 1)
@@ -133,7 +133,7 @@ def _callbacks(body: Mapping[str, object], make: Make, path: str, defaults: Json
 
 
 def _job(part: Json, make: Make, path: str, defaults: Json) -> Json:
-    """Return the envelope of a step without what is its own: its id and its times."""
+    """Return the envelope of a step without its id and its times."""
     options = part.get("options")
     if options is not None and not isinstance(options, dict):
         raise _refused(f"{path}.options", "must be an object")
@@ -159,7 +159,7 @@ def _job(part: Json, make: Make, path: str, defaults: Json) -> Json:
         job.pop(field, None)
     asked = given.get("scheduled_at", given.get("delay_until"))
     if isinstance(asked, str) and asked.startswith("+") and made.scheduled_at is not None:
-        # It counts from when the step's turn has come.
+        # The delay starts when the step is enqueued.
         wait = parse_timestamp(made.scheduled_at, "scheduled_at") - datetime.now(UTC)
         job.pop("scheduled_at", None)
         job[DELAY] = max(0, round(wait / timedelta(milliseconds=1)))

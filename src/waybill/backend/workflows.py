@@ -24,25 +24,25 @@ from waybill.ojs.workflow.push import push_workflow
 from waybill.ojs.workflow.values import Plans, Values, read_flow
 
 MOST_AWAITED: Final = 1000
-"""Steps whose jobs are awaited when a workflow begins or goes on."""
+"""The maximum number of steps to wait for when a workflow starts or continues."""
 NEXT_SECONDS: Final = 2.0
-"""How long the answer to an ack waits for the steps that come next."""
+"""How long the answer to an ack waits for the next steps."""
 STOP_SECONDS: Final = 2.0
 PAGE_ROWS: Final = 1000
 MOST_LOOKED_AT: Final = 10_000
-"""Of the newest workflows, those of one tenant are looked for among so many."""
+"""The number of newest workflows to search for those of a tenant."""
 ENQUEUED: Final = "job.enqueued"
 
 
 class Workflows:
-    """Those that the view of a backend knows."""
+    """The workflows of one backend."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._plans = Plans()
 
     async def begin(self, definition: Definition) -> str:
-        """Begin a workflow; returns its id when the first jobs are in their queues. Raises InvalidJob, PushFailed."""
+        """Start a workflow; returns its id after the first jobs are enqueued. Raises InvalidJob, PushFailed."""
         workflow_id = new_workflow_id()
         backend = self._backend
         plan = Plan(definition)
@@ -55,7 +55,7 @@ class Workflows:
         return workflow_id
 
     async def form(self, workflow_id: str) -> Form | None:
-        """Return a workflow, None if nobody knows it; one of another backend may need a moment."""
+        """Return a workflow, None if it is unknown. Waits a moment for the events of other backends."""
         if not is_workflow_id(workflow_id):
             return None
         found = await self._form(workflow_id)
@@ -65,9 +65,9 @@ class Workflows:
         return found
 
     async def newest(self, after: str, limit: int, state: str, name: str, prefix: str = "") -> list[Form]:
-        """Return up to `limit` workflows that are older than `after`, the newest first.
+        """Return up to `limit` workflows that are older than `after`, newest first.
 
-        With `prefix`, those all of whose jobs go to queues whose names begin with it.
+        `prefix` selects those whose jobs are all in queues with this prefix.
         """
 
         def read(store: JobStore) -> list[Form]:
@@ -81,14 +81,14 @@ class Workflows:
         return await self._backend.view.read(read)
 
     async def is_within(self, workflow_id: str, prefix: str) -> bool:
-        """Say whether a workflow is known, and all of its jobs go to queues whose names begin with `prefix`."""
+        """Whether a workflow is known, and its jobs are all in queues whose names begin with `prefix`."""
         if not is_workflow_id(workflow_id):
             return False
         flow = await self._flow(workflow_id)
         return flow is not None and _is_within(flow, prefix)
 
     async def cancel(self, workflow_id: str) -> None:
-        """Cancel a workflow that has not ended; returns when what has not begun is not going to."""
+        """Cancel a workflow; returns when no more of its jobs can start."""
         found = await self._flow(workflow_id)
         name = "" if found is None else found.progress.name
         await self._record(workflow_id, WorkflowCancelled(workflow_id=workflow_id, workflow_name=name))
@@ -98,7 +98,7 @@ class Workflows:
             await self._backend.view.settled(last, lambda job: job is not None and has_ended(job), STOP_SECONDS)
 
     async def retry(self, workflow_id: str) -> None:
-        """Begin again what has failed in a workflow that has."""
+        """Retry the failed jobs of a failed workflow."""
         found = await self._flow(workflow_id)
         if found is not None:
             name, run = found.progress.name, found.progress.run + 1
@@ -106,7 +106,7 @@ class Workflows:
             await self.gone_on(workflow_id)
 
     async def gone_on(self, workflow_id: str) -> None:
-        """Wait until the next jobs are enqueued, or a while."""
+        """Wait until the next jobs are enqueued, or for a while."""
         found = await self._flow(workflow_id)
         if found is None or not found.ready:
             return
@@ -144,7 +144,7 @@ def _is_within(flow: Flow, prefix: str) -> bool:
 
 
 def _older(store: JobStore, after: str, limit: int, state: str, name: str) -> list[Progress]:
-    """Return workflows that were made before `after`, the newest first: their ids are in the order of time."""
+    """Return workflows that were created before `after`, newest first: their ids are in the order of time."""
     found: list[Progress] = []
     key = ""
     states = {"pending", "running"} if state in {"running", "active"} else {state}

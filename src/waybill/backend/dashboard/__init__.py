@@ -1,8 +1,8 @@
-"""The dashboard's files, as they are served: plain modules and one style sheet, without a build step.
+"""The dashboard's files: plain modules and one style sheet, without a build step.
 
-They come from here and nowhere else, and the policy lets nothing in from elsewhere: no inline scripts or styles, no
-`eval`, no other host. An API key goes into the header of each request, which no page of others can have a browser send:
-there is nothing that CSRF could use.
+All files are served from here, and the content security policy allows nothing else: no inline scripts or styles, no
+`eval`, no other host. The API key is sent in a header of each request, which other sites cannot make a browser send, so
+CSRF is impossible.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TYPES: Final = {
 
 
 class Page(NamedTuple):
-    """A file: what it has, the same compressed, what it is, and a tag that changes with it."""
+    """A file: its content, the compressed content, the media type, and the entity tag."""
 
     content: bytes
     compressed: bytes
@@ -42,7 +42,7 @@ def read_files() -> dict[str, Page]:
         media_type = _TYPES.get("." + one.name.rpartition(".")[2])
         if media_type is not None:
             content = one.read_bytes()
-            # Without a time in it, so that equal files are equal.
+            # Without a timestamp, so that equal files have equal bytes.
             compressed = gzip.compress(content, 9, mtime=0)
             found[one.name] = Page(content, compressed, media_type, f'"{hashlib.sha256(content).hexdigest()[:16]}"')
     return found

@@ -1,1 +1,1 @@
-"""The OpenAPI document of what is served: made of the routes, errors and structs, and rendered as a page."""
+"""The OpenAPI document, generated from routes, errors and structs, and rendered as a page."""

@@ -12,7 +12,7 @@ Number = int | UnsetType
 
 
 class Error(msgspec.Struct):
-    """What went wrong. `code` says what exactly, `type` is its class; `retryable` says if the same may work later."""
+    """An error. `code` is specific, `type` is its class; `retryable`: the same request may succeed later."""
 
     code: str
     type: str
@@ -31,7 +31,7 @@ class ErrorAnswer(msgspec.Struct):
 
 
 class Job(msgspec.Struct):
-    """A job. `args` is missing if it was pushed over AMQP. There are `result`, `error` and times as they come."""
+    """A job. `args` is missing if it was pushed over AMQP. `result`, `error` and times are added as they occur."""
 
     id: str
     type: str
@@ -66,7 +66,7 @@ class JobAnswer(Job, kw_only=True):
 
 
 class OffsetPagination(msgspec.Struct):
-    """Where in a list this is."""
+    """The position in a list."""
 
     limit: int
     has_more: bool
@@ -75,7 +75,7 @@ class OffsetPagination(msgspec.Struct):
 
 
 class JobList(msgspec.Struct):
-    """Jobs, a page of them."""
+    """A page of jobs."""
 
     jobs: list[Job]
     pagination: OffsetPagination
@@ -89,14 +89,14 @@ class JobBatch(msgspec.Struct):
 
 
 class Fetched(msgspec.Struct):
-    """Jobs that a worker has now; `job` is the first of them."""
+    """The fetched jobs; `job` is the first one."""
 
     jobs: list[Job]
     job: Job | UnsetType = UNSET
 
 
 class Ended(msgspec.Struct):
-    """What became of an attempt."""
+    """The outcome of an attempt."""
 
     id: str
     job_id: str
@@ -123,14 +123,14 @@ class QueueState(msgspec.Struct):
 
 
 class QueueList(msgspec.Struct):
-    """Queues, a page of them."""
+    """A page of queues."""
 
     queues: list[QueueState]
     pagination: OffsetPagination
 
 
 class QueueStats(QueueState, kw_only=True):
-    """How many jobs a queue has, by state."""
+    """The number of jobs of a queue, by state."""
 
     queue: str
     stats: dict[str, Any]
@@ -138,7 +138,7 @@ class QueueStats(QueueState, kw_only=True):
 
 
 class DeadLetter(msgspec.Struct):
-    """A job that has failed for good."""
+    """A discarded job."""
 
     id: str
     type: str
@@ -147,7 +147,7 @@ class DeadLetter(msgspec.Struct):
 
 
 class DeadLetterList(msgspec.Struct):
-    """Dead letters, a page of them."""
+    """A page of dead letters."""
 
     jobs: list[DeadLetter]
     pagination: OffsetPagination
@@ -205,7 +205,7 @@ class Health(msgspec.Struct):
 
 
 class EventList(msgspec.Struct):
-    """Events, the newest first."""
+    """Events, newest first."""
 
     events: list[dict[str, Any]]
     count: int

@@ -1,4 +1,4 @@
-"""What the routes take and answer that the dashboard stands on."""
+"""The description of the dashboard's routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the document: paths of routes and operations, schemas of structs, errors of the catalogue."""
+"""Makes the document from routes, operations, structs and the error catalogue."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _operation(route: Route, operation: Operation, schemas: dict[object, Json]) 
 
 
 def operation_id(route: Route) -> str:
-    """Return a name that is the same as long as the route is."""
+    """Return a name that is stable as long as the route is."""
     path = route.path if route.path.startswith("/ojs/") else f"/root{route.path}"
     words = re.findall(r"[a-zA-Z0-9]+", path.removeprefix("/ojs/v1").removeprefix("/ojs"))
     return "_".join([route.method.lower(), *words])

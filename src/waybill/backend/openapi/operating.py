@@ -1,4 +1,4 @@
-"""What the routes of operators take and answer that set what holds for all servers."""
+"""The description of the routes for settings of all servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from waybill.backend.openapi import requests
 from waybill.backend.openapi.operation import Operation, Parameter
 
 _LIMIT: Final = Parameter("limit", "Maximum number of items.", int)
-_PAGE: Final = (Parameter("page", "Which page, from 1.", int), Parameter("per_page", "Maximum number of items.", int))
+_PAGE: Final = (Parameter("page", "Page number, from 1.", int), Parameter("per_page", "Maximum number of items.", int))
 _TENANTS: Final = "/ojs/v1/admin/tenants"
 _POOLS: Final = "/ojs/v1/admin/pools"
 _CODEC_ERRORS: Final = ("unsupported", "validation_error", "permission_denied")

@@ -37,7 +37,7 @@ class Operation:
 
 
 def described_by_itself(method: str, path: str) -> Operation:
-    """Return what can be said of a route that nobody has described."""
+    """Return the description of a route that has none, from its path."""
     tag = path.removeprefix("/ojs/v1/").partition("/")[0]
     body = JSON_OBJECT if method in {"POST", "PUT", "PATCH"} else None
     answers: dict[int, object] = dict.fromkeys((200, 201, 202) if method == "POST" else (200,), JSON_OBJECT)

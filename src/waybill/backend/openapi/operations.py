@@ -1,4 +1,4 @@
-"""What each route takes and answers. A route that is not here is described by what its path says."""
+"""The descriptions of routes. A missing one is described by its path."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("POST", "/ojs/v1/workflows/{id}/retry"): Operation("Retry a failed workflow", "workflows", errors=_CONFLICT),
 }
 
-_PAGE: Final = (Parameter("page", "Which page, from 1.", int), Parameter("per_page", "Maximum number of items.", int))
+_PAGE: Final = (Parameter("page", "Page number, from 1.", int), Parameter("per_page", "Maximum number of items.", int))
 _FILTERS: Final = tuple(
     Parameter(name, text)
     for name, text in (
@@ -283,7 +283,7 @@ _ALIASES: Final = {"/ojs/v1/crons": "/ojs/v1/cron"}
 
 
 def operation_of(method: str, path: str) -> Operation:
-    """Return what is said of a route."""
+    """Return the description of a route."""
     for alias, name in _ALIASES.items():
         if path == alias or path.startswith(f"{alias}/"):
             path = name + path.removeprefix(alias)

@@ -1,4 +1,4 @@
-"""The document as a page: one file of HTML, without scripts and without anything from elsewhere."""
+"""The document as one HTML page, without scripts and external resources."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What clients send, as the document describes it.
+"""Request types of the OpenAPI document.
 
-The routes read bodies leniently, as clients of several kinds send them; this is the form of the specification.
+The routes also accept other forms that clients send; this is the form of the specification.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Strategy = Literal["strict", "round-robin", "weighted", "least-loaded"]
 
 
 class RetryPolicy(msgspec.Struct):
-    """When a failed job is tried again."""
+    """When a failed job is retried."""
 
     max_attempts: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
     initial_interval: Duration | UnsetType = UNSET
@@ -34,7 +34,7 @@ class RetryPolicy(msgspec.Struct):
 
 
 class UniquePolicy(msgspec.Struct):
-    """What makes a job a duplicate, and what becomes of one."""
+    """Which jobs are duplicates, and how they are handled."""
 
     keys: list[str] | UnsetType = UNSET
     period: Duration | UnsetType = UNSET
@@ -75,7 +75,7 @@ class NewJobs(msgspec.Struct):
 
 
 class EnqueueRate(msgspec.Struct):
-    """How many jobs may be enqueued in a period."""
+    """The maximum number of jobs to enqueue in a period."""
 
     limit: Annotated[int, Meta(ge=0)]
     period: Duration
@@ -92,14 +92,14 @@ class TenantLimits(msgspec.Struct):
 
 
 class NewTenant(msgspec.Struct):
-    """What is set for a tenant."""
+    """The settings of a tenant."""
 
     limits: TenantLimits | UnsetType = UNSET
     fairness_weight: Weight | UnsetType = UNSET
 
 
 class StarvationPrevention(msgspec.Struct):
-    """What each queue of a pool gets at least."""
+    """The guaranteed share of each queue of a pool."""
 
     enabled: bool | UnsetType = UNSET
     rotation_interval: Duration | UnsetType = UNSET
@@ -126,7 +126,7 @@ class Maintenance(msgspec.Struct):
 
 
 class LogRecord(msgspec.Struct):
-    """What a worker has to say (ojs-logging section 5)."""
+    """A log record of a worker (ojs-logging section 5)."""
 
     message: Annotated[str, Meta(max_length=8192)]
     severity: str | UnsetType = UNSET
@@ -142,7 +142,7 @@ class NewLogs(msgspec.Struct):
 
 
 class Payload(msgspec.Struct):
-    """What is encoded, base64, and how."""
+    """Encoded data in base64, and its metadata."""
 
     data: str
     metadata: dict[str, str] | UnsetType = UNSET
@@ -155,7 +155,7 @@ class Payloads(msgspec.Struct):
 
 
 class Handled(msgspec.Struct):
-    """Which versions of a job type a worker can do: "*", "2.0" or ">=1.0 <3.0"."""
+    """The versions of a job type that a worker supports: "*", "2.0" or ">=1.0 <3.0"."""
 
     type: JobType
     versions: str | UnsetType = UNSET
@@ -176,7 +176,7 @@ class Fetch(msgspec.Struct):
 
 
 class Ack(msgspec.Struct):
-    """A job that is done."""
+    """A completed job."""
 
     job_id: JobId
     worker_id: WorkerId | UnsetType = UNSET
@@ -184,7 +184,7 @@ class Ack(msgspec.Struct):
 
 
 class FailureReport(msgspec.Struct):
-    """What went wrong."""
+    """The error of an attempt."""
 
     message: str
     code: str | UnsetType = UNSET
@@ -195,7 +195,7 @@ class FailureReport(msgspec.Struct):
 
 
 class Nack(msgspec.Struct):
-    """A job that has failed, or with `requeue` one that its worker gives back."""
+    """A failed job, or, with `requeue`, one that its worker returns."""
 
     job_id: JobId
     error: FailureReport | UnsetType = UNSET
@@ -204,7 +204,7 @@ class Nack(msgspec.Struct):
 
 
 class Beat(msgspec.Struct):
-    """A worker is alive, and has these jobs."""
+    """A heartbeat of a worker with its running jobs."""
 
     worker_id: WorkerId
     active_jobs: list[JobId] | UnsetType = UNSET
@@ -212,7 +212,7 @@ class Beat(msgspec.Struct):
 
 
 class JobTemplate(msgspec.Struct):
-    """What each job of a cron job is."""
+    """The template of a cron job's jobs."""
 
     type: JobType
     args: list[Any] | UnsetType = UNSET
@@ -239,7 +239,7 @@ class JobIds(msgspec.Struct):
 
 
 class Filter(msgspec.Struct):
-    """Which jobs."""
+    """A filter of jobs."""
 
     queue: Queue | UnsetType = UNSET
     state: list[str] | str | UnsetType = UNSET
@@ -251,7 +251,7 @@ class Filter(msgspec.Struct):
 
 
 class Bulk(msgspec.Struct):
-    """Jobs by their ids, or by a filter: one of both."""
+    """Jobs by ids or by a filter."""
 
     job_ids: Annotated[list[JobId], Meta(min_length=1, max_length=1000)] | UnsetType = UNSET
     filter: Filter | UnsetType = UNSET
@@ -275,7 +275,7 @@ class QueueConfig(msgspec.Struct):
 
 
 class Progress(msgspec.Struct):
-    """How far a job is: one of `progress` and `data` at least."""
+    """The progress of a job: at least one of `progress` and `data`."""
 
     progress: float | UnsetType = UNSET
     message: str | UnsetType = UNSET
@@ -307,14 +307,14 @@ class SchemaMode(msgspec.Struct):
 
 
 class EventFilter(msgspec.Struct):
-    """Which events."""
+    """A filter of events."""
 
     queues: list[str] | UnsetType = UNSET
     job_types: list[str] | UnsetType = UNSET
 
 
 class Subscription(msgspec.Struct):
-    """Where events go."""
+    """A changed subscription."""
 
     url: str | UnsetType = UNSET
     events: Annotated[list[str], Meta(min_length=1, max_length=100)] | UnsetType = UNSET
@@ -324,7 +324,7 @@ class Subscription(msgspec.Struct):
 
 
 class NewSubscription(msgspec.Struct):
-    """Where events are to go."""
+    """A new subscription."""
 
     url: str
     events: Annotated[list[str], Meta(min_length=1, max_length=100)]
@@ -334,7 +334,7 @@ class NewSubscription(msgspec.Struct):
 
 
 class NewOperation(msgspec.Struct):
-    """Which jobs are to be changed, how, and how many a second at most."""
+    """A bulk operation: a filter, the action, and the maximum rate per second."""
 
     action: Literal["cancel", "retry", "discard"]
     filter: dict[str, Any]
@@ -343,7 +343,7 @@ class NewOperation(msgspec.Struct):
 
 
 class TypeDefaults(msgspec.Struct):
-    """What holds for jobs of a type that are pushed over HTTP and say nothing of it."""
+    """The defaults for jobs of a type that are pushed over HTTP."""
 
     max_attempts: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
     timeout_seconds: Annotated[int, Meta(ge=1, le=604_800)] | UnsetType = UNSET

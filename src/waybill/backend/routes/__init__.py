@@ -1,4 +1,4 @@
-"""What answers the paths of the binding, a file for each kind of resource."""
+"""The routes of the binding, one file for each kind of resource."""
 
 from __future__ import annotations
 

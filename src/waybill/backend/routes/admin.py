@@ -30,13 +30,13 @@ HOUR: Final = 3600.0
 
 
 class AdminRoutes:
-    """Answers them."""
+    """The routes for statistics, queues and the audit log."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/ojs/v1/admin/stats", self._stats, READ),
             Route("GET", "/ojs/v1/admin/stats/history", self._history, READ),
@@ -114,7 +114,7 @@ class AdminRoutes:
         return answer(self._config_of(request.parameters["name"]))
 
     async def _configure(self, request: Request) -> Response:
-        """Set the bound of a queue, which need not be there yet."""
+        """Set the bound of a queue, which need not exist yet."""
         name, body = request.parameters["name"], request.json(required=True)
         check_queue(name)
         unknown = sorted(set(body) - {"backpressure"})

@@ -1,4 +1,4 @@
-"""The operators' view of jobs: search them, look at one whole, cancel and retry it (ojs-admin-api section 7)."""
+"""Jobs for operators: search, show, cancel and retry them (ojs-admin-api section 7)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FILTERS: Final = ("queue", "state", "type", "since", "until", "tenant")
 
 
 class AdminJobRoutes:
-    """Answers them."""
+    """The routes for jobs of operators."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/ojs/v1/admin/jobs", self._list, READ),
             Route("GET", "/ojs/v1/admin/jobs/{id}", self._get, READ),

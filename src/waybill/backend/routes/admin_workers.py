@@ -1,4 +1,4 @@
-"""The operators' view of workers: list them, quiet and resume them (ojs-admin-api section 9)."""
+"""Workers for operators: list, quiet and resume them (ojs-admin-api section 9)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MOST_JOBS: Final = 500
 
 
 class AdminWorkerRoutes:
-    """Answers them."""
+    """The routes for workers of operators."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/ojs/v1/admin/workers", self._workers, READ),
             Route("GET", "/ojs/v1/admin/workers/{id}", self._worker, READ),
@@ -51,7 +51,7 @@ class AdminWorkerRoutes:
         return answer({"items": items, "workers": items, "summary": summary, "pagination": pagination})
 
     async def _add_jobs(self, workers: list[Form], prefix: str) -> None:
-        """Add to each worker what it runs, as the events tell: of the jobs that were pushed last, if there are many."""
+        """Add to each worker its running jobs; if there are many, those that were pushed last."""
         jobs: dict[object, list[Form]] = {worker["id"]: [] for worker in workers}
         for job in await self._backend.view.look(lambda store: store.running(MOST_JOBS, prefix)):
             if job.worker_id in jobs:
@@ -80,7 +80,7 @@ class AdminWorkerRoutes:
         return await self._direct(self._one(request), "running", WAKE)
 
     async def _terminate(self, request: Request) -> Response:
-        """Have a worker finish its jobs and end."""
+        """Tell a worker to finish its jobs and stop."""
         return await self._direct(self._one(request), "terminate", TERMINATE)
 
     async def _direct(self, worker: Worker, directive: str, message: str) -> Response:

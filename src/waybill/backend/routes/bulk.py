@@ -23,13 +23,13 @@ _ENQUEUED: Final = "job.enqueued"
 
 
 class BulkRoutes:
-    """Answers them."""
+    """The routes for bulk operations."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("POST", "/ojs/v1/jobs/bulk", self._enqueue, OPERATE),
             Route("POST", "/ojs/v1/jobs/bulk/cancel", self._cancel, OPERATE),
@@ -162,7 +162,7 @@ def _error_of(error: RequestRefused | InvalidJob | PushFailed, request: Request)
 
 
 def _plan(action: str, selection: Selection) -> Form:
-    """Return what would be changed."""
+    """Return the effect of a dry run."""
     wanted = [form for form in selection.jobs if not refusal_of(action, form)]
     items = [{name: form.get(name) for name in ("id", "type", "queue", "state")} for form in wanted[:MOST_IDS]]
     matched = len(selection.jobs) + len(selection.missing)

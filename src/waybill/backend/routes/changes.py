@@ -1,6 +1,6 @@
-"""A stream that says that something has changed, once a second at most: pages that show counts ask for them then.
+"""A stream of change notifications, at most one per second: pages then request new counts.
 
-It costs the same whatever happens: events are counted, and not read.
+The cost is constant: events are counted, but not decoded.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ HEARTBEAT_STEPS: Final = 15
 
 
 class ChangeRoutes:
-    """Answers with it."""
+    """The route for change notifications."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [Route("GET", "/ojs/v1/admin/changes", self._follow, READ)]
 
     async def _follow(self, request: Request) -> Response:
@@ -38,7 +38,7 @@ class ChangeRoutes:
         while not events.listeners.has_ended:
             if events.seen_count != told:
                 told, quiet = events.seen_count, 0
-                # How much others do is not a tenant's business.
+                # Tenants must not see the activity of others.
                 yield sent("change", {"events": told} if is_counted else {})
             elif (quiet := quiet + 1) >= HEARTBEAT_STEPS:
                 quiet = 0

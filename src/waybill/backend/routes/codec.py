@@ -1,4 +1,4 @@
-"""The codec of tools that have no keys: encode and decode payloads (ojs-encryption section 9)."""
+"""The codec for tools without keys: encode and decode payloads (ojs-encryption section 9)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MOST_PAYLOADS: Final = 1000
 
 
 class CodecRoutes:
-    """Answers them."""
+    """The routes for payloads."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             route
             for base in BASES
@@ -42,7 +42,7 @@ class CodecRoutes:
             text = "This server has no encryption keys."
             raise RequestRefused("unsupported", text, hint="Start the server with --codec-keys.")
         if not request.actor:
-            # The text wants a codec to know who asks (section 9.3).
+            # The specification requires authentication (section 9.3).
             raise RequestRefused("permission_denied", "The codec requires an API key.")
         payloads = request.json(required=True).get("payloads")
         if not isinstance(payloads, list) or len(payloads) > MOST_PAYLOADS:

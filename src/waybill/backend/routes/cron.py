@@ -1,7 +1,7 @@
 """Cron jobs: register, list, show, change, pause, resume, trigger and remove them (ojs-cron section 8).
 
-Registering a name again changes its cron job, as ojs-cron has it, so that applications can register theirs when they
-start; ojs-http-binding section 13.2 has a conflict there.
+Registering an existing name changes its cron job, as in ojs-cron, so that applications can register theirs at startup;
+in ojs-http-binding section 13.2 it is a conflict.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from waybill.backend.pages import page_of
 from waybill.backend.router import OPERATE, READ, Route
 
 PUSHED_SECONDS: Final = 2.0
-"""How long the answer to a trigger waits for the job to be in its queue."""
+"""How long the answer to a trigger waits until the job is enqueued."""
 BASES: Final = ("/ojs/v1/cron", "/ojs/v1/crons")
 
 
 class CronRoutes:
-    """Answers them."""
+    """The routes for cron jobs."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             route
             for base in BASES
@@ -90,7 +90,7 @@ class CronRoutes:
         return answer(_shown(form_of_cron(info)) | {"deleted": True})
 
     async def _history(self, request: Request) -> Response:
-        """Tell of the last runs, the newest first."""
+        """List the last runs, newest first."""
         name = request.parameters["name"]
         runs = [form_of_firing(one) for one in (await self._backend.jobs.crons.get(name)).firings]
         return answer({"name": name, "history": runs, "items": runs, "count": len(runs)})
@@ -117,5 +117,5 @@ class CronRoutes:
 
 
 def _shown(form: Form) -> Form:
-    """Return a cron job under each name that clients look for, and flat, but for its expression, which is `cron`."""
+    """Return a cron job under each name that clients read, and flat, except for its expression, which is `cron`."""
     return {**form, "cron": form, "cron_job": form}

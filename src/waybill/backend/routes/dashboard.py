@@ -1,4 +1,4 @@
-"""The dashboard: its files, and where they are found."""
+"""The dashboard's files and their paths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from waybill.backend.message import Request, Response
 from waybill.backend.router import OPEN, Route
 
 _GZIP: Final = frozenset({"gzip", "*"})
-"""Codings of a request for which files are sent compressed; whoever weighs them, with `;q=`, gets them as they are."""
+"""Values of Accept-Encoding for compressed files; others, such as those with `;q=`, get uncompressed files."""
 _HEADERS: Final = (
     ("Cache-Control", "no-cache"),
     ("X-Content-Type-Options", "nosniff"),
@@ -21,13 +21,13 @@ _HEADERS: Final = (
 
 
 class DashboardRoutes:
-    """Answers with them. They say nothing of any job, so they need no key: the requests of the page do."""
+    """The routes for files. They need no key, because they contain no data; the requests of the page do."""
 
     def __init__(self) -> None:
         self._files: dict[str, Page] = {}
 
     def routes(self) -> list[Route]:
-        """Return what answers which path. Addresses are relative: a server may be mounted anywhere."""
+        """Return the routes. URLs are relative, because a server may be mounted anywhere."""
         return [
             Route("GET", "/", self._lead, OPEN),
             Route("GET", "/ui", self._lead, OPEN),

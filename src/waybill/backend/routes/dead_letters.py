@@ -22,14 +22,14 @@ _OVERRIDES: Final = ("args", "meta", "priority", "retry", "tags", "timeout", "ti
 
 
 class DeadLetterRoutes:
-    """Answers them."""
+    """The routes for dead letters."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._dead = DeadLetterList(backend)
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             route
             for base in BASES
@@ -96,7 +96,7 @@ class DeadLetterRoutes:
         return answer({**counts, "matched": _count(found), "dry_run": is_dry})
 
     async def _selected(self, body: Form, prefix: str) -> tuple[dict[str, list[str]], bool]:
-        """Return the ids that a request is about, by queue, and whether it only asks. Raises RequestRefused."""
+        """Return the selected ids by queue, and whether it is a dry run. Raises RequestRefused."""
         given, ids, is_dry = body.get("filter", body), body.get("ids", body.get("job_ids")), body.get("dry_run", False)
         if not isinstance(given, dict):
             raise invalid("filter", "must be an object")
@@ -111,7 +111,7 @@ class DeadLetterRoutes:
         return found, is_dry
 
     async def _stats(self, request: Request) -> Response:
-        """Count them: by queue from the broker, by type and error for those that were read."""
+        """Count dead letters: by queue from the broker, by type and error for those that were read."""
         counts = await self._dead.counts(request.queue_prefix)
         forms = await self._dead.find(filter_of({}, request.queue_prefix))
         errors = (form.get("error") for form in forms)
@@ -129,7 +129,7 @@ class DeadLetterRoutes:
         return answer({**found, "stats": found})
 
     async def _queue_of(self, job_id: str) -> str:
-        """Return the queue of a job. Raises RequestRefused for one that is no dead letter."""
+        """Return the queue of a job. Raises RequestRefused if it is not a dead letter."""
         found = await self._backend.detail(job_id)
         if found is None:
             raise not_found("dead letter", job_id)

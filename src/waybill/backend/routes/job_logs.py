@@ -18,13 +18,13 @@ LIMIT: Final = 100
 
 
 class JobLogRoutes:
-    """Answers them."""
+    """The routes for logs of jobs."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [Route("POST", PATH, self._append, OPERATE), Route("GET", PATH, self._read, READ)]
 
     async def _append(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Jobs: enqueue one or many, look at one, list them, activate or cancel one (ojs-http-binding section 9)."""
+"""Jobs: enqueue, show, list, activate and cancel them (ojs-http-binding section 9)."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ WAIT_SECONDS: Final = 30
 MOST_WAIT_SECONDS: Final = 60
 MOST_RESULTS: Final = 1000
 CANCEL_SECONDS: Final = 2.0
-"""How long a cancellation waits for a worker elsewhere to end the job."""
+"""How long a cancellation waits until the job's worker has ended it."""
 
 _ENQUEUED: Final = "job.enqueued"
 _CANCELLED: Final = "job.cancelled"
 
 
 class JobRoutes:
-    """Answers them."""
+    """The routes for jobs."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._staging = Staging(backend)
         self._groups = PushGroups(backend)
         self._under_way: dict[str, asyncio.Future[None]] = {}
-        """By the id that a client has chosen, what is done when its push has ended."""
+        """By client-chosen id, a future that is done when its push has ended."""
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("POST", "/ojs/v1/jobs", self._push, OPERATE, self._groups.push),
             Route("POST", "/ojs/v1/jobs/batch", self._push_many, OPERATE, self._groups.push_many),
@@ -81,7 +81,7 @@ class JobRoutes:
             if envelope is None or envelope.id != job_id:
                 self._backend.view.forget(_ENQUEUED, job_id)
         if envelope is None or envelope.id != job_id:
-            # It is there already, and its policy says to leave it at that.
+            # It exists already, and its policy says to ignore the duplicate.
             found = await self._known(pushed.id)
             return answer(_twice(form_of(found, datetime.now(UTC))) | {"duplicate": True, "deduplicated": True})
         self._backend.limits.note_priority(envelope.queue, envelope.priority)
@@ -125,9 +125,9 @@ class JobRoutes:
         return answer(found, 201)
 
     async def _push_all(self, jobs: list[Form]) -> tuple[list[Form], list[DuplicateJob]]:
-        """Enqueue jobs; return those that are there then, and those that are not because they must be unique.
+        """Enqueue jobs; returns the enqueued or existing ones, and the refused duplicates.
 
-        Raises RequestRefused if all are refused, or the broker has not taken some.
+        Raises RequestRefused if all are refused, or if the broker has not accepted some.
         """
         ids = [str(job["id"]) for job in jobs]
         duplicates: list[DuplicateJob] = []
@@ -147,7 +147,7 @@ class JobRoutes:
         return [await self._form_of_pushed(envelope) for envelope in envelopes], duplicates
 
     async def _form_of_pushed(self, envelope: Envelope) -> Form:
-        """Return a job that was pushed, or the one that was there already."""
+        """Return the pushed job, or the existing one."""
         if not envelope.is_duplicate:
             self._backend.limits.note_priority(envelope.queue, envelope.priority)
             return _form_of(envelope)
@@ -157,7 +157,7 @@ class JobRoutes:
 
     @asynccontextmanager
     async def _alone(self, job_ids: list[str]) -> AsyncIterator[None]:
-        """Let the block push jobs with ids of a client's own, one push of an id at a time. Raises RequestRefused.
+        """Let the block push jobs with client-chosen ids, one push of an id at a time. Raises RequestRefused.
 
         A client that gets no answer pushes again, perhaps before the first push has ended.
         """
@@ -174,7 +174,7 @@ class JobRoutes:
             ended.set_result(None)
 
     async def _refuse_known(self, job_ids: list[str]) -> None:
-        """Refuse ids of clients that already exist: a repeated push is enqueued once."""
+        """Refuse existing ids, so that a repeated push is enqueued once."""
         if job_ids:
             known = await self._backend.view.many(job_ids)
             if known:
@@ -187,7 +187,7 @@ class JobRoutes:
         detail = await self._known(request.parameters["id"])
         lease = self._backend.leases.get(detail.info.id)
         if detail.envelope is None and lease is not None:
-            # Its events do not tell what was pushed, but its message does.
+            # Its events have no arguments, but its message does.
             detail = detail._replace(envelope=msgspec.json.decode(lease.execution.delivery.body))
         return answer(_twice(form_of(detail, datetime.now(UTC))))
 
@@ -196,7 +196,7 @@ class JobRoutes:
         return answer({"jobs": page, "items": page, "count": len(page), "pagination": pagination})
 
     async def _result(self, request: Request) -> Response:
-        """Tell how a job has ended, or that it has not; with `wait`, once it has."""
+        """Return the outcome of a job, if it has ended; `wait` waits for the end."""
         job_id = request.parameters["id"]
         await self._known(job_id)
         if request.query.get("wait", "") in {"true", "1"}:
@@ -210,7 +210,7 @@ class JobRoutes:
         return answer({"id": form["id"], "job_id": form["id"], **found, "result": form.get("result")})
 
     async def _results(self, request: Request) -> Response:
-        """Tell how many jobs have ended: null for those that have not, or are not known."""
+        """Return the outcomes of many jobs: null for those that have not ended or are unknown."""
         ids = request.json(required=True).get("ids")
         if not isinstance(ids, list) or len(ids) > MOST_RESULTS or not all(isinstance(one, str) for one in ids):
             text = f"ids: must be an array of at most {MOST_RESULTS} ids."
@@ -225,7 +225,7 @@ class JobRoutes:
         return answer({"results": found})
 
     async def _retries(self, request: Request) -> Response:
-        """Tell of the attempts that have failed."""
+        """List the failed attempts."""
         form = form_of(await self._known(request.parameters["id"]), datetime.now(UTC))
         names = ("state", "attempt", "max_attempts", "next_attempt_at", "retry")
         found = {name: form[name] for name in names if name in form}
@@ -276,7 +276,7 @@ def _form_of(envelope: Envelope) -> Form:
 
 
 def _twice(form: Form) -> Form:
-    """Return a job under its name, for the text's clients, and flat, for others."""
+    """Return a job under `job`, for clients of the specification, and flat, for others."""
     return {**form, "job": form}
 
 

@@ -23,13 +23,13 @@ MOST_REASON: Final = 1000
 
 
 class MaintenanceRoutes:
-    """Answers them."""
+    """The routes for maintenance."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [Route("GET", PATH, self._get, READ), Route("POST", PATH, self._set, ADMIN)]
 
     async def _get(self, _request: Request) -> Response:
@@ -44,7 +44,7 @@ class MaintenanceRoutes:
         before = shelf.get(MAINTENANCE)
         if enabled:
             found = await self._read(body, before)
-            # First it is written what is to go on one day, then that is paused.
+            # First record what to resume at the end, then pause it.
             await shelf.put(MAINTENANCE, found)
             await self._pause(found)
         elif before is not None:
@@ -88,7 +88,7 @@ class MaintenanceRoutes:
         try:
             await (crons.pause(name) if pauses else crons.resume(name))
         except CronNotFound:
-            # Somebody has removed it meanwhile.
+            # It was removed meanwhile.
             return
 
 

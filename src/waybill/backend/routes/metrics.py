@@ -13,14 +13,14 @@ PATHS: Final = ("/metrics", "/ojs/v1/metrics")
 
 
 class MetricsRoutes:
-    """Answers them."""
+    """The routes for metrics."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._jobs: JobMetrics | None = None
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [Route("GET", path, self._get, READ) for path in PATHS]
 
     async def _get(self, _request: Request) -> Response:

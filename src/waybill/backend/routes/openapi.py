@@ -13,7 +13,7 @@ from waybill.backend.router import OPEN, Route
 
 
 class OpenApiRoutes:
-    """Answers with the document of all routes, these among them. It is made when it is first asked for."""
+    """The routes for the document, which describes all routes. It is made on first use."""
 
     def __init__(self, others: Sequence[Route]) -> None:
         self._others = others
@@ -21,7 +21,7 @@ class OpenApiRoutes:
         self._page = b""
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/ojs/v1/openapi.json", self._get, OPEN),
             Route("GET", "/ojs/v1/docs", self._show, OPEN),

@@ -1,4 +1,4 @@
-"""Operations on many jobs in the background: begin, look at and stop them."""
+"""Background operations on many jobs: start, show and stop them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MOST_RATE: Final = 100_000
 
 
 class OperationRoutes:
-    """Answers them."""
+    """The routes for operations."""
 
     def __init__(self, backend: Backend) -> None:
         self._operations = Operations(backend)
         backend.on_close.append(self._operations.close)
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", PATH, self._list, READ),
             Route("POST", PATH, self._begin, OPERATE),

@@ -21,18 +21,18 @@ PER_PAGE: Final = 50
 MOST_PER_PAGE: Final = 500
 MAX_NAME: Final = 255
 TIMED: Final = 50
-"""How many of the last jobs of a queue the percentiles are of."""
+"""The number of last jobs of a queue for percentiles."""
 
 
 class OverviewRoutes:
-    """Answers it."""
+    """The routes for the overview."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._view = backend.operator_view
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/ojs/v1/admin/overview", self._overview, READ),
             Route("GET", "/ojs/v1/admin/queue-summaries", self._queues, READ),
@@ -40,7 +40,7 @@ class OverviewRoutes:
         ]
 
     async def _session(self, request: Request) -> Response:
-        """Tell a client who it is, and what it may do."""
+        """Return the identity and permissions of the client."""
         backend = self._backend
         return answer(
             {
@@ -82,7 +82,7 @@ class OverviewRoutes:
         return {"total": len(found), "running": len(found) - stale, "stale": stale}
 
     async def _queues(self, request: Request) -> Response:
-        """Tell of a page of queues, in the order of their names or of what waits there."""
+        """List a page of queues, sorted by name or by waiting jobs."""
         limit = request.number("limit", PER_PAGE, 1, MOST_PER_PAGE)
         offset = request.number("offset", 0, 0, 10**6)
         prefix, only = request.queue_prefix, request.query.get("name", "")

@@ -1,7 +1,7 @@
-"""What the pipeline has found: its last report, and what is set for job types because of it.
+"""The last report of the pipeline, and the defaults of job types that operators set because of it.
 
-The report is made by `waybill pipeline report --json` wherever Spark runs, and sent here. It is kept as a record, so it
-outlives this server, and all servers show the same.
+`waybill pipeline report --json` makes the report where Spark runs; it is uploaded here and stored as a record, so it
+survives restarts, and all servers show the same.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _PARTS: Final = {"totals": dict, "timeline": list, "job_types": list, "recommend
 
 
 class PipelineRoutes:
-    """Answers them."""
+    """The routes for the report and the defaults."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", REPORT, self._get, READ),
             Route("POST", REPORT, self._put, OPERATE),
@@ -46,7 +46,7 @@ class PipelineRoutes:
         return answer({"report": None} if found is None else {"report": found.report, "sent_at": found.sent_at})
 
     async def _put(self, request: Request) -> Response:
-        """Keep a report in the place of the one before."""
+        """Replace the stored report."""
         report = request.json(required=True)
         for name, kind in _PARTS.items():
             if not isinstance(report.get(name), kind):

@@ -1,4 +1,4 @@
-"""Pools of workers, and what was dispatched lately (ojs-fair-scheduling section 10)."""
+"""Pools of workers, and recent dispatches (ojs-fair-scheduling section 10)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ BASE: Final = "/ojs/v1/admin/pools"
 
 
 class PoolRoutes:
-    """Answers them."""
+    """The routes for pools."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", BASE, self._list, READ),
             Route("GET", f"{BASE}/{{name}}", self._get, READ),

@@ -34,17 +34,17 @@ STATES: Final = {
 _ACTIVE: Final = State.ACTIVE.value
 _NAMED: Final = {State.DISCARDED.value: "failed"}
 MOST_FOLLOWED: Final = 10_000
-"""Jobs of a queue whose states one listener is told from where to where."""
+"""The number of jobs per listener whose previous states are remembered."""
 
 
 class ProgressRoutes:
-    """Answers them."""
+    """The routes for progress and checkpoints."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("PUT", "/ojs/v1/jobs/{id}/progress", self._tell, OPERATE),
             Route("POST", "/ojs/v1/jobs/{id}/progress", self._tell, OPERATE),
@@ -68,7 +68,7 @@ class ProgressRoutes:
         job = await self._known(request)
         is_active = job.state == _ACTIVE and _is_of(job, body)
         if is_active:
-            # One that has ended meanwhile is told of without an error (section 6.1).
+            # A job that has ended meanwhile is not an error (section 6.1).
             if body.get("checkpoint") is not None:
                 self._keep(job, body["checkpoint"])
             self._backend.extensions.progress.report(job, report)
@@ -137,7 +137,7 @@ class ProgressRoutes:
     # --- streams ---
 
     async def _follow_progress(self, request: Request) -> Response:
-        """Stream how far a job is, and its end."""
+        """Stream the progress of a job, and its end."""
         job = await self._current(request)
         return streamed(self._progress(job.id, is_result=request.path.endswith("/result/stream")), MEDIA_TYPE)
 
@@ -198,7 +198,7 @@ class ProgressRoutes:
         return streamed(self._stream(request, wanted, _whole_piece), MEDIA_TYPE)
 
     async def _stream(self, request: Request, wanted: Wanted, pieces: Pieces) -> AsyncIterator[bytes]:
-        """Stream what happens from now on, or after the event that a client has had last."""
+        """Stream events from now on, or after the last event that the client has received."""
         last = request.headers.get("last-event-id", "")
         with self._backend.events.listeners.listening(wanted) as listener:
             yield begin()

@@ -1,4 +1,4 @@
-"""Queues: list, make, count, pause, resume, purge and delete them (ojs-http-binding section 11, ojs-queue-config)."""
+"""Queues: list, create, count, pause, resume, purge and delete them (ojs-http-binding section 11, ojs-queue-config)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ PURGED: Final = OPEN_STATES - {State.ACTIVE.value}
 
 
 class QueueRoutes:
-    """Answers them."""
+    """The routes for queues."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._deleted: dict[str, int] = {}
-        """Queues that were deleted here, with how many jobs they had had: one that gets more is there again."""
+        """Deleted queues with their total jobs: a queue that gets more jobs exists again."""
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/ojs/v1/queues", self._list, READ),
             Route("POST", "/ojs/v1/queues", self._make, OPERATE),
@@ -74,7 +74,7 @@ class QueueRoutes:
         return answer({**form, "queue": form}, 201, [("Location", f"/ojs/v1/queues/{name}")])
 
     async def _stats(self, request: Request) -> Response:
-        """Count the jobs of a queue: those that wait as the broker does, the others as the events do."""
+        """Count the jobs of a queue: waiting jobs by the broker, others by the events."""
         name = request.parameters["name"]
         stats, is_paused = await stats_of(self._backend, name)
         shown = {state: stats[state] for state in ("available", "active", "completed")}
@@ -93,7 +93,7 @@ class QueueRoutes:
         )
 
     async def _priorities(self, request: Request) -> Response:
-        """Count the jobs that can be fetched by their priorities, the newest of them."""
+        """Count the newest available jobs by priority."""
         name = request.parameters["name"]
         await stats_of(self._backend, name)
         wanted = JobFilter(name, frozenset({State.AVAILABLE.value}))
@@ -125,7 +125,7 @@ class QueueRoutes:
     # --- purge ---
 
     async def _purge(self, request: Request) -> Response:
-        """Cancel the jobs of a queue that have not begun."""
+        """Cancel the jobs of a queue that have not started."""
         name, body = request.parameters["name"], request.json()
         states = body.get("states", sorted(PURGED))
         if (
@@ -142,7 +142,7 @@ class QueueRoutes:
         return answer({"queue": name, **counts, "has_more": left > 0})
 
     async def _delete(self, request: Request) -> Response:
-        """Forget a queue in which nothing is left to do; with the strategy discard, cancel what is."""
+        """Forget a queue without unfinished jobs; the strategy `discard` cancels them."""
         name, body = request.parameters["name"], request.json()
         strategy = body.get("strategy", request.query.get("strategy", "reject"))
         if not isinstance(strategy, str) or strategy not in {"reject", "discard"}:

@@ -21,13 +21,13 @@ BASE: Final = "/ojs/v1/rate-limits"
 
 
 class RateLimitRoutes:
-    """Answers them."""
+    """The routes for limits."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", BASE, self._list, READ),
             Route("GET", f"{BASE}/{{key}}", self._get, READ),
@@ -107,7 +107,7 @@ class RateLimitRoutes:
         return answer({"queue": name, "deleted": True})
 
     async def _form(self, key: str) -> Form:
-        """Return a limit with its counts: how many permits are free, the broker says, for all servers and workers."""
+        """Return a limit with its counts; the free permits are those of all servers and workers."""
         limits = self._backend.limits
         policy = limits.known.get(key) or RateLimitPolicy(key=key)
         in_force = limits.in_force(policy)

@@ -1,4 +1,4 @@
-"""Wrappers around the handlers of routes: plain functions, so routes that do not need them pay nothing."""
+"""Wrappers around the handlers of routes; routes that do not need one do not pay for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waybill.backend.router import OPEN, Route
 from waybill.backend.tenancy import Tenancy
 
 UNAUDITED: Final = ("/ojs/v1/workers/", "/ojs/v1/jobs/results", "/ojs/v1/jobs/{id}/")
-"""Of whom jobs' own events tell."""
+"""Routes that are not audited, because job events record them."""
 _PUSHES: Final = frozenset({"/ojs/v1/jobs", "/ojs/v1/jobs/batch", "/ojs/v1/jobs/bulk", "/ojs/v1/workflows"})
 
 
@@ -36,7 +36,7 @@ def _changing(route: Route, backend: Backend) -> Route:
 
 
 def _tenanted(route: Route, tenancy: Tenancy) -> Route:
-    """Keep tenants to themselves."""
+    """Restrict tenants to their own jobs."""
     handler, quick = route.handler, route.quick
 
     def handle(request: Request) -> Coroutine[Any, Any, Response]:
@@ -49,7 +49,7 @@ def _tenanted(route: Route, tenancy: Tenancy) -> Route:
 
 
 def _keyed(route: Route, backend: Backend) -> Route:
-    """Make changes once for each idempotency key."""
+    """Make a change once for each idempotency key."""
     handler, quick = route.handler, route.quick
 
     def handle(request: Request) -> Coroutine[Any, Any, Response]:
@@ -64,7 +64,7 @@ def _keyed(route: Route, backend: Backend) -> Route:
 
 
 def _gated(route: Route, backend: Backend) -> Route:
-    """Look at what is pushed, where something is set."""
+    """Check pushes, if there are settings for them."""
     handler, quick = route.handler, route.quick
 
     def handle(request: Request) -> Coroutine[Any, Any, Response]:
@@ -78,7 +78,7 @@ def _gated(route: Route, backend: Backend) -> Route:
 
 
 def _audited(route: Route, backend: Backend) -> Route:
-    """Note each change that was made."""
+    """Record each change in the audit log."""
     handler = route.handler
 
     async def handle(request: Request) -> Response:

@@ -18,13 +18,13 @@ _TYPE = re.compile(r"[a-z][a-z0-9_\-]*(\.[a-z][a-z0-9_\-]*)*")
 
 
 class SchemaRoutes:
-    """Answers them."""
+    """The routes for schemas."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("POST", "/ojs/v1/schemas", self._register, ADMIN),
             Route("GET", "/ojs/v1/schemas", self._list, READ),

@@ -1,4 +1,4 @@
-"""Finding jobs: by parts of what they are, as groups of failures, and why one does not run (for the dashboard)."""
+"""Search for jobs, failure groups, and why a job is not running (for the dashboard)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from waybill.ojs.coordinator.job_store import JobFilter
 PER_PAGE: Final = 100
 MOST_PER_PAGE: Final = 500
 LOOKED_AT: Final = 20_000
-"""How many jobs a request looks at for a text or a time: the next one goes on from there."""
+"""The number of jobs that one request searches for a text or a time; the next one continues there."""
 ROUNDS: Final = 10
 GROUPS: Final = 200
 PREVIEW: Final = 160
@@ -34,13 +34,13 @@ _SHOWN: Final = (
 
 
 class SearchRoutes:
-    """Answers them."""
+    """The routes for searches."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/ojs/v1/admin/search", self._search, READ),
             Route("GET", "/ojs/v1/admin/failures", self._failures, READ),
@@ -49,7 +49,7 @@ class SearchRoutes:
         ]
 
     async def _search(self, request: Request) -> Response:
-        """Tell of a page of jobs, the newest first, and of how far it has looked."""
+        """Return a page of jobs, newest first, and how far the search went."""
         query = JobQuery.read(request.query, request.queue_prefix)
         limit = limit_of(request, PER_PAGE, MOST_PER_PAGE)
         cursor = cursor_of(request)
@@ -62,7 +62,7 @@ class SearchRoutes:
     async def _found(self, query: JobQuery, cursor: str, limit: int) -> tuple[list[Form], str]:
         """Return the first rows below a cursor, and the next cursor; empty at the end.
 
-        A job found by the store may have changed its state since. In that case, the query is repeated a few times.
+        A found job may have changed its state since. Then the query is repeated a few times.
         """
         view = self._backend.view
         items: list[Form] = []
@@ -78,7 +78,7 @@ class SearchRoutes:
         return items, cursor
 
     async def _total(self, query: JobQuery) -> int | None:
-        """Return how many there are by the states that the events tell, None if nobody has counted them."""
+        """Return the number of jobs by the states in the events, None if it is not counted."""
         wanted, states = query
         if wanted != JobFilter(wanted.queue, wanted.states, prefix=wanted.prefix):
             return None
@@ -124,7 +124,7 @@ class SearchRoutes:
 
 
 def _row(form: Form) -> Form:
-    """Return what a list shows of a job."""
+    """Return a job as an item of a list."""
     row: Form = {name: form[name] for name in _SHOWN if name in form}
     error = form.get("error")
     if isinstance(error, dict):

@@ -1,4 +1,4 @@
-"""The manifest, the health, the events (ojs-http-binding sections 8 and 21, ojs-events section 7)."""
+"""The manifest, health and events (ojs-http-binding sections 8 and 21, ojs-events section 7)."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ EXTENSIONS: Final = [
     "urn:ojs:ext:webhooks",
 ]
 FEDERATION: Final = "urn:ojs:ext:experimental:federation"
-"""Of a server that knows its region."""
+"""Additional capabilities of a server with a region."""
 
 
 class SystemRoutes:
-    """Answers them."""
+    """The routes for the server."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/ojs/manifest", self._manifest, OPEN),
             Route("GET", "/ojs/v1/health", self._health, OPEN),

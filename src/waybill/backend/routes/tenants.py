@@ -1,4 +1,4 @@
-"""Tenants, as operators see them (ojs-multi-tenancy section 10)."""
+"""Tenants, for operators (ojs-multi-tenancy section 10)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _WAITING: Final = frozenset({State.AVAILABLE, State.SCHEDULED, State.RETRYABLE, 
 
 
 class TenantRoutes:
-    """Answers them."""
+    """The routes for tenants."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", BASE, self._list, READ),
             Route("GET", f"{BASE}/{{id}}", self._get, READ),

@@ -24,13 +24,13 @@ _BASE: Final = "/ojs/v1/webhooks"
 
 
 class WebhookRoutes:
-    """Answers them."""
+    """The routes for webhooks."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         one = f"{_BASE}/subscriptions/{{id}}"
         return [
             Route("POST", f"{_BASE}/subscriptions", self._create, ADMIN),
@@ -143,7 +143,7 @@ class WebhookRoutes:
         return found
 
     def _seen(self, request: Request) -> list[Subscription]:
-        """Return the subscriptions that a client may see: a tenant its own."""
+        """Return the subscriptions that a client may see; tenants see their own."""
         found = [one for _, one in self._webhooks.subscriptions.items()]
         return [one for one in found if request.tenant in {"", one.tenant}]
 

@@ -33,7 +33,7 @@ from waybill.ojs.worker.attempt_ends import delay_of, gets_another
 MOST_JOBS: Final = 1000
 MOST_WAIT_MS: Final = 60_000
 MAINTENANCE_SECONDS: Final = 1.0
-"""How long a fetch that would wait is held while nothing is given out."""
+"""How long a fetch waits during maintenance."""
 MOST_BEATS: Final = 10_000
 MOST_DELAY_MS: Final = 30 * 86_400_000
 DIRECTIVES: Final = frozenset({"running", "quiet", "terminate"})
@@ -43,7 +43,7 @@ _ACTIVE: Final = State.ACTIVE.value
 
 
 class WorkerRoutes:
-    """Answers them."""
+    """The routes for workers."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -51,7 +51,7 @@ class WorkerRoutes:
         self._quick = QuickAcks(backend)
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("POST", "/ojs/v1/workers/fetch", self._fetch, OPERATE),
             Route("POST", "/ojs/v1/workers/ack", self._ack, OPERATE, self._quick.ack),
@@ -157,7 +157,7 @@ class WorkerRoutes:
         return answer(found)
 
     def _heed(self, error: Form, lease: Lease) -> None:
-        """Hold back jobs of a limit's key for the time requested by the called service (ojs-rate-limiting 9.1)."""
+        """Delay jobs of a limit's key for the time requested by the called service (ojs-rate-limiting 9.1)."""
         policy = lease.execution.envelope.rate_limit
         details = error.get("details")
         until = error.get("rate_limit_until", details.get("rate_limit_until") if isinstance(details, dict) else None)
@@ -166,7 +166,7 @@ class WorkerRoutes:
         try:
             moment = parse_timestamp(until, "rate_limit_until").astimezone(UTC)
         except (ValueError, OverflowError):
-            # The attempt has failed, whatever else is said of it.
+            # The attempt has failed in any case.
             return
         self._backend.limits.stop_until(str(policy.get("key")), moment)
 
@@ -182,7 +182,7 @@ class WorkerRoutes:
         return answer({**found, "requeued": True, "job": form})
 
     async def _take(self, body: Form) -> Lease:
-        """Take the lease that a worker ends. Raises RequestRefused if it has none."""
+        """End and return the lease of a worker. Raises RequestRefused if it has none."""
         job_id = body.get("job_id", body.get("id"))
         if not isinstance(job_id, str) or not job_id:
             raise invalid("job_id", "must be a string")
@@ -257,7 +257,7 @@ class WorkerRoutes:
 
 
 def _text_of(lease: Lease) -> msgspec.Raw | None:
-    """Return a job as its worker gets it, without a look at its arguments, if all is as usual."""
+    """Return a job for its worker without decoding its arguments, if it has the common form."""
     execution = lease.execution
     envelope = execution.envelope
     if execution.attempt > 1 or envelope.parent_results is not None:
@@ -266,13 +266,13 @@ def _text_of(lease: Lease) -> msgspec.Raw | None:
     if fields.pop("queue") != envelope.queue or fields.pop("max_attempts") != envelope.max_attempts:
         return None
     if envelope.priority:
-        # It is in the text.
+        # The field is already in the text.
         del fields["priority"]
     return with_fields(envelope, execution.delivery.body, fields)
 
 
 def _fields_of(lease: Lease) -> Form:
-    """Return what a worker gets beside the envelope of its job."""
+    """Return the fields for a worker besides the envelope."""
     execution = lease.execution
     envelope = execution.envelope
     fields: Form = {
@@ -291,7 +291,7 @@ def _fields_of(lease: Lease) -> Form:
 
 
 def _form_of(lease: Lease) -> Form:
-    """Return a job as its worker gets it."""
+    """Return a job for its worker."""
     execution = lease.execution
     envelope = execution.envelope
     form: Form = msgspec.json.decode(execution.delivery.body, type=dict[str, object])

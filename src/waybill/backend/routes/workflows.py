@@ -1,4 +1,4 @@
-"""Workflows: begin, list, show, cancel and retry them (ojs-http-binding section 14)."""
+"""Workflows: start, list, show, cancel and retry them (ojs-http-binding section 14)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ENDS: Final = frozenset({"completed", "failed", "cancelled"})
 
 
 class WorkflowRoutes:
-    """Answers them."""
+    """The routes for workflows."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._workflows = Workflows(backend)
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("POST", "/ojs/v1/workflows", self._begin, OPERATE),
             Route("GET", "/ojs/v1/workflows", self._list, READ),
@@ -95,7 +95,7 @@ class WorkflowRoutes:
 
 
 def _told(form: Form) -> Response:
-    """Answer a workflow under its name, and flat, for others."""
+    """Return a workflow under `workflow`, and flat, for other clients."""
     return answer({**form, "workflow": form})
 
 

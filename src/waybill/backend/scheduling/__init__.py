@@ -2,6 +2,6 @@
 
 - `pool`: the pools of workers that operators define.
 - `rotation`: the order of the queues for one fetch, by strategy.
-- `dispatches`: how many jobs of which queue were fetched lately.
+- `dispatches`: the recently fetched jobs of each queue.
 - `scheduler`: applies the three to a fetch.
 """

@@ -1,4 +1,4 @@
-"""How many jobs of which queue were fetched lately, and how long they had waited (ojs-fair-scheduling section 10.2)."""
+"""The recently fetched jobs of each queue, and their waits (ojs-fair-scheduling section 10.2)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final
 WINDOW_SECONDS: Final = 60.0
 MAX_QUEUES: Final = 10_000
 OTHER: Final = "_other"
-"""Counts the queues beyond these in the totals."""
+"""Further queues count in the totals only."""
 
 Key = tuple[str, str]
-"""A queue and a pool; "" is no pool."""
+"""A queue and a pool; "" means no pool."""
 
 
 class Dispatches:
-    """Counts by queue and pool: all since the start of the server, and those of each of the last seconds."""
+    """Counts by queue and pool: totals since the start of the server, and counts of the last seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds."""
+        """`clock` returns seconds."""
         self.totals: Counter[Key] = Counter()
         self.keep_seconds = WINDOW_SECONDS
-        """The longest window that is asked for."""
+        """The longest window."""
         self._clock = clock
         self._seconds: deque[tuple[int, Counter[Key], Counter[str]]] = deque()
 

@@ -1,4 +1,4 @@
-"""Pools of workers, as operators define them (ojs-fair-scheduling section 6)."""
+"""Pools of workers (ojs-fair-scheduling section 6)."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _FIELDS: Final = frozenset(
 
 
 class StarvationPrevention(msgspec.Struct, frozen=True):
-    """Guarantees each queue of a pool a fraction of what is dispatched within an interval."""
+    """Guarantees each queue of a pool a fraction of the jobs dispatched within an interval."""
 
     rotation_seconds: float = DEFAULT_ROTATION_SECONDS
     min_dispatch_ratio: float = DEFAULT_RATIO
 
 
 class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Workers that share queues. `concurrency` limits the jobs that run in all of them; None is no limit."""
+    """Workers that share queues. `concurrency` limits their running jobs in total; None means no limit."""
 
     queues: tuple[str, ...]
     concurrency: int | None = None
@@ -120,7 +120,7 @@ def read_weight(value: object, field: str) -> float:
 
 
 def form_of_pool(name: str, pool: Pool) -> Form:
-    """Return a pool as clients see it."""
+    """Return a pool for a response."""
     form: Form = {
         "name": name,
         "queues": list(pool.queues),

@@ -1,8 +1,8 @@
 """The order in which one fetch looks into its queues, by strategy (ojs-fair-scheduling section 7).
 
-A fetch of several jobs follows a plan of steps: a queue, and how many jobs may come from it at most. The first steps
-give each queue its share of the fetch. The last ones let every queue fill what the others left, so a fetch never
-returns less because a queue is empty.
+A fetch of several jobs follows a plan of steps: a queue, and the maximum number of jobs from it. The first steps give
+each queue its share of the fetch. The last ones let every queue use what the others left, so an empty queue never makes
+a fetch smaller.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MAX_ROTATIONS: Final = 1000
 class Rotation:
     """Weighted turns of some queues, continued from fetch to fetch (start-time fair queuing).
 
-    Each queue has a virtual time, which a job moves on by 1 / weight. The queue that is furthest behind is next, so
-    with weights 3 and 1 the order is A B A A A B A A. A queue that was empty saves nothing up: it joins the others.
+    Each queue has a virtual time, which each job increases by 1 / weight. The queue with the lowest time is next, so
+    with weights 3 and 1 the order is A B A A A B A A. A queue that was empty gets no credit: it joins the others.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Rotation:
         self._now = 0.0
 
     def plan(self, weights: Mapping[str, float], count: int) -> list[Step]:
-        """Return what each queue is due of `count` jobs, the one that is furthest behind first."""
+        """Return the share of each queue in `count` jobs, the queue with the lowest virtual time first."""
         turns = [(self._times.get(queue, self._now), index, queue) for index, queue in enumerate(weights)]
         heapq.heapify(turns)
         due: dict[str, int] = {}
@@ -39,11 +39,11 @@ class Rotation:
             time, index, queue = turns[0]
             due[queue] = due.get(queue, 0) + 1
             heapq.heapreplace(turns, (time + 1 / weights[queue], index, queue))
-        # Those that are due nothing stand at the end: they are the next to fill what others leave.
+        # Queues without a share are last: they are the first to use what others leave.
         return [*due.items(), *((queue, 0) for _, _, queue in sorted(turns) if queue not in due)]
 
     def took(self, weights: Mapping[str, float], due: Sequence[Step], found: Mapping[str, int], count: int) -> None:
-        """Move the queues on by the jobs that a fetch of `count` has found in each."""
+        """Advance the queues by the jobs that a fetch of `count` has found in each."""
         if not found:
             return
         is_full = sum(found.values()) >= count
@@ -54,15 +54,15 @@ class Rotation:
 
 
 class Rotations:
-    """Those of one server, by a key: the name of a pool, or what a worker asks for. The oldest unused ones go."""
+    """The rotations of one server by key: the name of a pool, or a worker's request. Unused ones are removed."""
 
     def __init__(self) -> None:
         self._rotations: BoundedDict[object, Rotation] = BoundedDict(MAX_ROTATIONS)
 
     def get(self, key: object) -> Rotation:
-        """Return the rotation of a key, a new one if there is none."""
+        """Return the rotation of a key; it is created if missing."""
         found = self._rotations.pop(key, None) or Rotation()
-        # The one that was used last goes last.
+        # Move the last used one to the end.
         self._rotations[key] = found
         return found
 
@@ -73,7 +73,7 @@ def in_order(queues: Iterable[str], count: int) -> list[Step]:
 
 
 def with_rest(due: Sequence[Step], count: int) -> list[Step]:
-    """Return the steps of `round-robin` and `weighted`: what is due, then what others leave, in the same order."""
+    """Return the steps of `round-robin` and `weighted`: the shares, then what others leave, in the same order."""
     return [step for step in due if step[1]] + in_order((queue for queue, _ in due), count)
 
 
@@ -83,9 +83,9 @@ def deepest_first(queues: Sequence[str], available: Mapping[str, int], count: in
 
 
 def owed(queues: Sequence[str], had: Mapping[str, int], ratio: float, count: int) -> list[Step]:
-    """Return the steps that give each queue its guaranteed `ratio` of what was dispatched, with this fetch.
+    """Return the steps that give each queue its guaranteed `ratio` of all dispatches including this fetch.
 
-    `had` counts the jobs of each queue within the interval. The queue that is furthest behind comes first.
+    `had` counts the jobs of each queue within the interval. The queue with the largest deficit is first.
     """
     least = ratio * (sum(had.values()) + count)
     behind = {queue: math.ceil(least - had.get(queue, 0)) for queue in queues if had.get(queue, 0) < least}

@@ -1,7 +1,7 @@
-"""Decides which queues a fetch looks into, and how far (ojs-fair-scheduling).
+"""Decides from which queues a fetch takes jobs, and how many (ojs-fair-scheduling).
 
-Without a pool and a strategy, the order of the worker's own list decides. A worker may ask for a strategy. A worker of
-a pool gets the pool's, whatever it asks for.
+Without a pool and a strategy, the order of the worker's list counts. A worker may request a strategy. Workers of a pool
+always use the pool's.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ CLOSED: Final = "permission_denied"
 
 
 class Look(NamedTuple):
-    """What a fetch does next: its steps, and how many jobs it takes at most; 0 while its pool is at its limit."""
+    """The next steps of a fetch, and the maximum number of jobs; 0 while its pool is at its limit."""
 
     steps: list[Step]
     most: int
     due: list[Step]
-    """What its rotation has given to each queue; empty without a rotation."""
+    """The share of each queue in the rotation; empty without a rotation."""
 
 
 class Visit:
@@ -70,11 +70,11 @@ class Visit:
         self._most = most
 
     async def begin(self) -> Look:
-        """Return what to do. `end` must follow."""
+        """Return the next steps. `end` must follow."""
         return await self._look(self._most)
 
     def end(self, look: Look, leases: Sequence[Lease]) -> None:
-        """Count what a look has found."""
+        """Count the jobs that were found."""
         if look.due:
             found = Counter(lease.execution.queue for lease in leases)
             self._rotation().took(self._weights, look.due, found, look.most)
@@ -94,7 +94,7 @@ class Visit:
 
 
 class PoolVisit(Visit):
-    """A fetch by a worker of a pool. What a look may take is reserved for it until it has ended."""
+    """A fetch by a worker of a pool. Its jobs are reserved from `begin` to `end`."""
 
     def __init__(
         self, scheduler: Scheduler, name: str, pool: Pool, queues: list[str], weights: Mapping[str, float], most: int
@@ -104,7 +104,7 @@ class PoolVisit(Visit):
         self._pool = pool
 
     async def begin(self) -> Look:
-        """Return what to do within what the pool may run, and what its queues are owed first."""
+        """Return the next steps within the limit of the pool, guaranteed shares first."""
         pool, scheduler, name = self._pool, self._scheduler, self.pool_name
         most = self._most
         if pool.concurrency is not None:
@@ -124,13 +124,13 @@ class PoolVisit(Visit):
         return look._replace(steps=owed(self.queues, had, prevention.min_dispatch_ratio, most) + look.steps)
 
     def end(self, look: Look, leases: Sequence[Lease]) -> None:
-        """Count what a look has found, and reserve nothing more."""
+        """Count the jobs that were found, and end the reservation."""
         self._scheduler.reserved[self.pool_name] -= look.most
         super().end(look, leases)
 
 
 class Scheduler:
-    """That of one server: what other servers dispatch does not count here."""
+    """The scheduler of one server; dispatches of other servers do not count."""
 
     def __init__(
         self,
@@ -141,12 +141,12 @@ class Scheduler:
         job_counts: Callable[[], Awaitable[JobCounts]],
         clock: Callable[[], float],
     ) -> None:
-        """`clock` gives seconds."""
+        """`clock` returns seconds."""
         self.pools: Shelf[Pool] = settings.shelf("pool", Pool)
         self.pools.on_look = self._take_pools
         self.dispatches = Dispatches(clock)
         self.reserved: Counter[str] = Counter()
-        """Jobs that fetches under way may take, by pool."""
+        """Jobs reserved by fetches in progress, by pool."""
         self.rotations = Rotations()
         self._leases = leases
         self._workers = workers
@@ -155,7 +155,7 @@ class Scheduler:
         self._isolated: dict[str, str] = {}
 
     def visit(self, worker_id: str, body: Form, queues: Sequence[str] | None, count: int) -> Visit:
-        """Return the fetch of up to `count` jobs that a request asks for. `queues` is None if it names none.
+        """Return the visit for a fetch of up to `count` jobs. `queues` is None if the request names none.
 
         Raises RequestRefused.
         """
@@ -173,12 +173,12 @@ class Scheduler:
         return PoolVisit(self, name, pool, allowed, self._weights(pool.strategy, allowed, pool.weights), count)
 
     async def available(self, queues: Sequence[str]) -> dict[str, int]:
-        """Return how many jobs of each queue could start."""
+        """Return the number of available jobs of each queue."""
         by_pair = (await self._job_counts()).by_pair
         return {queue: by_pair.get((queue, State.AVAILABLE.value), 0) for queue in queues}
 
     def dispatched(self, pool: str, leases: Sequence[Lease]) -> None:
-        """Count jobs that a fetch returns to a worker of a pool; "" is none."""
+        """Count jobs that a fetch returns to a worker of a pool; "" means no pool."""
         now = datetime.now(UTC)
         for lease in leases:
             self.dispatches.add(lease.execution.queue, pool, _waited_ms(lease, now))
@@ -189,7 +189,7 @@ class Scheduler:
         return self._leases.count_of(members) if members else 0
 
     def join(self, worker_id: str, pool: object) -> str:
-        """Make a worker one of a pool, whose name is returned. Raises RequestRefused."""
+        """Add a worker to a pool; returns its name. Raises RequestRefused."""
         name = check_pool_name(pool)
         if self.pools.get(name) is None:
             raise not_found("pool", name)
@@ -199,7 +199,7 @@ class Scheduler:
         return name
 
     def form_of(self, name: str) -> Form:
-        """Return a pool, its workers and what they run, as clients see it."""
+        """Return a pool with its workers and running jobs for a response."""
         pool = self.pools.get(name)
         if pool is None:
             raise not_found("pool", name)
@@ -211,7 +211,7 @@ class Scheduler:
         return form | {"updated_at": self.pools.updated_at(name)}
 
     def stats(self, active: Mapping[str, int]) -> list[Form]:
-        """Return what was dispatched in the last minute, by queue. `active` counts the jobs that run, by queue."""
+        """Return the dispatches of the last minute by queue. `active` has the numbers of running jobs by queue."""
         found = self.dispatches.by_queue()
         ratios = _ratios(found)
         return [
@@ -226,7 +226,7 @@ class Scheduler:
         ]
 
     def ratios(self) -> dict[str, float]:
-        """Return the share of each queue in what was dispatched in the last minute."""
+        """Return the share of each queue in the dispatches of the last minute."""
         return _ratios(self.dispatches.by_queue())
 
     def utilization(self) -> dict[str, float]:
@@ -251,7 +251,7 @@ class Scheduler:
         return self._workers.pool_of(worker_id)
 
     def _open_queues(self, queues: Sequence[str]) -> list[str]:
-        """Return the queues that are not kept for a pool."""
+        """Return the queues that are not reserved for a pool."""
         allowed = [queue for queue in queues if queue not in self._isolated]
         if not allowed:
             queue = queues[0]

@@ -1,1 +1,1 @@
-"""The HTTP/1.1 server: bytes of a socket in, requests to an application, its answers out."""
+"""The HTTP/1.1 server: reads requests from sockets, passes them to an application, and writes its answers."""

@@ -1,4 +1,4 @@
-"""Answers as octets."""
+"""Encodes answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _head(response: Response, framing: str, *, has_type: bool = True) -> bytes:
         headers = [one for one in headers if one[0] != "Content-Type"]
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
     if not lines.count("\n") == lines.count("\r") == len(headers):
-        # Whoever could write a line end into a header could write another answer.
+        # A line end in a header could start another answer.
         plain = (f"{name}: {value}".replace("\r", " ").replace("\n", " ") for name, value in headers)
         lines = "".join(f"{one}\r\n" for one in plain)
     status = _LINES.get(response.status) or f"HTTP/1.1 {response.status} \r\n"

@@ -1,8 +1,8 @@
-"""One connection: reads requests one after the other, answers them in their order.
+"""One connection: reads requests, and answers them in order.
 
-While a request is being answered, the next ones are read ahead, up to a limit, and then wait in the socket. Whatever is
-wrong gets an answer, after those before it: the connection is then closed for writing, and what the client still sends
-is dropped for a while, as a client that finds its connection reset would not read the answer.
+While a request is being answered, the next ones are read ahead, up to a limit, and then wait in the socket. An invalid
+request gets an error after the answers before it. Then the connection is closed for writing, and further input is
+dropped for a while, because a client whose connection is reset would not read the answer.
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ class Connection(asyncio.Protocol):
         self._reader = RequestReader(self._reserve)
         self._peer = ""
         self._current: Received | None = None
-        """The request that is being answered."""
+        """The request in progress."""
         self._refusal: BadRequest | None = None
-        """What was wrong: the last answer."""
+        """The error that will be the last answer."""
         self._is_dropping = False
-        """Whether the last answer is written: what comes is dropped."""
+        """Whether the last answer is written: input is dropped."""
         self._ahead = 0
-        """Octets that came while a request was being answered."""
+        """Input received while a request is in progress."""
         self._answer: asyncio.Future[Response] | None = None
         self._pump: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._is_paused = False
         self._has_ended = False
-        """Whether the client sends no more."""
+        """Whether the client has ended its output."""
         self._reserved = 0
         self._unsent = 0
-        """Octets that the client had not read at the last round."""
+        """Unread output at the last check."""
         self._since = 0.0
-        """When what the connection does now began, by the clock of the server's rounds."""
+        """When the current phase began, by the clock of the server's checks."""
         self.is_secure = False
 
     # --- called by the transport ---
@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
             self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel what only this client needs; requested changes are completed."""
+        """Cancel requests that only wait for this client; changes are completed."""
         self._server.leave(self)
         self._server.release(self._reserved)
         self._reserved = 0
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """Answer complete requests; refuse an incomplete one. A client that waits for jobs is considered gone."""
+        """Answer complete requests; refuse an incomplete one. A client that waits for jobs counts as disconnected."""
         self._has_ended = True
         if self.is_secure or self._is_dropping:
             return False
@@ -131,12 +131,12 @@ class Connection(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        """Begin no other answer while the client does not read."""
+        """Start no other answer while the client does not read."""
         self._is_paused = True
         self._since = self._server.now
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Continue."""
         self._is_paused = False
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
@@ -145,11 +145,11 @@ class Connection(asyncio.Protocol):
     # --- time ---
 
     def look(self, now: float) -> None:
-        """End what takes too long."""
+        """Close the connection if something takes too long."""
         limits = self._server.limits
         unsent = self._transport.get_write_buffer_size()
         if unsent < self._unsent:
-            # It reads, if slowly.
+            # The client reads, but slowly.
             self._since = now
         self._unsent = unsent
         waited = now - self._since
@@ -174,14 +174,14 @@ class Connection(asyncio.Protocol):
             self._refuse(BadRequest("request_timeout", "The body of the request did not arrive in time."))
 
     def shut_down(self) -> None:
-        """Close when the present request is answered; a stream ends now."""
+        """Close after the current answer; a stream ends now."""
         if self._current is None and self._reader.phase is Phase.NOTHING:
             self._transport.close()
         elif self._pump is not None:
             self._pump.cancel()
 
     def abort(self) -> None:
-        """Close without waiting for anything."""
+        """Close immediately."""
         if self._answer is not None:
             self._answer.cancel()
         self._transport.abort()
@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
         self._reserved += size
 
     def _advance(self) -> None:
-        """Answer what was read, one after the other."""
+        """Answer the next request."""
         reader = self._reader
         while self._current is None and not self._is_paused and not self._is_dropping:
             if reader.ready:
@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
                 return
 
     def _begin(self, received: Received) -> None:
-        """Have a request answered."""
+        """Pass a request to the application."""
         self._current = received
         head = received.head
         request = Request(
@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
         self._advance()
 
     def _end(self, head: Head, response: Response) -> None:
-        """Send an answer, and be ready for the next request."""
+        """Send an answer, and continue with the next request."""
         stays = head.stays and not self._server.is_closing
         if self._has_ended and not self._reader.ready and self._refusal is None:
             stays = False
@@ -283,7 +283,7 @@ class Connection(asyncio.Protocol):
         self._drop(is_crowded=True)
 
     def _drop(self, *, is_crowded: bool) -> None:
-        """Close; if the client still sends, when it has had time to read the answer."""
+        """Close; if the client still sends, give it time to read the answer first."""
         self._is_dropping = True
         self._since = self._server.now
         self._reader.ready.clear()
@@ -297,7 +297,7 @@ class Connection(asyncio.Protocol):
     # --- streams ---
 
     async def _stream(self, head: Head, response: Response, stream: AsyncIterator[bytes], *, stays: bool) -> None:
-        """Send the pieces of a stream as they come."""
+        """Send the pieces of a stream."""
         is_chunked = not head.is_old
         stays = stays and is_chunked
         try:
@@ -305,12 +305,12 @@ class Connection(asyncio.Protocol):
             if head.method != "HEAD":
                 await self._send(stream, is_chunked=is_chunked)
         except asyncio.CancelledError:
-            # The client has gone, or the server ends.
+            # The client has disconnected, or the server shuts down.
             if is_chunked and head.method != "HEAD" and not self._transport.is_closing():
                 self._transport.write(b"0\r\n\r\n")
             stays = False
-        except Exception:  # noqa: BLE001 - whatever the application's generator raises
-            # The end of the chunks is missing: that is how the client knows.
+        except Exception:  # noqa: BLE001 - the generator may raise anything
+            # The missing last chunk tells the client.
             _log.exception("a stream failed")
             stays = False
         await close_stream(stream)

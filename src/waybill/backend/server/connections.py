@@ -1,4 +1,4 @@
-"""What the connections of one server share: the application, the limits, the time."""
+"""Shared by the connections of one server: the application, the limits, the time."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from waybill.backend.server.limits import Limits
 
 
 class Answering(Protocol):
-    """An application: what answers requests."""
+    """An application."""
 
     def begin(self, request: Request) -> Response | asyncio.Future[Response]:
-        """Return the answer to a request, or what will have it: `conclude` makes the answer of that then."""
+        """Return the answer to a request, or a future from which `conclude` makes the answer."""
 
     def conclude(self, request: Request, answer: asyncio.Future[Response], /) -> Response:
-        """Return the answer that `begin` has promised, now that it is done. Raises CancelledError."""
+        """Return the answer from a finished future of `begin`. Raises CancelledError."""
 
     def refuse(self, request: Request, code: str, message: str, /) -> Response:
-        """Return the answer to a request that a server could not even read."""
+        """Return the answer to a request that the server could not read."""
 
 
 class Looked(Protocol):
-    """A connection, as those who look after it see it."""
+    """A connection that is checked regularly."""
 
     def look(self, now: float) -> None:
-        """End what takes too long."""
+        """Close it if something takes too long."""
 
     def shut_down(self) -> None:
-        """Close when the present request is answered."""
+        """Close after the current answer."""
 
     def abort(self) -> None:
-        """Close without waiting for anything."""
+        """Close immediately."""
 
 
 class Connections:
@@ -44,7 +44,7 @@ class Connections:
         self.application = application
         self.limits = limits
         self.now = asyncio.get_running_loop().time()
-        """The time of the last round, by the clock of the loop."""
+        """The time of the last check, by the clock of the loop."""
         self.is_closing = False
         self.is_empty = asyncio.Event()
         self.is_empty.set()
@@ -54,27 +54,27 @@ class Connections:
         self._reserved = 0
 
     def __len__(self) -> int:
-        """How many connections there are."""
+        """The number of connections."""
         return len(self._connections)
 
     def all(self) -> list[Looked]:
-        """Return the connections that there are now."""
+        """Return the current connections."""
         return list(self._connections)
 
     def join(self, connection: Looked) -> bool:
-        """Take a new connection; False if there are too many."""
+        """Add a connection; False if there are too many."""
         self._connections.add(connection)
         self.is_empty.clear()
         return len(self._connections) <= self.limits.connections
 
     def leave(self, connection: Looked) -> None:
-        """Forget a connection."""
+        """Remove a connection."""
         self._connections.discard(connection)
         if not self._connections:
             self.is_empty.set()
 
     def look(self, now: float) -> None:
-        """End whatever takes too long."""
+        """Check all connections for timeouts."""
         self.now = now
         for connection in self.all():
             connection.look(now)
@@ -87,11 +87,11 @@ class Connections:
         return True
 
     def release(self, size: int) -> None:
-        """Give room back."""
+        """Release reserved memory."""
         self._reserved -= size
 
     def is_waiting(self, path: str) -> bool:
-        """Say whether a request waits for something, and ends with its client."""
+        """Whether a request only waits, so that it is cancelled if its client disconnects."""
         return path in self._waiting_paths
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -1,8 +1,8 @@
-"""The head of a request (RFC 9112): what its line and its fields say.
+"""The head of a request (RFC 9112): its request line and its fields.
 
-The parser refuses what two readers could take for different requests: bare line feeds, white space before a colon,
-folded lines, two lengths, a length beside a transfer coding. The rest is refused here. A client sends nearly the same
-head again and again, so those read last are remembered: of a head that is known nothing is looked at any more.
+The parser refuses ambiguous requests: bare line feeds, white space before a colon, folded lines, two lengths, a length
+with a transfer coding. Other errors are found here. Clients repeat nearly the same head, so the last heads are cached,
+and a known head is not checked again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from waybill.backend.server.limits import MAX_LENGTH_DIGITS, body_limit
 MAX_HEAD_BYTES: Final = 32 * 1024
 MAX_FIELDS: Final = 100
 LARGE_BYTES: Final = 64 * 1024
-"""Bodies from this size on count for the limit of all connections together."""
+"""Bodies from this size on count toward the limit of all connections."""
 REMEMBERED_HEADS: Final = 500
 
 _SINGLE: Final = frozenset({"host", "authorization", "content-type"})
@@ -26,38 +26,38 @@ class BadRequest(Exception):
     """A request that cannot be read: `code` is one of the codes of errors."""
 
     def __init__(self, code: str, message: str) -> None:
-        """Say what is wrong in a whole sentence."""
+        """`message` describes the error in a full sentence."""
         super().__init__(message)
         self.code = code
         self.message = message
         self.method = ""
         self.fields: dict[str, str] = {}
-        """What could be read of the request."""
+        """The readable part of the request."""
 
 
 class Head(NamedTuple):
-    """What a head says. `headers` has names in lower case; it is shared by requests, so nobody changes it."""
+    """A parsed head. `headers` has names in lower case; requests share it, so it must not be changed."""
 
     method: str
     path: str
     query: bytes
     headers: dict[str, str]
     length: int
-    """Octets of the body; -1 if it is chunked."""
+    """The size of the body; -1 if it is chunked."""
     limit: int
-    """How many octets the body may have."""
+    """The maximum size of the body."""
     is_old: bool
-    """Whether it is of HTTP/1.0."""
+    """Whether it is HTTP/1.0."""
     stays: bool
-    """Whether the connection may be used again."""
+    """Whether the connection stays open."""
     is_asked: bool
     """Whether the client waits for a 100 before it sends the body."""
     is_cut: bool
-    """Whether the parser takes the end of the head for that of the request, as another protocol could follow."""
+    """Whether the parser ends the request after the head, as another protocol could follow."""
     is_special: bool
-    """Whether there is something to do before the body."""
+    """Whether the body needs preparation."""
     target: str
-    """The path as it came, still encoded."""
+    """The encoded path."""
 
 
 @functools.lru_cache(REMEMBERED_HEADS)
@@ -69,7 +69,7 @@ def read_head(
     stays: bool,  # noqa: FBT001
     upgrades: bool,  # noqa: FBT001
 ) -> Head:
-    """Return what a head says: `fields` are names and values in turn. Raises BadRequest."""
+    """Parse a head: `fields` are alternating names and values. Raises BadRequest."""
     headers: dict[str, str] = {}
     try:
         is_old = _is_old(version)
@@ -111,7 +111,7 @@ def _read_fields(fields: tuple[bytes, ...], headers: dict[str, str]) -> None:
 
 
 def _target(target: bytes, method: bytes) -> tuple[str, bytes]:
-    """Return the path of a target, and its query."""
+    """Return the path and the query of a target."""
     if b"#" in target:
         raise BadRequest("invalid_request", "The target has a fragment.")
     raw, _, query = target.partition(b"?")
@@ -136,7 +136,7 @@ def _expects(headers: dict[str, str]) -> bool:
 
 
 def _length(headers: dict[str, str], *, is_old: bool, may_be: bool) -> int:
-    """Return how many octets the body has, -1 for a chunked one."""
+    """Return the size of the body, -1 for a chunked one."""
     coding = headers.get("transfer-encoding")
     digits = headers.get("content-length", "0").lstrip("0") or "0"
     if len(digits) > MAX_LENGTH_DIGITS:

@@ -1,4 +1,4 @@
-"""How much a client may send, and how long it may take."""
+"""Limits of sizes and times for clients."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_BODY_BYTES: Final = 1024 * 1024
-"""What the specification gives as the default limit of a job."""
+"""The specification's default limit of a job."""
 MAX_LENGTH_DIGITS: Final = 18
-"""Of a length that a header gives: Python takes long for more, and refuses too many."""
+"""The maximum digits of a length: Python is slow for more, and refuses too many."""
 MAX_BATCH_BYTES: Final = 16 * MAX_BODY_BYTES
 BATCH_PATH: Final = "/ojs/v1/jobs/batch"
 MANAGEMENT_PATH: Final = "/api/"
-"""Of definitions, and of messages that are published by hand."""
+"""The limit for definitions and for published messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +23,18 @@ class Limits:
     keep_alive: float = 75.0
     """How long a connection may be idle between requests."""
     head: float = 10.0
-    """How long a head may take from its first octet on."""
+    """How long a head may take from its first octet."""
     body: float = 20.0
-    """How long a body may take, and a second more for each `body_rate` octets of it."""
+    """How long a body may take, plus one second for each `body_rate` octets."""
     body_rate: int = 16 * 1024
     write: float = 60.0
-    """How long a client may read nothing of its answer."""
+    """How long a client may stop reading its answer."""
     linger: float = 5.0
-    """How long what a refused client still sends is read and dropped, so that it can read why."""
+    """How long the input of a refused client is dropped, so that it can read the error."""
     pipelined_bytes: int = 64 * 1024
-    """How much of the next requests is read while one is being answered."""
+    """How much of the next requests is read while one is in progress."""
     body_bytes: int = 128 * 1024 * 1024
-    """How much the bodies that are being received or worked on may take together."""
+    """The maximum total size of bodies that are being received or processed."""
 
 
 def body_limit(path: str) -> int:

@@ -1,4 +1,4 @@
-"""The socket that a server listens on, and the URL that it has then."""
+"""The listening socket of a server, and its URL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 def listen(host: str, port: int, *, is_secure: bool) -> tuple[socket.socket, str]:
-    """Return a listening socket and its URL, with the port that it got if `port` is 0. Raises OSError."""
+    """Return a listening socket and its URL. `port` 0 chooses a free port. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host, port), family=family)
     shown = f"[{host}]" if family == socket.AF_INET6 else host

@@ -1,7 +1,7 @@
-"""Requests out of octets, however they are cut: httptools parses, and here are the limits that it does not have.
+"""Reads requests from octets: httptools parses, and this module adds the limits that it lacks.
 
-A client sends its requests with the same few heads, octet for octet, and mostly in one piece. Such a request is not
-parsed again: what the parser has said of the same head before still holds.
+Clients repeat the same few heads, and mostly send a request in one piece. Such a request is not parsed again: the
+cached result for the same head is used.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from waybill.backend.server.head import MAX_HEAD_BYTES, BadRequest, Head, read_h
 
 MAX_TARGET_BYTES: Final = 8 * 1024
 REMEMBERED_BYTES: Final = 1024
-"""Longer heads are read each time: what clients send is not to fill the memory."""
+"""Longer heads are not cached, to limit memory."""
 KNOWN_WHOLE: Final = 500
 UNRESERVED_BYTES: Final = 4 * 1024
-"""A body of so many octets needs no room: the limit of connections covers it."""
+"""Bodies up to this size need no reservation: the limit of connections covers them."""
 _END: Final = b"\r\n\r\n"
 _known: Final[dict[bytes, Head]] = {}
-"""The heads of requests that came in one piece with nothing else, and ask for nothing but an answer."""
+"""The heads of simple requests that arrived alone and in one piece."""
 _METHOD: Final = re.compile(rb"(?:\r\n)*([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}+)( |\Z|[!#$%&'*+.^_`|~0-9A-Za-z-])")
 _STAND_IN: Final = b"SOURCE "
 
 
 class Phase(Enum):
-    """Which part of a request has arrived."""
+    """The part of a request that has arrived."""
 
     NOTHING = "nothing"
     HEAD = "head"
@@ -38,7 +38,7 @@ class Phase(Enum):
 
 
 class Received(NamedTuple):
-    """A whole request, and how much room was reserved for its body."""
+    """A complete request, and the memory reserved for its body."""
 
     head: Head
     body: bytes
@@ -52,13 +52,13 @@ class RequestReader:
         """`reserve` reserves memory for octets of a body, and raises BadRequest if there is none."""
         self.phase = Phase.NOTHING
         self.ready: deque[Received] = deque()
-        """The whole requests that nobody has taken yet."""
+        """Complete requests."""
         self.is_asked = False
         """Whether the client waits for a 100 before it sends the body."""
         self.is_last = False
-        """Whether the client has said that it sends no more requests."""
+        """Whether the client has announced its last request."""
         self.has_more = False
-        """Whether it has sent more all the same."""
+        """Whether it has sent more anyway."""
         self._reserve = reserve
         self._parser: Any = httptools.HttpRequestParser(self)
         self._fault: BadRequest | None = None
@@ -66,11 +66,11 @@ class RequestReader:
         self._target = b""
         self._fields: list[bytes] = []
         self._method = b""
-        """The method of the request, as soon as it is known."""
+        """The method of the request, once known."""
         self._body: bytes | bytearray = b""
         self._reserved = 0
         self._loose = 0
-        """Octets that came since the parser last had something to say."""
+        """Octets since the last callback of the parser."""
         self._has_moved = False
 
     @property
@@ -79,7 +79,7 @@ class RequestReader:
         return len(self._body)
 
     def close(self) -> None:
-        """Let go of the parser, which refers to this reader."""
+        """Release the parser, which refers to this reader."""
         self._parser = None
 
     def feed(self, data: bytes) -> None:
@@ -87,7 +87,7 @@ class RequestReader:
         if self.is_last:
             self.has_more = True
             return
-        # With a method, the parser is being shown something else than what came.
+        # With a method, the parser gets a substitute for the real input.
         is_first, parser = self.phase is Phase.NOTHING and not self._loose and not self._method, self._parser
         if is_first:
             end = data.find(_END, 0, REMEMBERED_BYTES) + len(_END)
@@ -100,7 +100,7 @@ class RequestReader:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as pause:
-            # This could become another protocol, and does not.
+            # An upgrade to another protocol was offered and is ignored.
             self._begin_again(data[pause.args[0] :])
         except httptools.HttpParserInvalidMethodError:
             found = _METHOD.match(data) if is_start and not self._has_moved else None
@@ -118,10 +118,10 @@ class RequestReader:
             raise self._refusal("headers_too_large", f"The head is longer than {MAX_HEAD_BYTES} bytes.")
 
     def _begin_again(self, data: bytes) -> None:
-        """Have another parser read what this one would not."""
+        """Continue with a new parser where this one stopped."""
         self._parser = httptools.HttpRequestParser(self)
         if self._head is not None:
-            # The parser takes it that there is no body: show it a head that asks for nothing else.
+            # The parser assumes that there is no body: give it a head without an upgrade.
             pairs = zip(self._fields[::2], self._fields[1::2], strict=True)
             fields = b"".join(b"%b: %b\r\n" % one for one in pairs if one[0].lower() != b"upgrade")
             data = b"%b%b HTTP/1.1\r\n%b\r\n%b" % (_STAND_IN, self._target, fields, data)
@@ -134,7 +134,7 @@ class RequestReader:
         self._has_moved = True
 
     def _explain(self, error: httptools.HttpParserError) -> None:
-        """Raise BadRequest for what the parser has refused."""
+        """Raise BadRequest for an error of the parser."""
         if self.is_last:
             self.has_more = True
             return
@@ -158,7 +158,7 @@ class RequestReader:
         return error
 
     def _fail(self, code: str, message: str) -> BadRequest:
-        """Return what a callback raises: the parser would not hand it on."""
+        """Return the error for a callback, and store it: the parser does not pass it on."""
         self._fault = self._refusal(code, message)
         return self._fault
 
@@ -169,7 +169,7 @@ class RequestReader:
         self.phase = Phase.HEAD
 
     def on_url(self, piece: bytes) -> None:
-        """Take a piece of the target."""
+        """Add a piece of the target."""
         self._target += piece
         if len(self._target) > MAX_TARGET_BYTES:
             raise self._fail("uri_too_long", f"The target is longer than {MAX_TARGET_BYTES} bytes.")
@@ -206,7 +206,7 @@ class RequestReader:
         self._has_moved = True
 
     def on_body(self, piece: bytes) -> None:
-        """Take a piece of the body."""
+        """Add a piece of the body."""
         self._has_moved = True
         if not self._body:
             self._body = piece
@@ -229,7 +229,7 @@ class RequestReader:
         self._reserved += size
 
     def on_message_complete(self) -> None:
-        """A request is whole, unless the parser only takes it for one."""
+        """A request is complete, unless the parser only assumes so."""
         head = self._head
         if head is None or head.is_cut:
             return
@@ -245,7 +245,7 @@ class RequestReader:
 
 
 def _remember(head: Head, data: bytes) -> None:
-    """Take note of the head of a request, if it is all that came."""
+    """Cache the head of a request, if it arrived alone."""
     end = data.find(_END, 0, REMEMBERED_BYTES) + len(_END)
     is_usual = head.stays and not (head.is_old or head.is_special or head.is_cut)
     if is_usual and end >= len(_END) and data[:1].isalpha() and head.length == len(data) - end:

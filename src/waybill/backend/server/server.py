@@ -1,4 +1,4 @@
-"""The server: listens, and looks after its connections."""
+"""The server: accepts connections, and checks their timeouts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from waybill.backend.server.connections import Answering, Connections
 from waybill.backend.server.limits import Limits
 
 ROUND_SECONDS: Final = 1.0
-"""How often connections are looked at: so much longer something may take than its limit says."""
+"""How often connections are checked, so timeouts may be exceeded by this time."""
 HANDSHAKE_SECONDS: Final = 10.0
 BACKLOG: Final = 2048
 
 
 class HttpServer:
-    """Serves an application on a socket that listens."""
+    """Serves an application on a listening socket."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class HttpServer:
         )
 
     async def close(self, grace_seconds: float) -> None:
-        """Accept nothing more, answer what was asked, and close all connections."""
+        """Stop accepting, answer open requests, and close all connections."""
         connections = self.connections
         connections.is_closing = True
         if self._listener is not None:
