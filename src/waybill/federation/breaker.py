@@ -1,4 +1,4 @@
-"""A circuit breaker: no requests to a region that fails, and one to see if it is back (ojs-federation section 8.2).
+"""A circuit breaker: stops requests to a failing region, and probes whether it is back (ojs-federation section 8.2).
 
           threshold reached            cooldown is over
 CLOSED ───────────────────────► OPEN ◄──────────────────► HALF-OPEN
@@ -19,7 +19,7 @@ HALF_OPEN: Final = "half-open"
 
 
 class CircuitBreaker:
-    """The breaker of one region. Each `allow` that returns True is followed by one of the other three."""
+    """The breaker of one region. After `allow` has returned True, call `succeeded`, `failed` or `gave_up`."""
 
     def __init__(
         self, failure_threshold: int, cooldown_seconds: float, clock: Callable[[], float] = time.monotonic
@@ -47,14 +47,14 @@ class CircuitBreaker:
         return state == CLOSED or (state == HALF_OPEN and not self._is_probing)
 
     def allow(self) -> bool:
-        """Say whether a request may be sent. In half-open state this is the probe, and there is only one."""
+        """Whether a request may be sent. In the half-open state it is the only probe."""
         if not self.is_ready:
             return False
         self._is_probing = self.state == HALF_OPEN
         return True
 
     def succeeded(self) -> None:
-        """Take note of an answer: the region works. One to what was sent before the breaker opened does not count."""
+        """Record an answer. Answers to requests sent before the breaker opened do not count."""
         if self.state == OPEN:
             return
         self.failure_count = 0
@@ -62,7 +62,7 @@ class CircuitBreaker:
         self._is_probing = False
 
     def failed(self) -> None:
-        """Take note of a failure. A late one does not prolong the cooldown."""
+        """Record a failure. Late failures do not prolong the cooldown."""
         self.failure_count += 1
         if self.state == OPEN:
             return
@@ -71,5 +71,5 @@ class CircuitBreaker:
         self._is_probing = False
 
     def gave_up(self) -> None:
-        """Take note that a request ended without telling anything: whoever wanted it has gone."""
+        """Record that a request was cancelled, which says nothing about the region."""
         self._is_probing = False

@@ -1,6 +1,6 @@
-"""The file that describes a federation: its regions, and how jobs are routed, checked and failed over.
+"""The file that describes a federation: regions, routing, health checks and failover.
 
-Every error names the field, as it stands in the file.
+Every error names the field of the file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Whole = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class InvalidFederation(ValueError):
-    """The file of a federation cannot be used. `field` is what is wrong in it, empty for the whole file."""
+    """The file of a federation is invalid. `field` is the invalid field, empty for the whole file."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}" if field else reason)
@@ -44,7 +44,7 @@ class InvalidFederation(ValueError):
 
 
 class RegionEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A region. `queues`: the queues it serves, all if empty. A lower `priority` goes first."""
+    """A region. `queues`: the queues that it serves, all if empty. Lower `priority` values come first."""
 
     id: Name
     url: Annotated[str, Meta(min_length=1, max_length=2048)]
@@ -61,7 +61,7 @@ class RegionEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     @property
     def base(self) -> str:
-        """What paths are added to."""
+        """The base URL."""
         return self.url.rstrip("/")
 
     @property
@@ -71,7 +71,7 @@ class RegionEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class HealthCheck(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """How often regions are asked for their health."""
+    """The settings of health checks."""
 
     interval_seconds: Seconds = 10.0
     timeout_seconds: Seconds = 5.0
@@ -85,7 +85,7 @@ class BreakerSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Failover(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Where jobs go when a region fails. `after_lost_answer`: also if the region may have taken the job."""
+    """Where jobs go when a region fails. `after_lost_answer`: also if the region may have accepted the job."""
 
     enabled: bool = True
     max_redirects: Annotated[int, Meta(ge=0, le=100)] = 3
@@ -95,7 +95,7 @@ class Failover(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Geographic(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Which region a hint leads to. `hints`: the attributes of the metadata that are read, in this order."""
+    """The regions of geographic hints. `hints`: the attributes of the metadata to read, in this order."""
 
     hints: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=20)] = ("country", "continent")
     regions: Annotated[dict[Text, Name], Meta(max_length=10_000)] = {}
@@ -117,7 +117,7 @@ class Federation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def read_file(path: Path) -> Federation:
-    """Read a TOML or JSON file. Paths in it are relative to it. Raises InvalidFederation."""
+    """Read a TOML or JSON file. Paths in it are relative to the file. Raises InvalidFederation."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
@@ -133,8 +133,8 @@ def read_file(path: Path) -> Federation:
     return read(given, path.parent)
 
 
-def read(given: Any, directory: Path = Path()) -> Federation:  # noqa: ANN401 - whatever a file holds
-    """Return a federation that is described right. Raises InvalidFederation."""
+def read(given: Any, directory: Path = Path()) -> Federation:  # noqa: ANN401 - a file may contain anything
+    """Read and check a federation. Raises InvalidFederation."""
     try:
         found = msgspec.convert(given, Federation)
     except msgspec.ValidationError as error:
@@ -148,7 +148,7 @@ def read(given: Any, directory: Path = Path()) -> Federation:  # noqa: ANN401 - 
 
 
 def _check_names(found: Federation) -> None:
-    """Raise InvalidFederation for a name of a region that there is not, or twice."""
+    """Raise InvalidFederation for unknown and duplicate names of regions."""
     ids: set[str] = set()
     for index, region in enumerate(found.regions):
         if region.id in ids:
@@ -167,7 +167,7 @@ def _check_names(found: Federation) -> None:
 
 
 def _checked(region: RegionEntry, field: str, directory: Path) -> RegionEntry:
-    """Check a region, and return it with whole paths. Raises InvalidFederation."""
+    """Check a region, and return it with absolute paths. Raises InvalidFederation."""
     _check_url(region, f"{field}.url")
     if region.key_env is not None and region.key_file is not None:
         raise InvalidFederation(f"{field}.key_file", "use either key_env or key_file")
@@ -181,7 +181,7 @@ def _checked(region: RegionEntry, field: str, directory: Path) -> RegionEntry:
 
 
 def _check_url(region: RegionEntry, field: str) -> None:
-    """Raise InvalidFederation, which never repeats what may be a password."""
+    """Raise InvalidFederation for an invalid URL. The error never contains a password."""
     try:
         parts = urlsplit(region.url)
         _ = parts.port

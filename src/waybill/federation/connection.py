@@ -1,4 +1,4 @@
-"""Requests to one region. What it answers is believed only as far as it is small, in time, and JSON."""
+"""Requests to one region. Answers must be JSON, and are limited in size and time."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ MAX_KEY_BYTES: Final = 4096
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _error: Final = msgspec.json.Decoder(dict[str, object])
 NOT_TAKEN: Final = frozenset({"overloaded"})
-"""The codes of servers that fail before they have begun with a request."""
+"""The status codes of servers that have not processed the request."""
 
 
 class RegionFailed(Exception):
-    """A region did not answer, or its answer cannot be used. `may_have_arrived`: it may have done what was asked."""
+    """A region did not answer, or its answer cannot be used. `may_have_arrived`: it may have processed the request."""
 
     def __init__(self, reason: str, *, may_have_arrived: bool) -> None:
         super().__init__(reason)
@@ -46,7 +46,7 @@ class RegionConnection:
     """Sends requests over connections that are kept open."""
 
     def __init__(self, entry: RegionEntry, field: str) -> None:
-        """`field` is where the region stands in the file. Raises InvalidFederation for keys that cannot be read."""
+        """`field` is the region's place in the file. Raises InvalidFederation for keys that cannot be read."""
         self._entry = entry
         self._tls = _tls_of(entry, field)
         self._key = _key_of(entry, field)
@@ -61,7 +61,7 @@ class RegionConnection:
         timeout_seconds: float,
         max_bytes: int = MAX_ANSWER_BYTES,
     ) -> Answer:
-        """Send a request, and return an answer that tells something: 2xx or 4xx, with JSON. Raises RegionFailed."""
+        """Send a request, and return a useful answer: 2xx or 4xx, with JSON. Raises RegionFailed."""
         try:
             async with self._open().request(
                 method,
@@ -85,8 +85,8 @@ class RegionConnection:
         except TimeoutError:
             raise RegionFailed(f"it has not answered within {timeout_seconds:g} s", may_have_arrived=True) from None
         except aiohttp.ClientResponseError:
-            # Its text repeats what the region has sent.
-            raise RegionFailed("its answer is no HTTP", may_have_arrived=True) from None
+            # The text of this error contains data from the region.
+            raise RegionFailed("its answer is not HTTP", may_have_arrived=True) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise RegionFailed(f"the connection failed: {_named(error)}", may_have_arrived=True) from None
 
@@ -119,7 +119,7 @@ class RegionConnection:
 
 
 def _useful(answer: Answer) -> Answer:
-    """Return an answer that a client can be given. Raises RegionFailed."""
+    """Return an answer that can be passed to clients. Raises RegionFailed."""
     status = answer.status
     if 300 <= status < 400 or status < 200:
         raise RegionFailed(f"it answers {status}, which leads elsewhere", may_have_arrived=False)
@@ -169,7 +169,7 @@ def _tls_of(entry: RegionEntry, field: str) -> ssl.SSLContext | None:
 
 
 def _key_of(entry: RegionEntry, field: str) -> str | None:
-    """Return the key of a region, which no error repeats. Raises InvalidFederation."""
+    """Return the key of a region. Raises InvalidFederation, which never contains the key."""
     if entry.key_env is not None:
         field, key = f"{field}.key_env", os.environ.get(entry.key_env, "")
         if not key:

@@ -1,7 +1,7 @@
-"""Jobs that a region may have taken without an answer, while another region has them now.
+"""Jobs that a region may have accepted without an answer, before another region got them.
 
-When such a region is back, it is asked. What still waits there is cancelled, so that it does not run twice. What runs
-there already, or has run, stays: the job has run twice then, which jobs over at-least-once delivery must bear.
+When such a region is back, it is asked. Jobs that still wait there are cancelled, so that they do not run twice.
+Running and finished jobs stay: they have run twice, as at-least-once delivery allows.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class Doubts:
     """The doubtful jobs of one federation. They are lost with the process."""
 
     def __init__(self, most: int = MOST) -> None:
-        """Keep so many: the oldest are given up."""
+        """`most` limits the number of jobs: the oldest are dropped."""
         self._most = most
         self._regions: OrderedDict[str, dict[str, None]] = OrderedDict()
         self._taken: dict[str, str] = {}
         self._settling: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """The number of doubtful jobs."""
         return len(self._regions)
 
     def add(self, job_id: str, region: str) -> None:
-        """Take note of a push that has got no answer."""
+        """Record a push without an answer."""
         self._regions.setdefault(job_id, {})[region] = None
         if len(self._regions) > self._most:
             oldest, _ = self._regions.popitem(last=False)
@@ -59,7 +59,7 @@ class Doubts:
         return list(self._regions.get(job_id, ()))
 
     def taken(self, job_id: str, region: str) -> None:
-        """Take note of the region that has a job for certain."""
+        """Record the region that certainly has a job."""
         doubtful = self._regions.get(job_id)
         if doubtful is not None:
             doubtful.pop(region, None)
@@ -68,17 +68,17 @@ class Doubts:
                 self._end(job_id)
 
     def settle_soon(self, region: Region) -> None:
-        """Settle what a region may have that is back."""
+        """Settle the doubtful jobs of a region that is back."""
         if region.breaker.is_ready and any(region.id in found for found in self._regions.values()):
             task = asyncio.get_running_loop().create_task(self.settle(region))
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
 
     async def settle(self, region: Region) -> None:
-        """Cancel what waits in a region though another has it."""
+        """Cancel jobs that wait in a region although another region has them."""
         for job_id in [one for one, found in self._regions.items() if region.id in found]:
             if job_id not in self._taken:
-                # Its client still asks for it, and learns of it then.
+                # The client still retries this push and gets its answer then.
                 continue
             try:
                 await self._cancel(region, job_id)
@@ -89,14 +89,14 @@ class Doubts:
                 self._end(job_id)
 
     async def close(self) -> None:
-        """Settle no more."""
+        """Stop settling."""
         settling = list(self._settling)
         for task in settling:
             task.cancel()
         await asyncio.gather(*settling, return_exceptions=True)
 
     async def _cancel(self, region: Region, job_id: str) -> None:
-        """Raise RegionFailed if the region does not answer."""
+        """Cancel a duplicate. Raises RegionFailed if the region does not answer."""
         path = f"/ojs/v1/jobs/{quote(job_id, safe='')}"
         answer = await region.request("GET", path)
         if answer.status != 200:

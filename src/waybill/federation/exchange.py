@@ -1,6 +1,6 @@
 """The client of a federation: `Jobs` and `Worker` with a URL like `federation:regions.toml`.
 
-Requests go into the layer in this process, where others go to a server.
+Requests go to the layer in this process instead of a server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCHEME: Final = "federation"
 
 
 class FederatedExchange:
-    """Sends requests to the regions of a file. It starts in one loop; if that closes, the next request begins anew."""
+    """Sends requests to the regions of a file. It belongs to one loop; if that is closed, it starts anew."""
 
     def __init__(self, url: str) -> None:
         """Nothing is read or sent before the first request."""

@@ -1,4 +1,4 @@
-"""Tells of jobs that go to another region than they should (ojs-federation section 8.1)."""
+"""Reports jobs that go to another region than planned (ojs-federation section 8.1)."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Final
 
 EVENT: Final = "ojs.federation.failover"
 REPEAT_SECONDS: Final = 10.0
-"""How often the same failover is logged again: under load there is one for each job."""
+"""How often the same failover is logged: under load there is one for each job."""
 
 _log = logging.getLogger("waybill.federation")
 
 
 class Failovers:
-    """Counts failovers, and logs the first of each kind at once."""
+    """Counts failovers, and logs the first of each kind immediately."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` returns seconds."""
         self.counts: Counter[tuple[str, str]] = Counter()
-        """Jobs, by the region that they should have gone to and the one that they went to."""
+        """Jobs, by planned and actual region."""
         self._clock = clock
         self._logged: dict[tuple[str, str], tuple[str, float, int]] = {}
 
     def note(self, from_region: str, to_region: str, reason: str, job_id: str) -> None:
-        """Take note of a job."""
+        """Record a job."""
         pair = from_region, to_region
         self.counts[pair] += 1
         before, logged_at, count = self._logged.get(pair, ("", -REPEAT_SECONDS, 0))

@@ -1,8 +1,8 @@
-"""Fetches: the regions that serve a worker's queues are asked, first one after the other, then all at the same time.
+"""Fetches: asks the regions of a worker's queues, first one after the other, then all at the same time.
 
-The first round fills a fetch from regions where jobs are ready. Only if there are none do all regions wait together, a
-short while at a time. Jobs that come from a second region then, or for a worker that has gone, are put back: nothing is
-kept here, and no poll is cut off whose jobs would be lost until their leases end.
+The first round takes available jobs. Only if there are none, all regions are polled together, for a short while at a
+time. Jobs from a second region, or for a worker that has disconnected, are requeued: no jobs are kept here, and no poll
+is cancelled, because its jobs would be stuck until their leases end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from waybill.http.answer import Answer
 FETCH: Final = "/ojs/v1/workers/fetch"
 NACK: Final = "/ojs/v1/workers/nack"
 ROUND_SECONDS: Final = 2.0
-"""How long all regions wait together before they are asked again: so long a job may be on its way to nobody."""
+"""How long a poll of all regions lasts: a job for a disconnected worker may be held that long."""
 CLOSE_SECONDS: Final = 2 * ROUND_SECONDS
 MOST_WAIT_MS: Final = 60_000
 MOST_JOBS: Final = 1000
@@ -44,17 +44,17 @@ class _Fetched(msgspec.Struct):
 
 
 Jobs = list[tuple[str, bytes]]
-"""Their ids, and what they are."""
+"""The ids and the encoded jobs."""
 
 
 class Fetches:
-    """Those of one federation."""
+    """The fetches of one federation."""
 
     def __init__(self, regions: Regions, homes: Homes) -> None:
         self._regions = regions
         self._homes = homes
         self.polling_count = 0
-        """How many polls wait in regions."""
+        """The number of waiting polls."""
         self._position = 0
         self._tasks: set[asyncio.Task[object]] = set()
 
@@ -81,12 +81,12 @@ class Fetches:
         return visit.response()
 
     def spawn(self, task: asyncio.Task[object]) -> None:
-        """Keep a task until it has ended."""
+        """Run a task, and keep a reference until it has ended."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Wait for polls that are under way, and for what is put back: both are short, unless a region hangs."""
+        """Wait for polls and requeues in progress: both are short, unless a region hangs."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CLOSE_SECONDS
         while self._tasks and (left := deadline - loop.time()) > 0:
@@ -105,11 +105,11 @@ class Fetches:
             self.polling_count -= 1
 
     def note(self, job_id: str, region: str, worker_id: str) -> None:
-        """Take note of a job that a worker gets."""
+        """Record a job that a worker gets."""
         self._homes.note(job_id, region, worker_id)
 
     def _serving(self, queues: list[str] | None) -> list[Region]:
-        """Return the regions to ask, another one first each time. Raises RequestRefused if none can be."""
+        """Return the regions to ask, a different one first each time. Raises RequestRefused if there are none."""
         serving = [one for one in self._regions if queues is None or any(one.serves(queue) for queue in queues)]
         found = [one for one in serving if one.is_available]
         if not found:
@@ -127,7 +127,7 @@ class _Visit:
     def __init__(self, fetches: Fetches, body: Form, queues: list[str] | None, count: int, worker_id: str) -> None:
         self.jobs: list[bytes] = []
         self.answered = False
-        """Whether any region has."""
+        """Whether any region has answered."""
         self._fetches = fetches
         self._body = body
         self._queues = queues
@@ -139,7 +139,7 @@ class _Visit:
         self._is_over = False
 
     async def one_by_one(self, regions: list[Region]) -> None:
-        """Ask for what is ready."""
+        """Take available jobs."""
         for region in regions:
             left = self._count - len(self.jobs)
             if left <= 0:
@@ -147,11 +147,11 @@ class _Visit:
             await self._wait([self._poll(region, left, 0.0)])
 
     async def all_together(self, regions: list[Region], seconds: float) -> None:
-        """Wait for the first region that has something."""
+        """Wait for the first region with jobs."""
         await self._wait([self._poll(region, self._count, seconds) for region in regions])
 
     def give_up(self) -> None:
-        """Put everything back: the worker has gone."""
+        """Requeue all jobs: the worker has disconnected."""
         self._is_over = True
         for region, jobs in self._taken:
             self._put_back(region, jobs)
@@ -165,7 +165,7 @@ class _Visit:
         return Response(200, body, unheard=self.give_up)
 
     def failure(self) -> RequestRefused:
-        """Return the error for a fetch that no region has answered."""
+        """Return the error for a fetch without any answer."""
         self._is_over = True
         if self._refusal is not None:
             return _refused(self._refusal)
@@ -173,7 +173,7 @@ class _Visit:
         return RequestRefused("backend_unavailable", text, details={"regions": self._reasons})
 
     async def _wait(self, polls: Iterable[asyncio.Task[object]]) -> None:
-        """Wait until all have answered, or one of them with jobs. None is cancelled: its jobs would be lost."""
+        """Wait until all have answered, or one with jobs. No request is cancelled, as its jobs would be stuck."""
         waiting: set[asyncio.Task[object]] = set(polls)
         before = len(self.jobs)
         while waiting and len(self.jobs) == before:
@@ -200,7 +200,7 @@ class _Visit:
             self._reasons[region.id] = error.reason
 
     def _arrived(self, region: Region, jobs: Jobs) -> None:
-        """Keep as many as are wanted, and put the others back."""
+        """Keep as many jobs as wanted, and requeue the others."""
         self.answered = True
         room = 0 if self._is_over else self._count - len(self.jobs)
         kept, others = jobs[:room], jobs[room:]
@@ -227,16 +227,16 @@ class _Visit:
 
 
 def _read(body: bytes) -> Jobs:
-    """Read what a region gives out. Raises RegionFailed."""
+    """Read the jobs in an answer. Raises RegionFailed."""
     try:
         found = msgspec.json.decode(body, type=_Fetched).jobs
         return [(msgspec.json.decode(raw, type=_Job).id, bytes(raw)) for raw in found]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise RegionFailed("it gives out jobs that make no sense", may_have_arrived=True) from None
+        raise RegionFailed("it returns invalid jobs", may_have_arrived=True) from None
 
 
 def _refused(answer: Answer) -> RequestRefused:
-    """Return the error that a region has answered."""
+    """Return the error in a region's answer."""
     try:
         form = msgspec.json.decode(answer.body, type=Form).get("error")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Heartbeats: each region hears of the jobs that a worker has from it, and the worker hears one answer."""
+"""Heartbeats: each region gets those for its own jobs, and the worker gets one answer."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from waybill.http.answer import Answer
 
 HEARTBEAT: Final = "/ojs/v1/workers/heartbeat"
 DIRECTIVES: Final = ("running", "quiet", "terminate")
-"""The strongest is the last one."""
+"""In order of precedence, the highest last."""
 
 
 class Heartbeats:
-    """Those of one federation."""
+    """The heartbeats of one federation."""
 
     def __init__(self, regions: Regions, homes: Homes) -> None:
         self._regions = regions
         self._homes = homes
 
     async def beat(self, body: Form) -> Response:
-        """Tell all regions; those that have none of the jobs hear of the worker. Raises RequestRefused.
+        """Send a heartbeat to all regions, also to those without jobs of the worker. Raises RequestRefused.
 
-        A region that does not answer, though it has jobs of the worker, fails the heartbeat: they must not seem lost.
+        If a region with jobs of the worker does not answer, the heartbeat fails: the jobs must not seem lost.
         """
         worker_id = body.get("worker_id")
         worker = worker_id if isinstance(worker_id, str) else ""

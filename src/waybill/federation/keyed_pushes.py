@@ -1,6 +1,6 @@
-"""Pushes with an idempotency key: one that is repeated must reach its region as it was, to be known there.
+"""Pushes with an idempotency key: a repeated push must be identical for its region to recognise it.
 
-What the layer adds to a job is remembered under the key. It is lost with the process.
+The fields that the layer adds to a job are remembered by key, as long as the process runs.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Added(NamedTuple):
 
 
 class KeyedPushes:
-    """What was added to the newest of them."""
+    """The added fields of the newest pushes."""
 
     def __init__(self, most: int = MOST) -> None:
-        """Remember so many."""
+        """`most` limits the number of pushes."""
         self._most = most
         self._added: OrderedDict[tuple[str, str], Added] = OrderedDict()
 
     def find(self, actor: str, key: str, body: bytes) -> Added | None:
-        """Return what was added to a job that is pushed again; None for a new one.
+        """Return the fields that were added to a repeated push; None for a new one.
 
-        `actor` is whose key it is. Raises RequestRefused for another job under a key that was used.
+        `actor` is the owner of the key. Raises RequestRefused if the key was used for another job.
         """
         if not 0 < len(key) <= MAX_KEY or not key.isprintable():
             raise invalid("Idempotency-Key", f"must have 1 to {MAX_KEY} printable characters")
@@ -47,7 +47,7 @@ class KeyedPushes:
         return found
 
     def note(self, actor: str, key: str, body: bytes, job_id: str, attributes: Form) -> None:
-        """Remember what was added to a job."""
+        """Remember the added fields of a job."""
         self._added[actor, key] = Added(_digest(body), job_id, attributes)
         while len(self._added) > self._most:
             self._added.popitem(last=False)

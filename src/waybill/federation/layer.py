@@ -1,4 +1,4 @@
-"""The layer of a federation: a program has it in itself, and a proxy serves it. Its routes answer like a server's."""
+"""The layer of a federation, used in programs and by the proxy. It has the routes of a server."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _ABOUT_JOBS: Final = (
     ("DELETE", "/checkpoint", OPERATE),
 )
 _ELSEWHERE: Final = ("/ojs/v1/cron", "/ojs/v1/workflows")
-"""What belongs to one region as a whole."""
+"""Features that belong to one region."""
 
 
 class Layer(Service):
-    """One federation at work: `async with Layer(federation) as layer: ...`."""
+    """A running federation: `async with Layer(federation) as layer: ...`."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Layer(Service):
         clock: Callable[[], float] = time.monotonic,
         chance: random.Random | None = None,
     ) -> None:
-        """Nothing is sent yet. Raises InvalidFederation for keys and certificates that cannot be used."""
+        """Nothing is sent before `start`. Raises InvalidFederation for invalid keys and certificates."""
         self.regions = Regions(federation, clock)
         self.routing = Routing(self.regions, chance)
         self.homes = Homes()
@@ -72,17 +72,17 @@ class Layer(Service):
         self.regions.on_healthy = self.doubts.settle_soon
 
     async def start(self) -> None:
-        """Check all regions, and begin to look after them."""
+        """Check all regions, and start regular checks."""
         await self.regions.start()
 
     async def close(self) -> None:
-        """Put back what was fetched for nobody, and close the connections."""
+        """Requeue unused jobs, and close the connections."""
         await self.fetches.close()
         await self.doubts.close()
         await self.regions.close()
 
     def routes(self) -> list[Route]:
-        """Return what answers which path."""
+        """Return the routes."""
         return [
             Route("GET", "/v1/federation/regions", self._list_regions, READ),
             Route("POST", "/v1/federation/route", self._route, READ),
@@ -123,7 +123,7 @@ class Layer(Service):
         }
 
     def resolve(self, job: dict[str, Any]) -> dict[str, object]:
-        """Say where a job would go (section 10.2). Raises RequestRefused."""
+        """Return where a job would go (section 10.2). Raises RequestRefused."""
         plan = self.routing.plan(wanted_of(job), is_dry=True)
         target = plan.targets[0].id if plan.targets else None
         return {"target_region": target, "strategy": plan.strategy, "candidates": plan.candidates()}
@@ -135,7 +135,7 @@ class Layer(Service):
         return answer(self.resolve(request.json(required=True)))
 
     async def _tell_health(self, _request: Request) -> Response:
-        """Nothing is replicated, so there is no lag to tell of (section 10.3)."""
+        """Return the health; there is no replication lag, because nothing is replicated (section 10.3)."""
         regions = [{"id": one.id, "status": one.status, "replication_lag_ms": None} for one in self.regions]
         healthy = len(self.regions.healthy)
         status = "ok" if healthy == len(self.regions) else "degraded" if healthy else "unhealthy"
@@ -227,7 +227,7 @@ class Layer(Service):
 
 
 async def _refuse(request: Request) -> Response:
-    """Cron jobs and workflows are kept by one server, as a whole."""
+    """Refuse cron jobs and workflows: each belongs to one server."""
     what = "Cron jobs" if request.path.endswith("cron") else "Workflows"
     text = f"{what} are not shared between regions."
     hint = "Use the URL of the region that keeps them. GET /v1/federation/regions lists the regions."

@@ -1,4 +1,4 @@
-"""Finds the region of a job by asking, and sends there what is about that job."""
+"""Finds the region of a job, and forwards requests about the job to it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from waybill.http.answer import Answer
 JOBS: Final = "/ojs/v1/jobs"
 MISSING: Final = 404
 MOST_WAIT_SECONDS: Final = 60
-"""How long a region waits for the end of a job when it is asked for a result."""
+"""How long a region waits for the result of a job."""
 
 
 class Lookups:
-    """Those of one federation."""
+    """The lookups of one federation."""
 
     def __init__(self, regions: Regions, homes: Homes) -> None:
         self._regions = regions
         self._homes = homes
 
     async def forward(self, request: Request, base: str, rest: str = "") -> Response:
-        """Send a request about the job or dead letter of its path to where that is. Raises RequestRefused."""
+        """Forward a request to the region of the job or dead letter in its path. Raises RequestRefused."""
         job_id = request.parameters["id"]
         query = f"?{urlencode(request.query)}" if request.query else ""
         path = f"{base}/{quote(job_id, safe='')}{rest}{query}"
@@ -49,7 +49,7 @@ class Lookups:
         base: str = JOBS,
         wait_seconds: float = 0,
     ) -> Response:
-        """Send a request to the region of a job. Raises RequestRefused if that is not found, or does not answer."""
+        """Send a request to the region of a job. Raises RequestRefused if it is unknown or does not answer."""
         home = self._regions.get(self._homes.find(job_id, worker_id))
         if home is not None:
             found = await _ask(home, method, path, body, wait_seconds)
@@ -62,9 +62,9 @@ class Lookups:
         return passed_on(region, await _ask(region, method, path, body, wait_seconds))
 
     async def locate(self, job_id: str, base: str = JOBS) -> tuple[Region, Answer]:
-        """Return the region that knows a job, and what it says of it. Raises RequestRefused.
+        """Return the region of a job, and its answer. Raises RequestRefused.
 
-        If it is in none that answers, it may still be in one that does not.
+        A job that is in no region that answers may be in one that does not.
         """
         path = _path_of(base, job_id)
         found, failures = await ask_all(list(self._regions), "GET", path)
@@ -82,7 +82,7 @@ class Lookups:
 async def ask_all(
     regions: Sequence[Region], method: str, path: str, body: bytes | None = None
 ) -> tuple[dict[Region, Answer], Mapping[str, str]]:
-    """Ask regions at the same time; return their answers, and why others gave none."""
+    """Ask regions at the same time; return their answers, and the reasons of regions without an answer."""
     answers: dict[Region, Answer] = {}
     failures: dict[str, str] = {}
 
@@ -97,7 +97,7 @@ async def ask_all(
 
 
 def passed_on(region: Region, found: Answer) -> Response:
-    """Return the answer of a region as our own."""
+    """Convert the answer of a region to a response."""
     headers = [(REGION_HEADER, region.id)]
     if found.retry_after is not None:
         headers.append(("Retry-After", f"{found.retry_after:.0f}"))

@@ -1,4 +1,4 @@
-"""Metrics of a federation, as Prometheus reads them. The names of regions need no quoting: the file's are checked."""
+"""Prometheus metrics of a federation. Names of regions need no quoting, because they are checked."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _STATES: Final = (CLOSED, HALF_OPEN, OPEN)
 
 
 def lines_of(regions: Regions, failovers: Mapping[tuple[str, str], int], doubtful_count: int) -> Iterator[str]:
-    """Yield the lines: what each region is like, and how many jobs went elsewhere."""
-    yield from _head("ojs_federation_region_healthy", "gauge", "Whether the last health check of a region was good.")
+    """Yield the metrics of regions and failovers."""
+    yield from _head("ojs_federation_region_healthy", "gauge", "Whether the last health check of a region succeeded.")
     for region in regions:
         yield f'ojs_federation_region_healthy{{region="{region.id}"}} {int(region.problem is None)}'
-    yield from _head("ojs_federation_region_latency_seconds", "gauge", "How long its last health check took.")
+    yield from _head("ojs_federation_region_latency_seconds", "gauge", "Duration of the last health check.")
     for region in regions:
         if region.latency_ms is not None:
             yield f'ojs_federation_region_latency_seconds{{region="{region.id}"}} {region.latency_ms / 1000:g}'
@@ -27,7 +27,7 @@ def lines_of(regions: Regions, failovers: Mapping[tuple[str, str], int], doubtfu
     yield from _head("ojs_federation_failovers_total", "counter", "Jobs that went to another region.")
     for (one, other), count in sorted(failovers.items()):
         yield f'ojs_federation_failovers_total{{from_region="{one}",to_region="{other}"}} {count}'
-    yield from _head("ojs_federation_doubtful_jobs", "gauge", "Jobs that a region without an answer may have as well.")
+    yield from _head("ojs_federation_doubtful_jobs", "gauge", "Jobs that a region without an answer may also have.")
     yield f"ojs_federation_doubtful_jobs {doubtful_count}"
     yield ""
 

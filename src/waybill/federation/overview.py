@@ -1,4 +1,4 @@
-"""What is asked of all regions together: counts of queues, dead letters, lists of jobs; and pauses of queues."""
+"""Requests to all regions: counts of queues, dead letters, lists of jobs, pauses of queues."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ COUNTED: Final = (
     *("available", "active", "scheduled", "retryable", "pending", "completed", "cancelled", "discarded"),
     *("dead_letter", "total", "completed_last_hour", "failed_last_hour", "throughput_per_second"),
 )
-"""The numbers of a queue that can be added; mean times cannot."""
+"""The figures of a queue that can be added; mean times cannot."""
 
 
 class Overview:
-    """That of one federation."""
+    """The overview of one federation."""
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions
 
     async def stats(self) -> Form:
-        """Add up the queues of all regions (ojs-federation section 3.3)."""
+        """Sum up the queues of all regions (ojs-federation section 3.3)."""
         available = [one for one in self._regions if one.is_available]
         found = await asyncio.gather(*(self._of_region(one) for one in available))
         per_region = {one.id: queues for one, queues in zip(available, found, strict=True) if queues is not None}
@@ -52,7 +52,7 @@ class Overview:
         }
 
     async def queue(self, name: str) -> Response:
-        """Add up one queue. Raises RequestRefused if no region knows it."""
+        """Sum up one queue. Raises RequestRefused if no region knows it."""
         path = f"{QUEUES}/{quote(name, safe='')}/stats"
         found, failures = await ask_all(self._serving(name), "GET", path)
         forms = {region: form for region, form in _objects(found).items() if found[region].status == 200}
@@ -78,7 +78,7 @@ class Overview:
         )
 
     async def switch(self, name: str, action: str, body: bytes) -> Response:
-        """Pause or resume a queue in all regions that serve it. Raises RequestRefused unless all have done so."""
+        """Pause or resume a queue in all regions that serve it. Raises RequestRefused unless all succeed."""
         found, failures = await ask_all(self._serving(name), "POST", f"{QUEUES}/{quote(name, safe='')}/{action}", body)
         for region, one in found.items():
             if one.status >= 400:
@@ -95,9 +95,9 @@ class Overview:
         )
 
     async def merged(self, request: Request, path: str, order: str) -> Response:
-        """Merge a list of jobs of all regions, the newest first; each job names its region. Raises RequestRefused.
+        """Merge the jobs of all regions, newest first; each job has its region. Raises RequestRefused.
 
-        There are no cursors: ask a region for more.
+        Cursors are not supported: ask a region for more.
         """
         if "cursor" in request.query:
             text = "cursor is not supported by a federation."
@@ -154,7 +154,7 @@ def _objects(found: Mapping[Region, Answer]) -> dict[Region, Form]:
     return {region: msgspec.json.decode(one.body, type=Form) for region, one in found.items()}
 
 
-def _numbers(stats: Any) -> Form:  # noqa: ANN401 - whatever a region answers
+def _numbers(stats: Any) -> Form:  # noqa: ANN401 - a region may answer anything
     if not isinstance(stats, dict):
         return {}
     return {name: stats[name] for name in COUNTED if isinstance(stats.get(name), int | float)}

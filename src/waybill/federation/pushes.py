@@ -1,9 +1,9 @@
 """Pushes: each job goes to one region, or to another if that fails.
 
-A job has its id before it is sent, so a region takes it once. If a region gave no answer, it is asked whether it has
-the job. Only if it does not answer that either is the job in doubt, and `failover.after_lost_answer` decides: to
-another region, where it may run a second time (see `doubts`), or back to the client as an error. Pinned jobs always go
-back.
+A job has its id before it is sent, so a region accepts it once. If a region gives no answer, it is asked whether it has
+the job. Only if it does not answer that either, the job is doubtful, and `failover.after_lost_answer` decides: the job
+goes to another region, where it may run a second time (see `doubts`), or the client gets an error. For pinned jobs, the
+client always gets an error.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from waybill.ojs.spec.identifiers import new_id
 JOBS: Final = "/ojs/v1/jobs"
 BATCH: Final = "/ojs/v1/jobs/batch"
 AT_A_TIME: Final = 16
-"""How many jobs without an answer are asked for at a time."""
+"""The number of lookups at a time for jobs without an answer."""
 REGION_HEADER: Final = "OJS-Federation-Region"
 FORWARDED: Final = (TENANT_HEADER, BLOCK_HEADER)
 
 
 class _Item:
-    """A job on its way. It has ended when one of `answer`, `refusal` and `error` is there."""
+    """A job in progress. It is finished when one of `answer`, `refusal` and `error` is set."""
 
     def __init__(self, index: int, job: Form, wanted: Wanted, added: Form) -> None:
         self.index = index
@@ -65,7 +65,7 @@ class _Item:
 
 
 class Pushes:
-    """Those of one federation."""
+    """The pushes of one federation."""
 
     def __init__(self, regions: Regions, routing: Routing, homes: Homes, doubts: Doubts, failovers: Failovers) -> None:
         self._regions = regions
@@ -76,7 +76,7 @@ class Pushes:
         self._keyed = KeyedPushes()
 
     async def push(self, request: Request) -> Response:
-        """Push a job; return the answer of the region that has taken or refused it. Raises RequestRefused."""
+        """Push a job; return the answer of the region that has accepted or refused it. Raises RequestRefused."""
         job = request.json(required=True)
         key = request.headers.get(IDEMPOTENCY)
         if key is None:
@@ -97,9 +97,9 @@ class Pushes:
         return answer({**(item.answer or {}), "job": item.answer}, 201, [*region, ("Location", f"{JOBS}/{item.id}")])
 
     async def push_many(self, request: Request) -> Response:
-        """Push a batch, a part of it to each region. A part is refused as a whole. Raises RequestRefused.
+        """Push a batch, split by region. Each part is accepted or refused as a whole. Raises RequestRefused.
 
-        Idempotency keys are not for batches: the regions' parts may be others the next time. Ids do as well.
+        Idempotency keys are not supported for batches, as the parts may differ next time. Use ids instead.
         """
         given = request.json(required=True).get("jobs")
         if not isinstance(given, list) or not given:
@@ -122,9 +122,9 @@ class Pushes:
         return _answer_of(items)
 
     def _item(self, index: int, job: Form, before: Added | None = None) -> _Item:
-        """Make a job ready to be sent. Raises RequestRefused."""
+        """Prepare a job. Raises RequestRefused."""
         options = job.get("options")
-        # Options go before fields of the same name.
+        # Options take precedence over fields.
         own = options.pop("id", None) if isinstance(options, dict) else None
         job_id = own or job.get("id")
         if job_id is None:
@@ -139,7 +139,7 @@ class Pushes:
     # --- pushing to regions ---
 
     async def _run(self, items: list[_Item], headers: Mapping[str, str], *, is_batch: bool) -> None:
-        """Send jobs until each has ended."""
+        """Send jobs until each is finished."""
         for item in items:
             await self._known_already(item)
         while waiting := [item for item in items if item.is_open]:
@@ -156,14 +156,14 @@ class Pushes:
             await asyncio.gather(*sending)
 
     async def _known_already(self, item: _Item) -> None:
-        """End a job that a region has taken whose answer was lost: its client has come again."""
+        """Finish a repeated push of a job that a region has accepted, but whose answer was lost."""
         doubtful = [self._regions.get(name) for name in self._doubts.regions_of(item.id)]
         for region in doubtful:
             if region is not None and item.is_open and region.is_available:
                 await self._look(region, item)
 
     def _next(self, item: _Item) -> Region | None:
-        """Return the region to try now, None if the job has ended."""
+        """Return the region to try next, None if the job is finished."""
         try:
             plan = self._routing.plan(item.wanted, item.tried)
         except RequestRefused as error:
@@ -172,7 +172,7 @@ class Pushes:
         item.first = item.first or plan.order[0]
         home = self._regions.get(self._homes.find(item.id))
         if home is not None and item.wanted.region in {None, home.id}:
-            # A push that is sent again goes where the job is, and is known there.
+            # A repeated push goes to the region of the job, which recognises it.
             if home.id not in item.tried:
                 return home
             item.error = _in_doubt(item, home, item.tried[home.id])
@@ -207,7 +207,7 @@ class Pushes:
                 item.tried[region.id] = error
         left = [item for item in group if item.is_open]
         for item in left:
-            item.tried.setdefault(region.id, RegionFailed("it does not tell of the job", may_have_arrived=True))
+            item.tried.setdefault(region.id, RegionFailed("its answer has no job", may_have_arrived=True))
         doubtful = [item for item in left if item.tried[region.id].may_have_arrived]
         limit = asyncio.Semaphore(AT_A_TIME)
 
@@ -218,7 +218,7 @@ class Pushes:
         await asyncio.gather(*(look(item) for item in doubtful))
 
     def _take(self, region: Region, group: list[_Item], found: Answer, *, is_batch: bool) -> None:
-        """End the jobs that a region has taken, or refused in an answer about many."""
+        """Finish the jobs that a region has accepted or refused in its answer to a batch."""
         form = msgspec.json.decode(found.body, type=Form)
         if not is_batch:
             item = group[0]
@@ -227,7 +227,7 @@ class Pushes:
             return
         jobs = {str(job.get("id")): job for job in map(_job_of, _listed(form, "jobs"))}
         refused = {str(one.get("job_id")): one for one in _listed(form, "errors") if isinstance(one, dict)}
-        # A job that is the same as another one, by its unique key, is told of as that one.
+        # The answer for a duplicate has the existing job.
         others = [job for name, job in jobs.items() if name not in {item.id for item in group}]
         for item in group:
             if item.id in jobs:
@@ -244,7 +244,7 @@ class Pushes:
         self._doubts.taken(item.id, region.id)
 
     async def _look(self, region: Region, item: _Item) -> None:
-        """Ask a region whether it has a job after all."""
+        """Ask a region whether it has a job."""
         try:
             found = await region.request("GET", f"{JOBS}/{quote(item.id, safe='')}")
         except RegionFailed as error:
@@ -260,7 +260,7 @@ class Pushes:
 
 
 def _forwarded(request: Request, *names: str) -> dict[str, str]:
-    """Return the headers that are for the region."""
+    """Return the headers to forward."""
     return {name: request.headers[name] for name in names if name in request.headers}
 
 
@@ -269,8 +269,8 @@ def _listed(form: Form, name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _job_of(form: Any) -> Form:  # noqa: ANN401 - whatever a region answers
-    """Return a job: under its name, or flat; empty for what is none."""
+def _job_of(form: Any) -> Form:  # noqa: ANN401 - a region may answer anything
+    """Return the job in an answer, under `job` or flat; {} if there is none."""
     job = form.get("job", form) if isinstance(form, dict) else {}
     return job if isinstance(job, dict) else {}
 
@@ -280,7 +280,7 @@ def _retry_after(found: Answer) -> list[tuple[str, str]]:
 
 
 def _unavailable(item: _Item, order: Sequence[Region]) -> RequestRefused:
-    """Return the error for a job that no region can take now."""
+    """Return the error for a job that no region can accept now."""
     reasons = {
         one.id: item.tried[one.id].reason if one.id in item.tried else one.obstacle or "excluded from failover"
         for one in order

@@ -63,13 +63,13 @@ class Region:
 
     @property
     def obstacle(self) -> str:
-        """Say why no jobs can be sent there."""
+        """Why no jobs can be sent there."""
         if self.problem is not None:
             return self.problem
         return "" if self.breaker.is_ready else f"its circuit breaker is {self.breaker.state}"
 
     def serves(self, queue: str) -> bool:
-        """Whether it takes the jobs of a queue."""
+        """Whether it serves a queue."""
         return not self.entry.queues or queue in self.entry.queues
 
     async def request(
@@ -84,7 +84,7 @@ class Region:
     ) -> Answer:
         """Send a request, unless the circuit breaker is open. Raises RegionFailed.
 
-        `wait_seconds` is how long the region may wait before it answers.
+        `wait_seconds` is how long the region may wait before answering.
         """
         if not self.breaker.allow():
             raise RegionFailed(f"its circuit breaker is {self.breaker.state}", may_have_arrived=False)
@@ -102,9 +102,9 @@ class Region:
         return answer
 
     async def check(self) -> bool:
-        """Ask for its health; return whether it is healthy (ojs-federation section 6.2).
+        """Check the health; return whether the region is healthy (ojs-federation section 6.2).
 
-        A good answer is the probe of a breaker that is half-open. It does not reset the failures of other requests.
+        A successful check is the probe of a half-open breaker. It does not reset the failures of other requests.
         """
         began = time.monotonic()
         try:
@@ -125,7 +125,7 @@ class Region:
         return True
 
     def form(self) -> dict[str, object]:
-        """Return the region as the registry tells of it (section 10.1)."""
+        """Return the region for the registry (section 10.1)."""
         found: dict[str, object] = {
             "id": self.id,
             "url": self.entry.url,
@@ -150,7 +150,7 @@ class Region:
         await self._connection.close()
 
     async def check_for_ever(self, then: Callable[[Region], None]) -> None:
-        """Ask for its health at its interval; `then` is called after each good answer."""
+        """Check the health at intervals; `then` is called after each success."""
         while True:
             await asyncio.sleep(self.interval_seconds)
             if await self.check():

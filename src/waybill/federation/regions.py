@@ -1,4 +1,4 @@
-"""The registry: the regions of a federation, and what looks after their health."""
+"""The registry: the regions of a federation, and their health checks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Regions:
     """All regions, in the order of the file."""
 
     def __init__(self, federation: Federation, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is sent. Raises InvalidFederation for keys and certificates that cannot be used."""
+        """Nothing is sent. Raises InvalidFederation for invalid keys and certificates."""
         self.federation = federation
         self.on_healthy: Callable[[Region], None] = lambda _region: None
-        """Called after each good health check."""
+        """Called after each successful health check."""
         self._regions = {
             entry.id: Region(entry, federation, f"regions[{index}]", clock)
             for index, entry in enumerate(federation.regions)
@@ -25,36 +25,36 @@ class Regions:
         self._checking: list[asyncio.Task[None]] = []
 
     def __iter__(self) -> Iterator[Region]:
-        """Go through all."""
+        """Iterate over all regions."""
         return iter(self._regions.values())
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """The number of regions."""
         return len(self._regions)
 
     def get(self, name: object) -> Region | None:
-        """Return one, None if there is none."""
+        """Return a region, None if unknown."""
         return self._regions.get(name) if isinstance(name, str) else None
 
     @property
     def healthy(self) -> list[Region]:
-        """Those that are healthy."""
+        """The healthy regions."""
         return [one for one in self if one.problem is None]
 
     async def start(self) -> None:
-        """Check all once, and from now on at their intervals."""
+        """Check all regions now and at intervals."""
         await self.check()
         loop = asyncio.get_running_loop()
         self._checking = [loop.create_task(one.check_for_ever(self._checked)) for one in self]
 
     async def check(self) -> None:
-        """Ask all for their health, at the same time."""
+        """Check all regions at the same time."""
         for one, is_healthy in zip(self, await asyncio.gather(*(one.check() for one in self)), strict=True):
             if is_healthy:
                 self._checked(one)
 
     async def close(self) -> None:
-        """Check no more, and close the connections."""
+        """Stop the checks, and close the connections."""
         checking, self._checking = self._checking, []
         for task in checking:
             task.cancel()

@@ -1,6 +1,6 @@
-"""Decides which region a job goes to (ojs-federation sections 3.2 and 5), and which ones after that if it fails.
+"""Decides to which region a job goes, and to which others if that fails (ojs-federation sections 3.2 and 5).
 
-First the regions that may have it: those that carry its tags and serve its queue. The strategy puts them into an order.
+Eligible regions have the job's tags and serve its queue. The strategy sorts them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from waybill.federation.wanted import Wanted
 from waybill.ojs.spec.federation import REGION
 
 MAX_CYCLES: Final = 1000
-"""Sets of regions that round-robin goes through, each with its own place."""
+"""The maximum number of round-robin cycles, one for each set of regions."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where a job may go. `order` is what the strategy wants; `targets` are those that can be tried, in their order."""
+    """Where a job may go. `order` is that of the strategy; `targets` are the available regions in this order."""
 
     strategy: str
     order: Sequence[Region]
@@ -39,7 +39,7 @@ class Plan:
     excluded: frozenset[str] = field(default_factory=frozenset)
 
     def candidates(self) -> list[dict[str, object]]:
-        """Return all that were considered, those that can be tried first (section 10.2)."""
+        """Return all eligible regions, available ones first (section 10.2)."""
         places = {one.id: place for place, one in enumerate(self.targets)}
         ordered = [*self.targets, *(one for one in self.order if one.id not in places)]
         return [
@@ -65,19 +65,19 @@ class Plan:
 
 
 class Routing:
-    """Decides for one federation."""
+    """The routing of one federation."""
 
     def __init__(self, regions: Regions, chance: random.Random | None = None) -> None:
         """`chance` is for the strategy overflow."""
         self._regions = regions
         self._federation = regions.federation
-        self._chance = chance or random.Random()  # noqa: S311 - no secret
+        self._chance = chance or random.Random()  # noqa: S311 - not a secret
         self._positions: dict[tuple[str, ...], int] = {}
 
     def plan(self, wanted: Wanted, without: Collection[str] = (), *, is_dry: bool = False) -> Plan:
-        """Decide. `without` names regions that have failed already; a dry run moves no cycle on.
+        """Return the plan for a job. `without`: regions that have failed. A dry run does not advance cycles.
 
-        Raises RequestRefused for a region that there is not, and for a queue that none serves.
+        Raises RequestRefused for an unknown region, and for a queue that no region serves.
         """
         if wanted.region is not None:
             pinned = self._regions.get(wanted.region)
@@ -98,12 +98,12 @@ class Routing:
         return Plan(strategy, order, targets, frozenset(failover.exclude_regions))
 
     def _eligible(self, wanted: Wanted) -> list[Region]:
-        """Return the regions that may have a job. Raises RequestRefused if there are none."""
+        """Return the eligible regions. Raises RequestRefused if there are none."""
         found = list(self._regions)
         known = {tag for one in found for tag in one.entry.tags}
         needed = wanted.tags & known
         found = [one for one in found if needed <= set(one.entry.tags)]
-        # Who names the queue goes before those that take all queues.
+        # Regions that name the queue take precedence over those that serve all queues.
         serving = [one for one in found if wanted.queue in one.entry.queues]
         serving = serving or [one for one in found if not one.entry.queues]
         if not serving and not needed:
@@ -136,18 +136,18 @@ class Routing:
         if not is_dry:
             if len(self._positions) >= MAX_CYCLES:
                 self._positions.clear()
-            # The next one begins after the region that gets this job, not after one that is skipped.
+            # The next job starts after the region that gets this one, not after a skipped one.
             skipped = next((place for place, one in enumerate(cycle) if one.is_available), 0)
             self._positions[key] = position + skipped + 1
         return cycle
 
     def _draw(self, region: Region) -> float:
-        """Draw a number so that each region is the first in proportion to its weight."""
+        """Draw a random number, so that each region is first in proportion to its weight."""
         drawn: float = self._chance.random() ** (1 / region.entry.weight)
         return drawn
 
     def _by_hint(self, regions: list[Region], wanted: Wanted, *, is_dry: bool) -> list[Region]:
-        """Put the region first that a geographic hint leads to; the others follow by the default strategy."""
+        """Put the region of the geographic hint first; the others follow by the default strategy."""
         default = self._federation.default_strategy
         ordered = self._ordered(AFFINITY if default == GEOGRAPHIC else default, regions, wanted, is_dry=is_dry)
         table = self._federation.geographic

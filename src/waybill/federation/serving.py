@@ -1,4 +1,4 @@
-"""The proxy: the layer of a federation behind a port, for clients and workers in any language."""
+"""The proxy: serves a federation on a port, for clients and workers in any language."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FederationServing(Service):
         tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Without `keys`, every program of this machine may do everything: for loopback only."""
+        """Without `keys`, every program on this machine may do everything: for loopback only."""
         self._layer = layer
         self._host = host
         self._port = port
@@ -55,7 +55,7 @@ class FederationServing(Service):
         await self._server.start(listening)
 
     async def close(self) -> None:
-        """Accept nothing more, answer what was asked, and put back what was fetched for nobody."""
+        """Stop accepting, answer open requests, and requeue unused jobs."""
         server, self._server = self._server, None
         if server is not None:
             await server.close(GRACE_SECONDS)
@@ -63,7 +63,7 @@ class FederationServing(Service):
 
 
 def _without_tenants(route: Route) -> Route:
-    """Refuse the keys of tenants: a region keeps those apart by its own keys, and here they would see everything."""
+    """Refuse keys of tenants: only regions isolate tenants, and here they would see everything."""
     handler = route.handler
 
     async def handle(request: Request) -> Response:

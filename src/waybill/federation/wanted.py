@@ -1,4 +1,4 @@
-"""What a job says about where it is to go, and what is written into it on its way."""
+"""The routing attributes of a job, and the attributes that the layer adds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Wanted:
 
 
 def wanted_of(job: Form) -> Wanted:
-    """Read a job as clients push it. Raises RequestRefused for federation attributes that make no sense."""
+    """Read a pushed job. Raises RequestRefused for invalid federation attributes."""
     meta = meta_of(job)
     options = job.get("options")
     places: list[Form] = [options, job] if isinstance(options, dict) else [job]
@@ -68,9 +68,9 @@ def wanted_of(job: Form) -> Wanted:
 
 
 def stamp(job: Form, local_region: str | None, before: Form | None = None) -> Form:
-    """Write into a job what the federation knows of it; what the client has written stays (section 9.1).
+    """Add federation attributes to a job; those of the client are kept (section 9.1).
 
-    `before` is what was returned for the same job when it was pushed first: the same is written again.
+    `before` are the attributes of the first push of the same job, which are added again.
     """
     meta = meta_of(job)
     meta.setdefault(FEDERATION_ID, new_id())

@@ -1,7 +1,7 @@
-"""Messages and jobs from one broker to another. Both brokers are known by AMQP only, and may be of any kind.
+"""Moves messages and jobs from one broker to another, over AMQP only, so both may be of any kind.
 
-`Shovel` moves a queue, `JobsMove` a whole system of jobs. What they promise, and how, is in `transfer`. `Bridge` moves
-a queue where one broker, or both, are to be spoken to in AMQP 1.0.
+`Shovel` moves a queue, `JobsMove` a whole job system. `transfer` describes their guarantees. `Bridge` moves a queue if
+one broker or both use AMQP 1.0.
 """
 
 from waybill.move.bridge import Bridge, From, To

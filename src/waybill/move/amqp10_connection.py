@@ -1,6 +1,6 @@
-"""A connection over AMQP 1.0: Qpid Proton's engine, which knows no sockets, behind an asyncio transport.
+"""A connection over AMQP 1.0: Qpid Proton's engine behind an asyncio transport.
 
-Proton is an extra (`waybill-amqp[amqp10]`); nothing else of Waybill imports this module before somebody asks for 1.0.
+Proton is an extra (`waybill-amqp[amqp10]`); this module is only imported when AMQP 1.0 is used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Amqp10Connection(asyncio.Protocol):
     """Made by `connect10`. Methods raise ConnectionLost once it has ended, MoveFailed if the peer ended the session."""
 
     def __init__(self, address: BrokerAddress) -> None:
-        """Prepare the engine; nothing is sent before there is a transport."""
+        """Prepare the engine. Nothing is sent before the transport is connected."""
         self.address = address
         settings = address.settings
         self._engine = Engine()
@@ -40,7 +40,7 @@ class Amqp10Connection(asyncio.Protocol):
         self._protocol = Transport()
         self._protocol.idle_timeout = float(settings.heartbeat_s)
         sasl = self._protocol.sasl()
-        # TLS is below, where Proton does not see it.
+        # The transport does TLS; Proton does not see it.
         sasl.allow_insecure_mechs = True
         sasl.allowed_mechs(settings.mechanism)
         self._protocol.bind(self._engine)
@@ -54,7 +54,7 @@ class Amqp10Connection(asyncio.Protocol):
 
     @property
     def session(self) -> Session:
-        """Proton's session, to make links on."""
+        """Proton's session, for links."""
         return self._session
 
     @property
@@ -70,7 +70,7 @@ class Amqp10Connection(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        """Hand the engine as much at a time as it takes."""
+        """Pass input to the engine, as much at a time as it accepts."""
         try:
             while data:
                 capacity = self._protocol.capacity()
@@ -84,7 +84,7 @@ class Amqp10Connection(asyncio.Protocol):
         self.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Everybody who waits learns it."""
+        """Wake all waiters."""
         if self._protocol.sasl().outcome == SASL.AUTH:
             user = self.address.settings.user
             self._end(AuthenticationFailed(f"{self.address}: the broker refuses the login of {user}"))
@@ -93,7 +93,7 @@ class Amqp10Connection(asyncio.Protocol):
     # --- for the ends of a shovel ---
 
     def flush(self) -> None:
-        """Write what the engine has to say."""
+        """Write the engine's output."""
         socket = self._socket
         if socket is None or socket.is_closing():
             return
@@ -121,7 +121,7 @@ class Amqp10Connection(asyncio.Protocol):
             raise RequestTimeout(f"{self.address}: {what} within {seconds:g} s") from None
 
     async def close(self) -> None:
-        """Close in an orderly way, or by force."""
+        """Close the connection; abort it if that fails."""
         self._engine.close()
         with suppress(ConnectFailed, ConnectionLost, MoveFailed, RequestTimeout, TimeoutError):
             if self._socket is None:
@@ -145,14 +145,14 @@ class Amqp10Connection(asyncio.Protocol):
         self._changed.set()
 
     def _refusal(self, condition: Condition | None) -> Exception:
-        """Return the error for what the peer, or the engine, says of the end."""
+        """Return the error for the end of the connection, from the peer or the engine."""
         text = f"{self.address}: {condition_text(condition) or 'the broker has closed the connection'}"
         if condition is not None and condition.name == UNAUTHORIZED:
             return AuthenticationFailed(text)
         return ConnectionLost(text)
 
     def _tick(self) -> None:
-        """Let the engine send heartbeats, and notice that the peer sends none."""
+        """Let the engine send heartbeats and detect missing ones."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -182,7 +182,7 @@ class Amqp10Connection(asyncio.Protocol):
 
 @asynccontextmanager
 async def connect10(uri: str, *, name: str) -> AsyncIterator[Amqp10Connection]:
-    """Connect to the first node that answers, and close in the end. Raises ConnectFailed."""
+    """Connect to the first node that answers; close after the block. Raises ConnectFailed."""
     connection = await _dial_one(parse_uri(uri, name=name).nodes)
     try:
         yield connection
@@ -221,5 +221,5 @@ async def _dial(address: BrokerAddress) -> Amqp10Connection:
 
 
 def condition_text(condition: Condition | None) -> str:
-    """Return what an error of the peer says, empty without one."""
+    """Return the text of a peer's error, empty if there is none."""
     return "" if condition is None else ": ".join(part for part in (condition.name, condition.description) if part)

@@ -1,6 +1,6 @@
-"""A queue over AMQP 1.0, to take from and to put into, with Proton's links.
+"""Source and target queues over AMQP 1.0, with Proton's links.
 
-What is taken stays unsettled until it has arrived: a connection that ends gives it back to its queue.
+A message stays unsettled until it has arrived: if the connection ends, it returns to its queue.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ OUTCOMES: Final = {
 
 
 class Source10:
-    """Takes messages, in batches that end when the queue is empty."""
+    """Takes messages in batches; a batch ends when the queue is empty."""
 
     def __init__(self, connection: Amqp10Connection, address: str) -> None:
-        """Use `open` before the rest."""
+        """Call `open` first."""
         self._connection = connection
         self._address = address
         self._link = connection.session.receiver(f"waybill-shovel-from-{address}")
@@ -46,10 +46,10 @@ class Source10:
         _check(link, "source", self._address, is_there=link.remote_source.address is not None)
 
     async def take(self) -> Sequence[Bridged]:
-        """Take what is in the queue now, up to a batch. Raises MoveFailed, ConnectionLost."""
+        """Take up to a batch of the messages in the queue. Raises MoveFailed, ConnectionLost."""
         link = self._link
         found: list[Bridged] = []
-        # The sender uses up the credit that it has no message for, so that there is an end.
+        # With drain, the sender uses up its credit, so the batch ends.
         link.drain(min(BATCH_MESSAGES, max(1, BATCH_OCTETS // self._mean_octets)))
 
         def is_drained() -> bool:
@@ -79,10 +79,10 @@ class Source10:
 
 
 class Target10:
-    """Puts messages, each unsettled until the target has said what became of it."""
+    """Sends messages; each is unsettled until the target has returned its outcome."""
 
     def __init__(self, connection: Amqp10Connection, address: str, *, keeps_user: bool) -> None:
-        """Use `open` before the rest."""
+        """Call `open` first."""
         self._connection = connection
         self._address = address
         self._keeps_user = keeps_user
@@ -99,7 +99,7 @@ class Target10:
         _check(link, "target", self._address, is_there=link.remote_target.address is not None)
 
     async def put(self, batch: Sequence[Bridged]) -> list[str]:
-        """Send a batch; what became of each: nothing if it has arrived, else why not. Raises MoveFailed."""
+        """Send a batch; returns for each message why it has not arrived, empty if it has. Raises MoveFailed."""
         link = self._link
         user = self._connection.address.settings.user
         sent = []
@@ -122,7 +122,7 @@ class Target10:
 
 
 def _is_attached(link: Link) -> bool:
-    """Whether the peer has answered; a refusal comes as an attach without a terminus, and a detach after it."""
+    """Whether the peer has answered. A refusal is an attach without a terminus, followed by a detach."""
     return _is_gone(link) or bool(
         link.state & Endpoint.REMOTE_ACTIVE
         and (link.remote_source.address if link.is_receiver else link.remote_target.address) is not None

@@ -1,11 +1,11 @@
-"""The shovel between brokers of which one speaks AMQP 1.0, or both: each message at least once.
+"""The shovel for AMQP 1.0, at one broker or both: each message at least once.
 
     source                                    target
     queue ---take, unsettled---> here ---put---> queue
           <--accept------------       <--accepted, or confirmed
 
-There is no ledger here, as 1.0 has no transaction over a message and a note of it at every broker. A message is settled
-at the source when the target has it. Whoever is killed in between leaves it at both, and it comes again.
+There is no ledger, because not every broker has transactions over AMQP 1.0. A message is settled at the source after it
+has arrived at the target. After a kill in between it is at both, and is sent again.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ ProtocolName = Literal["0-9-1", "1.0"]
 
 
 class Source(Protocol):
-    """Where messages come from."""
+    """The source of messages."""
 
     async def take(self) -> Sequence[Bridged]:
-        """Take a batch, empty if there is nothing now."""
+        """Take a batch, empty if there are no messages now."""
 
 
 class Target(Protocol):
-    """Where messages go to."""
+    """The target of messages."""
 
     async def put(self, batch: Sequence[Bridged]) -> list[str]:
-        """Send a batch; what became of each: nothing if it has arrived, else why not."""
+        """Send a batch; returns for each message why it has not arrived, empty if it has."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Bridge:
         if target.protocol == "1.0" and target.destination.exchange:
             raise ValueError("over AMQP 1.0, an exchange is part of the address")
         self.moved = 0
-        """How many messages have arrived in this run."""
+        """The number of messages that have arrived in this run."""
         self._from, self._to = source, target
         self._keeps_user = keeps_user
         self._on_progress = on_progress
@@ -92,13 +92,13 @@ class Bridge:
         )
 
     def stop(self) -> None:
-        """End after the batch at hand."""
+        """Stop after the current batch."""
         self._sessions.stop()
 
     async def run(self, *, follows: bool = False) -> int:
-        """Move until the queue is empty, or until `stop` with `follows`; how many messages have arrived.
+        """Move until the queue is empty, or until `stop` with `follows`; returns the number of moved messages.
 
-        Goes on after lost connections. Raises MoveFailed, and what connecting the first time raises.
+        Continues after lost connections. Raises MoveFailed, and the errors of the first connection attempt.
         """
         await self._sessions.run(functools.partial(self._session, follows=follows))
         return self.moved
@@ -116,7 +116,7 @@ class Bridge:
                 await self._sessions.pause(IDLE_SECONDS)
 
     def _settle(self, batch: Sequence[Bridged], reasons: Sequence[str]) -> None:
-        """Accept what has arrived. The rest goes back to the source when the connection ends."""
+        """Accept messages that have arrived. The others return to the source when the connection ends."""
         refused = [reason for reason in reasons if reason]
         for one, reason in zip(batch, reasons, strict=True):
             if not reason:
@@ -131,7 +131,7 @@ class Bridge:
 
 
 class _Source091:
-    """Takes messages with basic.get, many at once."""
+    """Takes messages with basic.get, many at a time."""
 
     def __init__(self, channel: SideChannel, queue: str) -> None:
         self._channel = channel
@@ -139,7 +139,7 @@ class _Source091:
         self._mean_octets = BATCH_OCTETS // FIRST_BATCH
 
     async def take(self) -> Sequence[Bridged]:
-        """Take what is in the queue now, up to a batch."""
+        """Take up to a batch of the messages in the queue."""
         limit = min(BATCH_MESSAGES, max(1, BATCH_OCTETS // self._mean_octets))
         count = min(limit, await self._channel.message_count(self._queue))
         found = [From091(one) for one in await self._channel.get_many(self._queue, count)]
@@ -149,7 +149,7 @@ class _Source091:
 
 
 class _Target091:
-    """Publishes messages that have to be routed, and waits for the confirms."""
+    """Publishes mandatory messages, and waits for confirms."""
 
     def __init__(self, channel: Channel, destination: Destination, user: str, *, keeps_user: bool) -> None:
         self._channel = channel
@@ -158,7 +158,7 @@ class _Target091:
         self._keeps_user = keeps_user
 
     async def put(self, batch: Sequence[Bridged]) -> list[str]:
-        """Publish them in order."""
+        """Publish messages in order."""
         messages = []
         for one in batch:
             properties, body = one.amqp091(self._user, keeps_user=self._keeps_user)

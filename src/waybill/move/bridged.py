@@ -1,7 +1,6 @@
-"""A message on its way between brokers of which one speaks AMQP 1.0, in the encoding that it came in.
+"""A message between brokers of which one or both use AMQP 1.0, in its original encoding.
 
-It is converted by the functions with which Waybill's broker converts messages between protocols, so it arrives as it
-would from a queue that both protocols use: see docs/reference/conversion.md.
+It is converted with the functions that Waybill's broker uses between protocols: see docs/reference/conversion.md.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ NOWHERE: Final = Address("", "")
 CHANNEL: Final = 1
 FRAME_HEAD_OCTETS: Final = 7
 CONTENT_HEAD_OCTETS: Final = 12
-"""Class, weight and body size: what is before the properties in a content header."""
+"""The size of class, weight and body size, which precede the properties in a content header."""
 MAX_OCTET: Final = 255
 MAX_TTL_MS: Final = 2**32 - 1
 
 Content = tuple[BasicProperties | bytes, bytes]
-"""Properties and body of a message of AMQP 0-9-1."""
+"""Properties and body of an AMQP 0-9-1 message."""
 
 
 class Bridged:
-    """A message that a source has handed out. `accept` settles it there: it has arrived."""
+    """A message from a source. `accept` settles it there after it has arrived."""
 
     def __init__(self, octets: int, accept: Callable[[], object]) -> None:
         self.octets = octets
@@ -54,18 +53,18 @@ class Bridged:
 
 
 class From091(Bridged):
-    """A message that came over AMQP 0-9-1."""
+    """A message received over AMQP 0-9-1."""
 
     def __init__(self, delivery: Delivery) -> None:
         super().__init__(len(delivery.body) + len(delivery.encoded_properties), delivery.ack)
         self._delivery = delivery
 
     def amqp091(self, user: str, *, keeps_user: bool) -> Content:
-        """Return it as it came."""
+        """Return it unchanged."""
         return for_target(self._delivery.encoded_properties, user, keeps_user=keeps_user), self._delivery.body
 
     def amqp10(self, user: str, *, keeps_user: bool) -> bytes:
-        """Convert it. What says how the broker treats it goes into the header."""
+        """Convert it. Durability, priority and expiration go into the header."""
         given, body = self.amqp091(user, keeps_user=keeps_user)
         try:
             properties = BasicProperties.decode(given) if isinstance(given, bytes) else given
@@ -81,14 +80,14 @@ class From091(Bridged):
 
 
 class From10(Bridged):
-    """A message that came over AMQP 1.0: all of its sections."""
+    """A message received over AMQP 1.0, with all sections."""
 
     def __init__(self, sections: bytes, accept: Callable[[], object]) -> None:
         super().__init__(len(sections), accept)
         self._sections = sections
 
     def amqp10(self, user: str, *, keeps_user: bool) -> bytes:
-        """Return it with a new header, which counts deliveries from zero. The bare message stays as it came."""
+        """Return it with a new header, whose delivery count is 0. The bare message is unchanged."""
         del user, keeps_user
         facts = self._scan()
         ttl = None if facts.ttl == ABSENT else int(facts.ttl)
@@ -117,6 +116,6 @@ class From10(Bridged):
         return facts
 
     def _content(self, facts: MessageFacts) -> bytes:
-        """Return what follows the header and the delivery annotations."""
+        """Return the sections after the header and the delivery annotations."""
         start = max(0, facts.header_end, facts.delivery_annotations_end)
         return self._sections[start:]

@@ -1,4 +1,4 @@
-"""Which numbered messages have arrived: exact in any order, and a few octets long, as numbers come in a row."""
+"""The set of messages that have arrived: exact in any order, and small, as numbers are mostly consecutive."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 
 MAX_RUNS: Final = 100
-"""Of a run that is so many restarts ago, no message is on its way any more."""
+"""No message of a run this many restarts ago is still in transit."""
 
 
 class Done(msgspec.Struct):
-    """Numbers by run, as ranges of the first and the last one, in order, with at least one number missing between."""
+    """Numbers by run, as sorted disjoint ranges of first and last number."""
 
     runs: dict[str, list[tuple[int, int]]] = {}
 
@@ -24,7 +24,7 @@ class Done(msgspec.Struct):
         return at >= 0 and number <= ranges[at][1]
 
     def after(self, numbers: Iterable[tuple[str, int]]) -> Done:
-        """Return the same with some more, each given with its run."""
+        """Return a copy with more messages, each given with its run."""
         runs = {run: list(ranges) for run, ranges in self.runs.items()}
         for run, number in numbers:
             _add(runs.setdefault(run, []), number)

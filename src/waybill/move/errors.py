@@ -1,4 +1,4 @@
-"""What ends a move. Nothing is lost by it: run the move again when the cause is mended."""
+"""The error that ends a move. Nothing is lost: fix the cause and run the move again."""
 
 from waybill.ojs.errors import JobsError
 

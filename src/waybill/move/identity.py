@@ -1,4 +1,4 @@
-"""Which broker is which: an id in a durable queue of each. And the lock that lets one move at a time use a broker."""
+"""Identifies brokers by an id in a durable queue, and locks a broker for one move at a time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from waybill.ojs.spec.headers import PERSISTENT
 
 LOCK_ATTEMPTS: Final = 20
 LOCK_PAUSE_SECONDS: Final = 0.25
-"""A move that was killed keeps its lock until the broker has noticed that."""
+"""A killed move keeps its lock until the broker detects the lost connection."""
 
 
 async def lock(connection: Connection, name: str) -> None:
-    """Keep other moves away from the broker as long as this connection lasts. Raises MoveFailed."""
+    """Lock out other moves as long as this connection lasts. Raises MoveFailed."""
     for attempt in range(LOCK_ATTEMPTS):
         try:
             async with connection.side_channel() as channel:
@@ -48,6 +48,6 @@ async def known_identity(connection: Connection, name: str) -> str | None:
     if await Inspector(connection).queue(name) is None:
         return None
     async with connection.side_channel() as channel:
-        # Given back when the channel closes.
+        # Requeued when the channel closes.
         found = await channel.get(name)
     return None if found is None else found.body.decode(errors="replace")

@@ -1,13 +1,13 @@
 """Moves a running system of jobs from one broker to another.
 
-    hold        no coordinator of the target may lead
-    history     the streams of events and cancellations are copied up to their present end
-    hand over   no coordinator of the source may lead any more; its lease ends; what it has written is copied; those of
-                the target may lead
-    jobs        in rounds: claim what is in the queues of the source, copy the streams to their end, carry the jobs
+    hold        no coordinator of the target may lead history     the streams of events and cancellations are copied up
+    to their present end hand over   no coordinator of the source may lead; its lease ends; its last events are copied;
+    those of the target may
+                lead
+    jobs        in rounds: claim the jobs in the queues of the source, copy the streams to their end, carry the jobs
 
-A job reaches the target after the events that tell of it, as each round copies the streams between claiming and
-carrying. Every step can be repeated, and which are done is read off the brokers: a move that was killed is run again.
+A job reaches the target after its events, because each round copies the streams between claiming and carrying. Every
+step can be repeated, and progress is read from the brokers: after a kill, run the move again.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from waybill.ojs.topology.topology import Declaration, Topology
 HISTORY: Final = timedelta(days=20_000)
 LOOK_AGAIN_SECONDS: Final = 30.0
 NAME: Final = "waybill move"
-"""Of the connections."""
+"""The name of the connections."""
 
 _log = logging.getLogger("waybill.move")
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What a run has done: `stage` is what it is at, `jobs` and `events` count messages that have arrived."""
+    """The progress of a run: the current `stage`, and the numbers of moved `jobs` and `events`."""
 
     stage: str = "connecting"
     jobs: int = 0
@@ -62,7 +62,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class System:
-    """A broker, and the names of jobs there."""
+    """A broker and its topology."""
 
     uri: str
     topology: Topology
@@ -71,7 +71,7 @@ class System:
 class JobsMove:
     """`await JobsMove(System(a, Topology()), System(b, Topology()), ["email"]).run()`.
 
-    Without queues, those that the events on the source name are moved.
+    Without queues, it moves those named by the events on the source.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class JobsMove:
         """`keeps_user`: the target's login may publish for other users (RabbitMQ's tag `impersonator`)."""
         self.moved = Moved()
         self.sessions = Sessions(opener(source.uri, NAME), opener(target.uri, NAME))
-        # What waits on a ladder is moved to a ladder; jobs inside a delayed exchange come out when they are due.
+        # Scheduled jobs on a ladder are moved to a ladder; those in a delayed exchange are moved when they are due.
         self._source = replace(source, topology=replace(source.topology, schedule_by="ladder"))
         self._target = replace(target, topology=replace(target.topology, schedule_by="ladder"))
         self._queues = list(dict.fromkeys(queues))
@@ -98,9 +98,9 @@ class JobsMove:
         self.sessions.stop()
 
     async def plan(self) -> list[PlannedQueue]:
-        """Return what would be moved now, without missing queues. Changes nothing.
+        """Return the existing queues to move. Changes nothing.
 
-        RabbitMQ counts the messages of streams with a delay.
+        RabbitMQ's counts of stream messages are delayed.
         """
         old, new = self._source.topology, self._target.topology
         async with connect(self._source.uri, name=NAME, reconnect=NO_RECONNECT) as source:
@@ -116,7 +116,7 @@ class JobsMove:
     async def run(self, *, follows: bool = False) -> Moved:
         """Move everything, until all queues of the source are empty, or until `stop` with `follows`.
 
-        Goes on after lost connections. Raises MoveFailed, and what connecting the first time raises.
+        Continues after lost connections. Raises MoveFailed, and the errors of the first connection attempt.
         """
         await self.sessions.run(functools.partial(self._session, follows=follows))
         return self.moved
@@ -153,7 +153,7 @@ class JobsMove:
         return self._keeps_user
 
     def tell(self, stage: str, *, jobs: int = 0, events: int = 0) -> None:
-        """Note progress."""
+        """Report progress."""
         self.moved = Moved(stage, self.moved.jobs + jobs, self.moved.events + events)
         if self._on_progress is not None:
             self._on_progress(self.moved)
@@ -189,7 +189,7 @@ class _Session:
         topologies, prefixes = (one._old, one._new), (one._old.prefix, one._new.prefix)
         ids: list[str] = []
         for connection, topology in zip(connections, topologies, strict=True):
-            # A broker that is source and target at once locks itself out, with two connections.
+            # If source and target are the same broker, the second lock fails.
             await lock(connection, f"{topology.prefix}waybill.move.lock")
             arguments = QUORUM if topology.queue_type == "quorum" else {}
             ids.append(await identity(connection, f"{topology.prefix}waybill.move.identity", arguments))
@@ -221,7 +221,7 @@ class _Session:
         return await is_held(self._source, self._old) and not await is_held(self._target, self._new)
 
     async def begin(self) -> None:
-        """Let nobody lead on the target; declare what jobs need there, and pause what is paused."""
+        """Hold the leadership on the target, declare the entities of jobs there, and copy pauses."""
         await hold(self._target, self._new)
         await self.declare()
         async with await self._target.channel() as channel:
@@ -231,7 +231,7 @@ class _Session:
                     await channel.declare_queue(mark, durable=True, arguments=arguments)
 
     async def declare(self) -> None:
-        """Declare what jobs need on the target; existing queues are used unchanged, also the leader queue."""
+        """Declare the entities of jobs on the target; existing queues are not changed."""
         self._move.tell("declaring")
         async with await self._target.channel() as channel:
             declarer = TopologyDeclarer(channel, replace(self._new, declaration=Declaration.EAGER))
@@ -246,7 +246,7 @@ class _Session:
         """Let the coordinators of the target lead instead of those of the source."""
         self._move.tell("handing over")
         leader = await Inspector(self._source).queue(self._old.leader_queue)
-        # A move that was killed here may have begun the hold a moment ago.
+        # A killed move may have started the hold just before.
         may_lead = leader is not None and (leader.consumer_count > 0 or await is_held(self._source, self._old))
         await hold(self._source, self._old)
         if may_lead:
@@ -272,7 +272,7 @@ class _Session:
             if claimed or carried:
                 continue
             if sessions.is_stopping or not follows:
-                # What was written up to the end.
+                # The last events of the source.
                 await self._copy_to_end("jobs")
                 return
             await sessions.pause(IDLE_SECONDS)
@@ -329,5 +329,5 @@ def _event_mark() -> tuple[BasicProperties, bytes]:
 
 
 def _relay_mark() -> tuple[BasicProperties, bytes]:
-    """Return a message of no kind that workers know."""
+    """Return a message that workers ignore."""
     return BasicProperties(type="move.mark", delivery_mode=PERSISTENT), msgspec.json.encode(ControlRequest())

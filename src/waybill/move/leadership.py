@@ -1,8 +1,8 @@
-"""Which broker's coordinators lead: a hold on the queue of their beats keeps those of one broker from leading.
+"""Decides which broker's coordinators lead: a hold on the leader queue of one broker stops its coordinators.
 
-A coordinator leads while it gets its beats back from the leader queue. A held queue has other arguments than the one
-that coordinators declare: none can consume it, and each tries again from time to time. It is durable, so a mover that
-is killed leaves things as they were. So cron jobs fire, and workflows move on, at one broker at a time.
+A coordinator leads while it receives its heartbeats from the leader queue. A held queue has different arguments, so
+coordinators cannot consume it, and retry from time to time. It is durable, so it survives a kill of the move. So cron
+jobs fire and workflows advance at one broker at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from waybill.ojs.topology.topology import QueueDeclaration, Topology
 
 HELD: Final[dict[str, object]] = {"x-message-ttl": 1}
 LEASE_ENDS_SECONDS: Final = LEASE_SECONDS + 1.0
-"""After this long without beats, no coordinator believes that it leads."""
+"""After this time without heartbeats, no coordinator leads."""
 
 
 async def is_held(connection: Connection, topology: Topology) -> bool:
@@ -35,13 +35,13 @@ async def hold(connection: Connection, topology: Topology) -> None:
             try:
                 await channel.declare_queue(name, durable=True, arguments=HELD)
             except PreconditionFailed:
-                # A coordinator was faster.
+                # A coordinator has declared the queue before.
                 await asyncio.sleep(0)
     connection.declarations.queue_deleted(name)
 
 
 async def lift(connection: Connection, topology: Topology) -> None:
-    """Let the coordinators of a broker lead again: they try within half a minute."""
+    """Let the coordinators of a broker lead again: they retry within half a minute."""
     if not await is_held(connection, topology):
         return
     async with await connection.channel() as channel:

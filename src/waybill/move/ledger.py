@@ -27,12 +27,12 @@ class StreamPosition(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What has arrived: messages by their numbers, streams by position."""
+    """The arrived messages by number, and the positions of streams."""
 
     done: Done = msgspec.field(default_factory=Done)
     streams: dict[str, StreamPosition] = {}
     is_careful: bool = False
-    """Whether messages go one by one, since the target has refused a batch."""
+    """Whether messages are sent one by one, because the target has refused a batch."""
 
     def encode(self) -> bytes:
         """Return the body of the message."""
@@ -42,7 +42,7 @@ class Record(msgspec.Struct, frozen=True):
 async def read_record(connection: Connection, queue: str) -> Record:
     """Read the ledger without removing it; an empty record if there is none. Raises MoveFailed."""
     async with connection.side_channel() as channel:
-        # Given back when the channel closes, a line below.
+        # Requeued when the channel closes, a line below.
         found = await channel.get(queue)
     if found is None:
         return Record()

@@ -1,4 +1,4 @@
-"""Names of the queues that a shovel keeps for itself."""
+"""Names of a shovel's own queues."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from hashlib import sha256
 from typing import Final
 
 MAX_OCTETS: Final = 255
-"""A short string of AMQP 0-9-1 holds so many."""
+"""The maximum size of a short string in AMQP 0-9-1."""
 DIGEST_DIGITS: Final = 32
 
 
 def own_name(purpose: str, queue: str) -> str:
-    """Return `purpose.queue`. The end of a name that is too long is a digest, so no two queues share one."""
+    """Return `purpose.queue`. A too long name ends with a digest, so names stay distinct."""
     name = f"{purpose}.{queue}"
     octets = name.encode()
     if len(octets) <= MAX_OCTETS:

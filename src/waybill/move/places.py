@@ -1,4 +1,4 @@
-"""The places of unique jobs move with them: see `ojs.control.unique_places`."""
+"""Moves the places of unique jobs: see `ojs.control.unique_places`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from waybill.ojs.topology.topology import Topology
 
 
 class Places:
-    """Those of both brokers."""
+    """The places on both brokers."""
 
     def __init__(self, source: Connection, old: Topology, target: Connection, new: Topology) -> None:
         self._source = UniquePlaces(source, old)
         self._target = UniquePlaces(target, new)
 
     async def taken(self, message: InTransit, properties: BasicProperties | bytes) -> BasicProperties | bytes:
-        """Take the place of a job on the target; return its properties, without the place if another job has it."""
+        """Take the place of a job on the target; returns its properties, without the place if another job has it."""
         key, job_id = _place(message)
         if key is None:
             return properties

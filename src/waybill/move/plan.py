@@ -1,4 +1,4 @@
-"""Which queues of a system of jobs are moved, and where what is in them goes."""
+"""The queues of a job system to move, and their targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waybill.ojs.topology.topology import Topology
 Address = tuple[str, str]
 """Exchange and routing key."""
 Way = Callable[[InTransit, Mapping[str, object]], Address]
-"""Where a message goes, by itself and its headers."""
+"""Returns the target of a message."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def queue_ways(old: Topology, new: Topology, queues: Sequence[str]) -> list[Queu
                 _to_queue(old.retry_queue(queue, delay_ms), new.retry_queue(queue, delay_ms), "retries")
                 for delay_ms in RETRY_BUCKETS_MS
             ),
-            # Due now: what is on its way from the ladder goes to its job queue.
+            # Jobs from the ladder that are due go to their job queue.
             _to_queue(old.release_queue(queue), new.job_queue(queue), "scheduled"),
         ]
     ways += [
@@ -68,7 +68,7 @@ def stream_names(old: Topology, new: Topology) -> list[tuple[str, str]]:
 
 
 async def counted(connection: Connection, ways: Sequence[QueueWay]) -> list[PlannedQueue]:
-    """Return the queues with what is in them now."""
+    """Return the queues with their current message counts."""
     inspector = Inspector(connection)
     planned = []
     for way in ways:

@@ -1,4 +1,4 @@
-"""Runs a move in sessions: a lost connection ends one, and the next begins from what the brokers say."""
+"""Runs a move in sessions: a lost connection ends a session, and the next one reads the state from the brokers."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ PAUSES: Final = ReconnectPolicy()
 NO_RECONNECT: Final = ReconnectPolicy(max_attempts=0)
 
 T = TypeVar("T")
-"""The kind of the connections."""
+"""The type of the connections."""
 Opener = Callable[[], AbstractAsyncContextManager[T]]
 Session = Callable[[AsyncExitStack, T, T], Awaitable[None]]
-"""Works with a connection to the source and one to the target. The stack closes what it opens."""
+"""Uses a connection to the source and one to the target. The stack closes what it opens."""
 
 _log = logging.getLogger("waybill.move")
 
 
 def opener(uri: str, name: str) -> Opener[Connection]:
-    """Return what opens connections over AMQP 0-9-1 with a name."""
+    """Return a function that opens AMQP 0-9-1 connections with a name."""
     return lambda: connect(uri, name=name, reconnect=NO_RECONNECT)
 
 
 class Sessions(Generic[T]):
-    """Those of one run."""
+    """The sessions of one run."""
 
     def __init__(self, source: Opener[T], target: Opener[T]) -> None:
         """Both open connections that do not reconnect."""
@@ -48,7 +48,7 @@ class Sessions(Generic[T]):
 
     @property
     def is_stopping(self) -> bool:
-        """Whether nothing new is to be begun."""
+        """Whether the run is stopping."""
         return self._stopping.is_set()
 
     def stop(self) -> None:
@@ -63,14 +63,14 @@ class Sessions(Generic[T]):
 
     @staticmethod
     async def sleep(seconds: float) -> None:
-        """Wait for so long, whatever happens."""
+        """Wait, also if the run is stopping."""
         await asyncio.sleep(seconds)
 
     async def run(self, session: Session[T]) -> None:
-        """Run sessions until one ends by itself.
+        """Run sessions until one completes.
 
-        Raises what is no lost connection, ConnectFailed if the first session cannot connect, and MoveFailed if `stop`
-        is called while a broker is away: nobody knows then what is still in transit.
+        Raises all errors other than lost connections, ConnectFailed if the first session cannot connect, and MoveFailed
+        if `stop` is called while a broker is unreachable, because messages may be in transit.
         """
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The shovel: takes the messages of one queue to another broker, until it is stopped or the queue is empty."""
+"""The shovel: moves the messages of one queue to another broker, until it is stopped or the queue is empty."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waybill.move.transfer import QUORUM, Outgoing, Transfer
 
 IDLE_SECONDS: Final = 0.5
 NAME: Final = "waybill shovel"
-"""Of the connections."""
+"""The name of the connections."""
 
 _log = logging.getLogger("waybill.move")
 
@@ -57,7 +57,7 @@ class Shovel:
         if not self._destination.exchange and not self._destination.key:
             raise ValueError("the target queue has no name")
         self.moved = 0
-        """How many messages have arrived in this run."""
+        """The number of messages that have arrived in this run."""
         self.sessions = Sessions(opener(source, NAME), opener(target, NAME))
         self._source = source
         self._queue = queue
@@ -70,14 +70,14 @@ class Shovel:
         self.sessions.stop()
 
     async def waiting(self) -> int:
-        """How many messages wait in the queue of the source. Raises MoveFailed if it is missing."""
+        """Return the number of messages in the source queue. Raises MoveFailed if it is missing."""
         async with connect(self._source, name=NAME, reconnect=NO_RECONNECT) as source:
             return await self._count(source)
 
     async def run(self, *, follows: bool = False) -> int:
-        """Move until the queue is empty, or until `stop` with `follows`; how many messages have arrived.
+        """Move until the queue is empty, or until `stop` with `follows`; returns the number of moved messages.
 
-        Goes on after lost connections. Raises MoveFailed, and what connecting the first time raises.
+        Continues after lost connections. Raises MoveFailed, and the errors of the first connection attempt.
         """
         await self.sessions.run(functools.partial(self._session, follows=follows))
         return self.moved

@@ -1,10 +1,10 @@
-"""A message in the transit queue: where it came from and its number, around the message as it was.
+"""A message in the transit queue: the original message with its origin and number.
 
     headers   x-waybill-transit: run, number, queue, exchange, routing key, time
-    body      4 octets: length of the properties | properties, as they were encoded | body
+    body      4 octets: length of the properties | encoded properties | body
 
-The properties travel as octets, so they arrive as they were, even those that mean something to the broker on the way:
-an expiration, a priority, a user id, keys of CC.
+The properties are stored as octets, so they arrive unchanged, also those that the broker would interpret: expiration,
+priority, user id, CC.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LENGTH_OCTETS: Final = 4
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """Where a message comes from. `claimed_ms` is Unix time in milliseconds."""
+    """The origin of a message. `claimed_ms` is the Unix time in milliseconds."""
 
     run: str
     number: int
@@ -36,7 +36,7 @@ class Stamp(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class InTransit:
-    """A message on its way. `delivery` settles it in the transit queue."""
+    """A message in transit. `delivery` settles it in the transit queue."""
 
     stamp: Stamp
     properties: bytes
@@ -45,7 +45,7 @@ class InTransit:
 
 
 def stamped(delivery: Delivery, queue: str, run: str, number: int) -> tuple[BasicProperties, bytes]:
-    """Return the properties and the body with which a message of `queue` goes into the transit queue."""
+    """Return properties and body of a message of `queue` for the transit queue."""
     stamp = Stamp(run, number, queue, delivery.exchange, delivery.routing_key, time.time_ns() // 1_000_000)
     properties = delivery.encoded_properties
     body = b"".join((len(properties).to_bytes(LENGTH_OCTETS), properties, delivery.body))
@@ -72,14 +72,14 @@ def arriving(message: InTransit, user: str, *, keeps_user: bool = False) -> Basi
 def for_target(
     encoded: bytes, user: str, *, keeps_user: bool = False, waited_ms: int | None = None
 ) -> BasicProperties | bytes:
-    """Return properties for the target: what was left of the expiration, and nothing that routes or is refused.
+    """Return properties for the target: the remaining expiration, and nothing that routes or is refused.
 
     `user` is the login there: another user id would be refused, unless the broker `keeps_user`.
     """
     try:
         properties = BasicProperties.decode(encoded)
     except ValueError:
-        # Nobody can read them; they arrive as they were.
+        # They cannot be decoded, and arrive unchanged.
         return encoded
     changed = False
     headers = properties.headers

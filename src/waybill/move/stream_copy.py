@@ -1,8 +1,8 @@
 """Copies a stream to another broker, message by message in order, and follows it.
 
-A copy says in a header which brokers it has come through, so it never comes back to one: streams can be copied there
-and back. To know where the end is, a *mark* is published into the stream of the source: all that was written before it
-has been read when it is. A stream that was deleted and made anew is noticed, and copied from its first message.
+A copy has a header with the brokers that it has passed, so it never returns to one: streams can be copied in both
+directions. To find the end, a *mark* is published to the source stream: everything before it has been read when it
+arrives. A stream that was deleted and created again is detected, and copied from its first message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from waybill.ojs.coordinator.stream_identity import StreamIdentity, StreamMark
 from waybill.ojs.spec.headers import PERSISTENT
 
 PASSED: Final = "x-waybill-passed"
-"""The brokers that a copy has come through."""
+"""The header with the brokers that a copy has passed."""
 MARK: Final = "x-waybill-mark"
 PREFETCH: Final = 500
 MARK_SECONDS: Final = 60.0
@@ -32,7 +32,7 @@ Commit = Callable[[Sequence[Outgoing], dict[str, StreamPosition]], Awaitable[Non
 
 
 class StreamCopy:
-    """One stream of the source, and the one of the target that it is copied to."""
+    """Copies one stream of the source to one of the target."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class StreamCopy:
     ) -> None:
         """Both `names` and `ids` are those of the source and of the target, `user` is the login there.
 
-        `mark` makes properties and a body that readers of the stream step over.
+        `mark` returns properties and a body that readers of the stream ignore.
         """
         self._source = source
         self.name, self._target_name = names
@@ -61,20 +61,20 @@ class StreamCopy:
         self._event = asyncio.Event()
 
     async def open(self, position: StreamPosition | None) -> None:
-        """Begin to read after a position. Raises NotFound if there is no such stream."""
+        """Start reading after a position. Raises NotFound if the stream does not exist."""
         self._channel = await self._source.channel(prefetch_count=PREFETCH)
         self._source.on_loss(lambda _: self._event.set())
         await self._read_from(position)
 
     async def copy_arrived(self, commit: Commit) -> int:
-        """Copy what has arrived here so far; how many messages were read."""
+        """Copy the received messages; returns how many were read."""
         read = 0
         while self._arrived:
             read += await self._copy(commit, "")
         return read
 
     async def copy_to_end(self, commit: Commit) -> None:
-        """Copy all that is in the stream at this moment. Raises ConnectionLost, TimeoutError."""
+        """Copy all current messages of the stream. Raises ConnectionLost, TimeoutError."""
         mark = uuid4().hex
         properties, body = self._mark()
         properties.headers = {MARK: mark}
@@ -90,7 +90,7 @@ class StreamCopy:
                 return
 
     async def _copy(self, commit: Commit, mark: str) -> int:
-        """Copy one batch; how many messages were read, 0 if it ended with the mark."""
+        """Copy one batch; returns how many messages were read, 0 if it ended with the mark."""
         outgoing, read, is_end = [], 0, False
         position: StreamPosition | None = None
         last: Delivery | None = None
@@ -151,7 +151,7 @@ class StreamCopy:
 
 
 def _properties(delivery: Delivery) -> BasicProperties:
-    """Return the properties of a message, without any if they are malformed."""
+    """Return the properties of a message, empty ones if they are malformed."""
     try:
         return delivery.properties
     except ValueError:

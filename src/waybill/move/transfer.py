@@ -4,17 +4,16 @@
     queue ---claim (tx)---> transit queue ---carry (tx)---> queue
                                                       ledger
 
-*Claim*: one transaction takes messages out of their queue and puts them, numbered, into the transit queue. From there
-on they belong to the move: no worker can take one that is being copied, and each has a name. *Carry*: one transaction
-publishes them on the target, with a ledger that says which numbers are there. Then they are acknowledged in the transit
-queue. Whoever starts after a kill finds in it what was not acknowledged, asks the ledger which of it has arrived, and
-acknowledges that.
+*Claim*: one transaction moves messages from their queue into the transit queue, with numbers. From then on they belong
+to the move, and no worker can take them. *Carry*: one transaction publishes them on the target, together with a ledger
+of the arrived numbers. Then they are acknowledged in the transit queue. After a kill, the next run finds unacknowledged
+messages there, looks up in the ledger which of them have arrived, and acknowledges those.
 
-A transaction is all or nothing at Waybill's broker. RabbitMQ executes the whole of it once it has read the commit, so a
-mover that is killed leaves all or nothing there too. If the RabbitMQ node itself is killed within a commit, it may keep
-a part: see docs/explanation/move.md.
+A transaction is atomic at Waybill's broker. RabbitMQ executes all of it after it has read the commit, so it is also
+atomic if the move is killed. If the RabbitMQ node itself is killed during a commit, a part may remain: see
+docs/explanation/move.md.
 
-Nothing here reconnects: after a lost connection all begins anew, as after a kill. So there is one way of recovery.
+Nothing here reconnects: a lost connection is handled like a kill, so there is only one way of recovery.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ FIRST_BATCH: Final = 20
 QUORUM: Final[dict[str, object]] = {"x-queue-type": "quorum", "x-delivery-limit": 2**31 - 1}
 """Arguments of the move's own queues on a cluster.
 
-Each start reads the ledger and gives it back, and what is in transit comes again after each kill: the limit of 20 that
-brokers have by default would remove both in the end.
+Each start reads and requeues the ledger, and messages in transit are redelivered after each kill: the default delivery
+limit of 20 would eventually remove both.
 """
 
 _log = logging.getLogger("waybill.move")
@@ -49,7 +48,7 @@ _log = logging.getLogger("waybill.move")
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A message for the target. `message` is what it was in transit, None for a copy of a stream's message."""
+    """A message for the target. `message` is the one in transit, None for a copy of a stream's message."""
 
     exchange: str
     routing_key: str
@@ -64,7 +63,7 @@ class Transfer:
     def __init__(self, source: Connection, target: Connection, transit: str, ledger: str) -> None:
         """`transit` and `ledger` are names of queues, on the source and on the target."""
         self.record = Record()
-        """What has arrived at the target."""
+        """The messages that have arrived at the target."""
         self._source = source
         self._target = target
         self._transit_name = transit
@@ -77,9 +76,9 @@ class Transfer:
         self._carrying: SideChannel
 
     async def open(self, stack: AsyncExitStack, arguments: Mapping[str, object]) -> None:
-        """Declare both queues, with `arguments`, and read the ledger. `stack` closes what is opened here.
+        """Declare both queues with `arguments`, and read the ledger. `stack` closes what is opened here.
 
-        Queues that an earlier run has declared are used as they are.
+        Existing queues of an earlier run are used unchanged.
         """
         await _declare(self._source, self._transit_name, dict(arguments))
         await _declare(self._target, self._ledger, {**arguments, **ONE_MESSAGE})
@@ -91,7 +90,7 @@ class Transfer:
         self.record = await read_record(self._target, self._ledger)
 
     async def claim(self, queue: str) -> int:
-        """Take a batch of messages of a queue into transit; how many. Raises MoveFailed and the client's errors."""
+        """Claim a batch of messages of a queue; returns how many. Raises MoveFailed and the client's errors."""
         await self._source.wait_flowing()
         found = await self._get(self._claiming, queue, BATCH_MESSAGES)
         if not found:
@@ -109,7 +108,7 @@ class Transfer:
         return len(found)
 
     async def take(self) -> tuple[list[InTransit], list[InTransit]]:
-        """Return the next batch in transit, and what in it had arrived before a kill. Both empty: nothing is left.
+        """Return the next batch in transit, and the messages that had arrived before a kill. Both are empty at the end.
 
         Commit the first, then acknowledge both.
         """
@@ -128,15 +127,15 @@ class Transfer:
 
     @staticmethod
     def acknowledge(batch: Sequence[InTransit]) -> None:
-        """Take a whole batch of `take` out of transit: it has arrived."""
+        """Acknowledge a whole batch of `take`, which has arrived."""
         if batch:
             max(batch, key=lambda one: one.delivery.delivery_tag).delivery.ack(multiple=True)
 
     async def commit(self, outgoing: Sequence[Outgoing], streams: Mapping[str, StreamPosition] | None = None) -> None:
         """Publish messages on the target with the ledger, all or none.
 
-        `streams` are the positions up to which the copies in `outgoing` go. Raises MoveFailed if the target has no
-        queue for some, or refuses some: those that it took are in the ledger.
+        `streams` are the positions of the copies in `outgoing`. Raises MoveFailed if the target has no queue for some
+        messages, or refuses some: the accepted ones are in the ledger.
         """
         moved = [one.message for one in outgoing if one.message is not None]
         before = self.record
@@ -153,7 +152,7 @@ class Transfer:
         try:
             await self._carrying.tx_commit()
         except PreconditionFailed as error:
-            # RabbitMQ may have taken a part of it, and the ledger with that: what it says is not true.
+            # RabbitMQ may have accepted a part, including the ledger, which is wrong then.
             await self._write(msgspec.structs.replace(before, is_careful=True))
             text = f"the target refuses messages, as a queue is full ({error}); up to {len(outgoing)} may be duplicated"
             raise MoveFailed(text if len(outgoing) > 1 else f"the target refused a message: {error}") from None
@@ -170,14 +169,14 @@ class Transfer:
         self.record = record
 
     async def _write(self, record: Record) -> None:
-        """Write only the ledger, on a separate channel: the other one is closed, or has published unwanted messages."""
+        """Write only the ledger, on a separate channel: the other one is closed, or has unwanted messages."""
         async with await self._target.channel() as channel:
             await channel.publish(record.encode(), routing_key=self._ledger, properties=PROPERTIES, mandatory=True)
         self.record = record
 
     async def _get(self, channel: SideChannel, queue: str, limit: int) -> list[Delivery]:
-        """Get a batch of so many messages or octets, by the mean size so far."""
-        # Each get of an empty queue costs RabbitMQ as much as one of a message.
+        """Get a batch with limits of messages and octets, by the mean size so far."""
+        # A get of an empty queue costs RabbitMQ as much as one of a message.
         count = min(limit, max(1, BATCH_OCTETS // self._mean_octets), await channel.message_count(queue))
         return await channel.get_many(queue, count)
 
