@@ -8,25 +8,25 @@ from typing import Final, TypeAlias
 
 from waybill.pipeline.alert_rules import COUNTS, AnomalyRule, BurnRule
 
-# So many median absolute deviations are a standard deviation of a normal distribution.
+# One standard deviation of a normal distribution in median absolute deviations.
 _PER_DEVIATION: Final = 1.4826
-# Run times differ by so much without anything being wrong.
+# Normal variation of run times.
 _SHARE_OF_TIME: Final = 0.05
 
 Sums: TypeAlias = Mapping[int, tuple[int, int]]
-"""By the length of a window in seconds: the jobs that ended in it, and those of them that missed the objective."""
+"""By window length in seconds: the jobs that ended, and those that missed the objective."""
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """Why a rule fires: the rate of burning or the distance from the usual, and a sentence."""
+    """Why a rule fires: the burn rate or the deviation, and a sentence."""
 
     value: float
     text: str
 
 
 def burning(rule: BurnRule, sums: Sums) -> Firing | None:
-    """Whether the budget burns too quickly in both windows of a pair. The largest rate of the long ones is told."""
+    """Whether the burn rate is too high in both windows of a pair. Returns the largest rate of the long windows."""
     found: Firing | None = None
     for window in rule.windows:
         (ended, missed), (ended_lately, missed_lately) = sums[window.long_s], sums[window.short_s]
@@ -44,7 +44,7 @@ def burning(rule: BurnRule, sums: Sums) -> Firing | None:
 
 
 def unusual(rule: AnomalyRule, now: float | None, former: Sequence[float]) -> Firing | None:
-    """Whether the value of this hour is far from those of the same hour of former days, newest or oldest first.
+    """Whether the value of this hour deviates from those of the same hour on previous days, newest or oldest first.
 
     None stands for an hour without values, which is not unusual.
     """
@@ -52,7 +52,7 @@ def unusual(rule: AnomalyRule, now: float | None, former: Sequence[float]) -> Fi
         return None
     usual = median(former)
     deviation = _PER_DEVIATION * median(abs(value - usual) for value in former)
-    # Equal days have no deviation at all. Counts vary by their square root even if nothing changes.
+    # Equal days have no deviation. Counts vary by their square root even if nothing changes.
     least = math.sqrt(max(usual, 1.0)) if rule.measure in COUNTS else max(_SHARE_OF_TIME * usual, 1.0)
     distance = (now - usual) / max(deviation, least)
     if abs(distance) <= rule.threshold or rule.direction == ("below" if distance > 0 else "above"):

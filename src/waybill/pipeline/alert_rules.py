@@ -2,14 +2,14 @@
 
 [[rule]]
 name = "orders in time"
-kind = "burn"                # the error budget of an objective is used up too quickly
+kind = "burn"                # the error budget of an objective burns too quickly
 measure = "in_time"          # or completed
 objective = 0.99
 queue = "orders"             # optional, as job_type
 
 [[rule]]
 name = "fewer orders than usual"
-kind = "anomaly"             # this hour differs from the same hour of the days before
+kind = "anomaly"             # this hour differs from the same hour of previous days
 measure = "enqueued"         # started, completed, failed, discarded, queue_wait_ms, run_ms
 direction = "below"          # above, both
 """
@@ -36,9 +36,9 @@ class RulesError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Two windows in seconds, and the rate of burning in both above which a rule fires.
+    """Two windows in seconds, and the burn rate in both above which a rule fires.
 
-    1.0 uses up exactly the budget of an objective. The short window ends an alert soon after its cause.
+    A rate of 1.0 uses exactly the error budget. The short window ends an alert soon after its cause.
     """
 
     long_s: int
@@ -52,7 +52,7 @@ WINDOWS: Final = (Window(3600, 300, 14.4), Window(6 * 3600, 1800, 6.0), Window(3
 
 @dataclass(frozen=True, slots=True)
 class BurnRule:
-    """Fires if the jobs that ended miss an objective. `objective`: the share that must not, below 1."""
+    """Fires if too many jobs miss an objective. `objective`: the share that must meet it, below 1."""
 
     name: str
     measure: Literal["in_time", "completed"]
@@ -66,7 +66,7 @@ class BurnRule:
 
 @dataclass(frozen=True, slots=True)
 class AnomalyRule:
-    """Fires if the last hour is more than `threshold` robust standard deviations from the same hour of former days."""
+    """Fires if the last hour deviates by more than `threshold` robust standard deviations from previous days."""
 
     name: str
     measure: str
@@ -76,7 +76,7 @@ class AnomalyRule:
     threshold: float = 6.0
     days: int = 14
     least_days: int = 5
-    """With fewer former days, the rule does not fire."""
+    """With fewer previous days, the rule does not fire."""
 
 
 Rule: TypeAlias = BurnRule | AnomalyRule
@@ -135,7 +135,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_rules(path: Path) -> list[Rule]:
-    """The rules of a file. Raises RulesError."""
+    """Read the rules of a file. Raises RulesError."""
     try:
         with path.open("rb") as file:
             text = file.read(_FILE_MAX + 1)

@@ -1,7 +1,7 @@
-"""The table of alerts, `DIR/alerts/alerts.parquet`: which are open, which were, and which notices are still to be sent.
+"""The table of alerts, `DIR/alerts/alerts.parquet`: open and closed alerts, and unsent notices.
 
-A change is stored with its notices before any notice is sent, and each notice once more when it was sent. So a crash
-loses none; one that was just sent may be sent again, with the same id.
+A change is stored with its notices before they are sent, and again after each was sent. So a crash loses no notice; the
+last one may be sent again with the same id.
 """
 
 import os
@@ -23,7 +23,7 @@ Key: TypeAlias = tuple[str, str, str]
 """A rule, a queue and a job type."""
 
 CLOSED_MAX: Final = 10_000
-"""So many alerts that are over are kept, the latest ones."""
+"""The maximum number of closed alerts, the latest ones."""
 _TIME: Final = pa.timestamp("us", "UTC")
 SCHEMA: Final = pa.schema(
     {
@@ -47,9 +47,9 @@ class AlertsError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One opening of a rule. It is open until `closed_at` is set.
+    """An alert of a rule. It is open until `closed_at` is set.
 
-    `opened_notice` and `closed_notice` are the ids of notices that are still to be sent.
+    `opened_notice` and `closed_notice` are the ids of unsent notices.
     """
 
     alert_id: str
@@ -70,7 +70,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What is sent when an alert opens or closes. `id` is the same each time it is sent."""
+    """A notice of an alert that opens or closes. `id` is the same each time it is sent."""
 
     id: str
     event: Literal["opened", "closed"]
@@ -101,7 +101,7 @@ class AlertTable:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Read the table, and keep others away. Raises AlertsError."""
+        """Lock and read the table. Raises AlertsError."""
         place = self.path.parent
         with locked(place, AlertsError(f"another `waybill pipeline alerts` is using {place}")):
             self.alerts = read_alerts(self.path)
@@ -129,7 +129,7 @@ class AlertTable:
         self._store(changed)
 
     def unsent(self) -> list[Notice]:
-        """The notices to be sent, in order."""
+        """The unsent notices, in order."""
         notices = []
         for alert in self.alerts:
             if alert.opened_notice is not None:
@@ -139,7 +139,7 @@ class AlertTable:
         return notices
 
     def sent(self, notice: Notice) -> None:
-        """Note that a notice was sent."""
+        """Record that a notice was sent."""
         self._store([_without(alert, notice) for alert in self.alerts])
 
     def _store(self, alerts: list[Alert]) -> None:
@@ -164,12 +164,12 @@ def _without(alert: Alert, notice: Notice) -> Alert:
 
 
 def table_of(directory: Path) -> Path:
-    """Where the table of a data directory is."""
+    """The path of the table in a data directory."""
     return directory / "alerts" / "alerts.parquet"
 
 
 def read_alerts(path: Path) -> list[Alert]:
-    """All alerts of a table; none if it is not there. Raises AlertsError."""
+    """All alerts of a table; none if it is missing. Raises AlertsError."""
     if not path.exists():
         return []
     try:

@@ -22,7 +22,7 @@ from waybill.pipeline.tables import TableStore
 from waybill.pipeline.transforms.alert_inputs import hours, window_sums
 
 JOB_TYPE: Final = "pipeline.alert"
-"""The type of the jobs that alerts become. Their argument is the notice."""
+"""The type of the jobs for notices. Their argument is the notice."""
 _TIMEOUT_S: Final = 10.0
 _MULTIPLE_CHOICES: Final = 300
 
@@ -30,7 +30,7 @@ Send: TypeAlias = Callable[[Notice], None]
 
 
 def firing(rules: Sequence[Rule], activity: DataFrame, objectives: DataFrame, now: datetime) -> dict[Key, Firing]:
-    """What fires at `now`: by rule, queue and job type."""
+    """The rules that fire at `now`, by rule, queue and job type."""
     second = int(now.timestamp())
     found: dict[Key, Firing] = {}
     for rule in rules:
@@ -46,7 +46,7 @@ def firing(rules: Sequence[Rule], activity: DataFrame, objectives: DataFrame, no
 def update_alerts(
     spark: SparkSession, store: TableStore, directory: Path, rules: Sequence[Rule], now: datetime, send: Sequence[Send]
 ) -> tuple[list[Notice], AlertTable]:
-    """Evaluate the rules, store what has changed, and send the notices. Returns those that were sent.
+    """Evaluate the rules, store the changes, and send the notices. Returns the sent notices.
 
     Raises AlertsError. A notice that could not be sent stays in the table, and the next call sends it.
     """
@@ -64,7 +64,7 @@ def update_alerts(
 
 @contextmanager
 def to_queue(uri: str, queue: str, topology: Topology | None = None) -> Iterator[Send]:
-    """Push notices as jobs, over one connection. A job has the id of its notice: a handler can tell a repeated one."""
+    """Push notices as jobs over one connection. A job has the id of its notice, so handlers can detect repetitions."""
     jobs = Jobs(uri, topology=topology, create_queues=True)
 
     def send(notice: Notice) -> None:
@@ -76,13 +76,13 @@ def to_queue(uri: str, queue: str, topology: Topology | None = None) -> Iterator
     try:
         yield send
     finally:
-        # What has failed was told by `send`.
+        # `send` has reported the failure.
         with suppress(*BROKER_ERRORS, JobsError):
             jobs.sync.close()
 
 
 def to_webhook(url: str) -> Send:
-    """Post a notice as JSON; anything but a 2xx answer is an error. Raises AlertsError for another URL than HTTP's."""
+    """Post a notice as JSON; any answer but 2xx is an error. Raises AlertsError unless the URL is HTTP or HTTPS."""
     parts = urlsplit(url)
     try:
         port = parts.port

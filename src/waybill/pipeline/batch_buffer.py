@@ -1,8 +1,8 @@
-"""Record batches that are read again later: in memory while they are small, then in a temporary file.
+"""Buffers record batches: in memory while they are small, then in a temporary file.
 
-A sink checks all rows of a partition before it sends the first of them, and a partition may be larger than the memory.
-The file is in the first of Spark's local directories (`SPARK_LOCAL_DIRS`), else in that for temporary files. It has no
-name, so that a killed task leaves nothing.
+A sink checks all rows of a partition before it sends the first one, and a partition may be larger than the memory. The
+file is in the first of Spark's local directories (`SPARK_LOCAL_DIRS`), else in the directory for temporary files. It is
+unnamed, so a killed task leaves no file.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import IO, Final, Self
 import pyarrow as pa
 
 MEMORY_BYTES: Final = 64 << 20
-"""The most that is kept in memory."""
+"""The maximum size in memory."""
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -58,13 +58,13 @@ class BatchBuffer:
             self._write([batch])
 
     def through(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Keep each batch, and pass it on."""
+        """Buffer each batch, and yield it."""
         for batch in batches:
             self.add(batch)
             yield batch
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """All batches. Nothing can be added any more."""
+        """All batches. Nothing can be added afterwards."""
         if self._file is None:
             yield from self._kept
             return

@@ -1,4 +1,4 @@
-"""The client's errors as errors of the pipeline: with the broker's address, never with its password."""
+"""Converts the client's errors to errors of the pipeline, with the broker's address, but without the password."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Reads from a query's checkpoint up to where it has read its streams, without Spark.
+"""Reads the positions of a query in its streams from the checkpoint, without Spark.
 
 A checkpoint is a directory with a file for each batch: `offsets/N` says what batch N reads, and `commits/N` that it is
 done. In an offset file, the first line is a version, the second metadata, and each further one a source.
@@ -23,7 +23,7 @@ class CheckpointError(RuntimeError):
 
 
 def read_to(checkpoint: Path) -> dict[str, int]:
-    """The offset after the last message of each stream in batches that are done; empty if none is."""
+    """The offset after the last message of each stream in completed batches; empty if there are none."""
     if not (checkpoint / "offsets").is_dir():
         raise CheckpointError(
             f"{checkpoint} is not a checkpoint of a streaming query; `waybill pipeline run` creates one"
@@ -46,13 +46,13 @@ def read_to(checkpoint: Path) -> dict[str, int]:
 
 
 def streams_behind(checkpoint: Path, options: SourceOptions) -> dict[str, tuple[int, int, int]]:
-    """For each stream: up to where it was read, its end, and the messages between. Raises StreamError too."""
+    """For each stream: the read position, the end, and the number of messages between. Raises StreamError too."""
     known = read_to(checkpoint)
     log = StreamLog(options)
     found = {}
     for stream in selected(options):
         end = log.end(stream)
-        # Before the first batch a stream is read from what is left of it.
+        # Before the first batch, the position is the first message.
         at = known[stream] if stream in known else log.first(stream)
         found[stream] = (at, end, distance({stream: at}, {stream: end}))
     return found

@@ -30,7 +30,7 @@ from waybill.pipeline.tables import Tables
 _FILE_BYTES: Final = 128 << 20
 _FILES_MIN: Final = 4
 _COMPACTED: Final = 0
-"""The batch number of compacted rows: Spark's first, which it never runs again by then."""
+"""The batch number of compacted rows: Spark's first, which never runs again at that time."""
 
 
 def compact(
@@ -43,7 +43,7 @@ def compact(
 ) -> Compacted:
     """Rewrite bronze in few files; with `keep_days`, drop older days. Calls `on_day` with days done and total days.
 
-    Gold of the dropped days stays, and jobs that extend into the days that are kept stay complete: see `retention`.
+    Gold of the dropped days stays, and jobs that extend into later days stay complete: see `retention`.
     Jobs that had ended before disappear from silver at the next run. Raises TablesError if the pipeline runs.
     """
     with store.locked():
@@ -58,7 +58,7 @@ def compact_held(
     today: date | None = None,
     on_day: Callable[[int, int], None] | None = None,
 ) -> Compacted:
-    """The same for whoever holds the lock of `store`, and writes no batch meanwhile."""
+    """The same for a caller that holds the lock of `store`, and writes no batch meanwhile."""
     store.prepare()
     days = sorted(path for path in store.path(tables.EVENTS).iterdir() if path.name.startswith("date="))
     before = sum(len(_files(day)) for day in days)
@@ -82,7 +82,7 @@ def compact_held(
 def compact_lake(
     spark: SparkSession, store: LakeTables, *, keep_days: int | None = None, today: date | None = None
 ) -> Compacted:
-    """The same for Delta and Iceberg tables, whose readers and writers need not stop."""
+    """The same for Delta and Iceberg tables. Their readers and writers can continue."""
     store.prepare()
     before = store.file_count()
     dropped = 0

@@ -1,6 +1,6 @@
 """Reads content headers of stream messages: the offset, and the publisher's properties.
 
-    flags | content-type | content-encoding | headers: length, ..., "x-stream-offset" l int64 | the other properties
+    flags | content-type | content-encoding | headers: length, ..., "x-stream-offset" l int64 | other properties
 
 A broker adds the offset as the last header. The rest hardly changes between messages of a publisher, so decoded
 properties are cached by their bytes, without the offset.

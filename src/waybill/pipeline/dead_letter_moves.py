@@ -1,9 +1,9 @@
-"""Moves chosen dead letters, in tasks: one for each queue, as a queue is walked through by one at a time.
+"""Moves chosen dead letters in tasks, one for each queue, because only one reader at a time can search a queue.
 
     chosen -> checked_arguments -> shuffle by queue -> Move -> (queue, wanted, done, problem)
 
-No task moves anything before the whole choice is computed and checked: the shuffle waits for that. What goes wrong
-later is told by the rows, so that Spark does not try again what the broker refused.
+No task moves anything before the whole choice is computed and checked: the shuffle waits for that. Later errors are in
+the result rows, so that Spark does not retry what the broker refused.
 """
 
 import json
@@ -66,7 +66,7 @@ def _arguments(given: object, job_id: object) -> str:
 
 @dataclass(frozen=True)
 class Move:
-    """The work of a task: puts jobs back into their queues, or drops them. `rate`: jobs per second."""
+    """The work of a task: puts jobs back into their queues, or discards them. `rate`: jobs per second."""
 
     uri: str
     topology: Topology | None
@@ -97,7 +97,7 @@ class Move:
     def _moved(
         self, queue: str, own: dict[str, dict[str, object]], before: int, teller: Teller
     ) -> tuple[int, str | None]:
-        """How many of these jobs were moved, and what went wrong."""
+        """The number of moved jobs, and the error."""
         done = 0
 
         def note(count: int) -> None:

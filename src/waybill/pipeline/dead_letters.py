@@ -3,12 +3,12 @@
     dead = spark.read.format("ojs").option("uri", uri).option("deadLetters", "email").load()
     redrive(dead.where("error_type = 'Timeout'"), uri, rate=50)
 
-Reading leaves the queue as it was: its messages are fetched and requeued in order. It is a snapshot, as long as the
-queue was when the task began. A queue is one partition, which keeps its order.
+Reading does not change the queue: its messages are fetched and requeued in order. The result is a snapshot from the
+start of the task. A queue is one partition, in order.
 
-Tasks move the jobs, one for each queue; with a rate, one for all. Each job is published and confirmed in its queue
-before its dead letter is acknowledged. If Spark or this program dies, the rest stays dead, and at most one job of a
-task is in both places.
+Tasks move the jobs, one for each queue; with a rate, one for all. Each job is confirmed in its queue before its dead
+letter is acknowledged. If Spark or this program dies, the other jobs stay dead, and at most one job per task is in both
+places.
 """
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 _OPTIONS: Final = ("uri", "deadLetters", *TOPOLOGY_OPTIONS)
 _ROWS_PER_BATCH: Final = 4096
-# The largest number of the column.
+# The largest value of the column.
 _ATTEMPT_MAX: Final = 2**31 - 1
 
 
@@ -117,8 +117,8 @@ def redrive(
     arguments, null for the job's own. `rate`: jobs per second, of all queues together. `on_progress` gets the number
     moved so far, on another thread. Raises DeadLettersError; jobs that were not moved stay where they were.
 
-    Nothing is moved before all of `chosen` is computed. Jobs of a task that was lost with its executor are moved, too,
-    when Spark starts it again, but `Settled.done` lacks those that it had moved before.
+    Nothing is moved before all of `chosen` is computed. If an executor is lost, Spark restarts its task, but
+    `Settled.done` does not count the jobs that were moved before.
     """
     return _settle(chosen, Move(uri, topology, drop=False, rate=rate), on_progress)
 
@@ -142,7 +142,7 @@ def _settle(chosen: DataFrame, move: Move, on_progress: Progress | None) -> Sett
     spark = chosen.sparkSession
     args = F.col("args") if "args" in chosen.columns else F.lit(None).cast("string").alias("args")
     checked = chosen.select("queue", "job_id", args).mapInArrow(checked_arguments, CHOSEN)
-    # A rate is that of all of them.
+    # The rate is for all queues together.
     tasks = 1 if move.rate is not None else int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     counts = nullcontext() if on_progress is None else TaskCounts(spark, on_progress)
     with counts:

@@ -1,7 +1,7 @@
 """The log of a Delta table, by the library `deltalake`: https://delta-io.github.io/delta-rs.
 
-The number of the last batch is a transaction of an application, in Delta's words. Two writers that commit one are in
-conflict, and the second fails.
+The number of the last batch is stored as an application transaction of Delta. If two writers commit the same one, the
+second fails.
 """
 
 import json
@@ -86,7 +86,7 @@ class DeltaLog(TableLog):
 
     def clean(self) -> None:
         if self.exists():
-            # `full`: also what a crash left, which no version has ever had.
+            # `full`: also files of a crash, which are in no version.
             self._open().vacuum(retention_hours=RETENTION_DAYS * 24, dry_run=False, full=True)
 
     def _open(self) -> DeltaTable:

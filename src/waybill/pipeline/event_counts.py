@@ -1,6 +1,6 @@
-"""What is counted of events as they come, whatever jobs they are of: events by minute, and the places of workers.
+"""Counts independent of jobs: events by minute, and the places of workers.
 
-Both are small, and go through the driver: a row for each minute of a batch, and one for each start of a worker.
+Both are small, and computed in the driver: a row for each minute of a batch, and one for each start of a worker.
 """
 
 from collections.abc import Collection, Iterable
@@ -46,7 +46,7 @@ _END: Final = pa.scalar(TIMES_END, _MOMENT)
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What files of bronze hold: the jobs that their events are of, whether workers reported, events by minute."""
+    """The content of bronze files: the jobs of events, whether workers reported, events by minute."""
 
     job_ids: pa.Array
     has_reports: bool
@@ -54,7 +54,7 @@ class Arrivals:
 
     @classmethod
     def of(cls, files: Iterable[Path], counted: Collection[Path]) -> "Arrivals":
-        """Read them one by one. Only events of the files `counted` are counted."""
+        """Read files one by one. Only events of the files `counted` are counted."""
         ids = pa.array([], pa.string())
         has_reports = False
         counts = _COUNTS.empty_table()
@@ -68,7 +68,7 @@ class Arrivals:
 
 
 def count_events(fresh: pa.Table, base: Snapshot | None, draft: Draft, closed: int | None) -> set[int]:
-    """Add the events of a batch to the counts, but for hours before `closed`. Returns the hours that change."""
+    """Add the events of a batch to the counts, except for hours before `closed`. Returns the changed hours."""
     hours = _hours(fresh["bucket"])
     changed = set()
     for hour in pc.unique(hours).to_pylist():
@@ -89,7 +89,7 @@ def count_events(fresh: pa.Table, base: Snapshot | None, draft: Draft, closed: i
 
 
 def told_hours(reports: DataFrame, base: Snapshot | None, draft: Draft) -> set[int]:
-    """Keep what workers reported in a batch; the hours of gold that it changes."""
+    """Store the reports of workers in a batch; returns the changed hours of gold."""
     fresh = reports.distinct().toArrow().cast(_TOLD)
     if not fresh.num_rows:
         return set()

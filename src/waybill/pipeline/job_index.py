@@ -1,12 +1,11 @@
-"""Where jobs are: finds the parts of silver that hold given jobs, without reading silver.
+"""Finds the parts of silver that contain given jobs, without reading silver.
 
-The index maps a 64-bit hash of a job's id to the parts that the job has been in. It is a list of runs, each a pair of
-arrays in files: sorted hashes, and the part of each. A refresh adds a small run; runs of about the same size are merged
-into a larger one, up to a limit. A lookup is a binary search in each run, in files that are mapped and not read: with
-100 million jobs, some dozen runs.
+The index maps a 64-bit hash of a job's id to the parts in which the job has been. It is a list of runs, each a pair of
+array files: sorted hashes, and their parts. A refresh adds a small run; runs of similar size are merged, up to a limit.
+A lookup is a binary search in each run, in memory-mapped files: with 100 million jobs, some dozen runs.
 
-An entry is never corrected. A job that moved has several, and jobs whose hashes are equal share theirs: the parts that
-are found are always enough, and sometimes too many. Whoever reads them looks for the ids.
+Entries are never changed. A job that moved has several, and jobs with equal hashes share entries: the found parts
+always include all parts of a job, and sometimes others. Readers of the parts filter by id.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +31,7 @@ _PAIR: Final = np.dtype([("hash", np.int64), ("part", np.int32)])
 
 
 class JobIndex:
-    """The index of a snapshot. Raises OSError and ValueError for files that are not whole."""
+    """The index of a snapshot. Raises OSError and ValueError for damaged files."""
 
     def __init__(self, snapshot: Snapshot | None) -> None:
         files = [] if snapshot is None else snapshot.loose(DIRECTORY)
@@ -46,7 +45,7 @@ class JobIndex:
                 raise ValueError(f"the index run {name} is damaged")
 
     def lookup(self, wanted: Hashes) -> np.ndarray:
-        """The entries of these hashes, which are sorted and different: pairs of hash and part."""
+        """The entries of sorted, distinct hashes: pairs of hash and part."""
         found = [pairs for hashes, parts in self._runs.values() for pairs in _entries(wanted, hashes, parts)]
         return np.unique(np.concatenate(found)) if found else np.empty(0, _PAIR)
 
@@ -66,7 +65,7 @@ class JobIndex:
         np.save(draft.put(DIRECTORY, name + _PARTS), whole[1])
 
     def _like(self, size: int) -> list[str]:
-        """The runs to merge with a new one of this size: enough of them that are hardly larger."""
+        """The runs to merge with a new one of this size: those of similar size, if they are enough."""
         chosen: list[str] = []
         total = size
         for name, (hashes, _) in sorted(self._runs.items(), key=lambda run: len(run[1][0])):
@@ -84,14 +83,14 @@ def hashes_of(job_ids: pa.Array | pa.ChunkedArray) -> Hashes:
 
 
 def paired(hashes: Hashes, parts: Parts) -> np.ndarray:
-    """Pairs in the order of their hashes."""
+    """Pairs sorted by hash."""
     pairs = np.empty(len(hashes), _PAIR)
     pairs["hash"], pairs["part"] = hashes, parts
     return pairs
 
 
 def _in_order(runs: Sequence[tuple[Hashes, Parts]]) -> tuple[Hashes, Parts]:
-    """One run of several, in which each entry is once. Sorting pairs as such would take ten times as long."""
+    """Merge runs, without duplicates. Sorting pairs directly would take ten times as long."""
     hashes = np.concatenate([run[0] for run in runs])
     parts = np.concatenate([run[1] for run in runs])
     order = np.lexsort((parts, hashes))
@@ -114,5 +113,5 @@ def _entries(wanted: Hashes, hashes: Hashes, parts: Parts) -> Iterator[np.ndarra
     yield paired(np.repeat(hit_hashes, counts), parts[places])
 
 
-def _load(file: Path) -> Any:  # noqa: ANN401 - an array of either type, which is checked
+def _load(file: Path) -> Any:  # noqa: ANN401 - an array of either type; both are checked
     return np.load(file, mmap_mode="r", allow_pickle=False)

@@ -1,4 +1,4 @@
-"""Converts rows of a DataFrame to jobs: assigns the columns, and finds what is wrong with a row.
+"""Converts rows of a DataFrame to jobs: assigns the columns, and finds invalid rows.
 
 A column with the name of a job's field is that field (`schemas.JOB_FIELDS`). The arguments are the column `args`, an
 array, a struct (its fields in their order) or the text of a JSON array; without such a column they are all other
@@ -55,7 +55,7 @@ encode: Final = msgspec.json.Encoder().encode
 
 
 class _Given(TypedDict, total=False):
-    """Fields that go into the options of a job as they are, each of its type. Times are RFC 3339 text by now."""
+    """Fields that become options of a job unchanged. Times are RFC 3339 text."""
 
     queue: str
     priority: int
@@ -87,13 +87,13 @@ def job_columns(schema: StructType, *, has_type: bool) -> JobColumns:
 
 
 def job_id(key: str) -> str:
-    """A UUIDv7 that is always the same for a key; all of it but version and variant comes from the key's SHA-256."""
+    """A deterministic UUIDv7 for a key; all bits but version and variant come from the key's SHA-256."""
     number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:16])
     return str(uuid.UUID(int=number & ~(0xF << 76) & ~(0x3 << 62) | 0x7 << 76 | 0x2 << 62))
 
 
 def identity(given: object, key: object, number: str) -> tuple[str, str]:
-    """Id and idempotency key of a job: those of its row, else derived from each other; `number` is for neither."""
+    """The id and the idempotency key of a job: from its row, else derived from each other, else from `number`."""
     derived = number if key is None else job_id(str(key))
     own_id = derived if given is None else str(given)
     return own_id, own_id if key is None else str(key)
@@ -113,7 +113,7 @@ def content_head(job_type: str, queue: str, priority: int) -> bytes:
 
 
 class JobRows:
-    """Makes jobs of record batches. `queue` and `job_type` are for rows that have none of their own."""
+    """Makes jobs of record batches. `queue` and `job_type` are defaults for rows."""
 
     def __init__(self, columns: JobColumns, *, job_type: str | None, queue: str | None) -> None:
         self._columns = columns
@@ -138,7 +138,7 @@ class JobRows:
                 None if ids is None else ids[index], None if keys is None else keys[index], number
             )
             if not self._is_shared:
-                # An object with an id would count as that of one job.
+                # The id of the prototype must not be used for jobs.
                 options["id"] = own_id
             yield NewJob(job_type, args, options, own_id, own_key)
 

@@ -1,7 +1,7 @@
 """Converts rows of a DataFrame to tables of jobs: rows that differ only in id, arguments and key.
 
-Rows are checked, and their arguments encoded as JSON, while Spark still produces more; they are kept as Arrow batches.
-When all rows are known to be valid, they are returned as tables.
+Rows are checked and their arguments encoded while Spark still produces more; they are buffered as Arrow batches. After
+all rows have been checked, they are returned as tables.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,15 +23,15 @@ from waybill.pipeline.json_values import plain_values
 from waybill.pipeline.row_ids import RowIds, digests
 
 _OWN: Final = frozenset({"id", "idempotency_key", "args"})
-# Common fields may be columns too, each of its type: a few values, in any order.
+# Common fields may be columns, too, with a few distinct values in any order.
 _SHARED: Final = {"type": StringType, "queue": StringType, "priority": IntegralType}
 _NOTHING: Final = repeat(None)
-# A column of what is kept, which no job has: the digest of a row's content.
+# An additional column of the buffer: the digest of a row's content.
 _CONTENT: Final = "content"
 
 
 def fit_tables(columns: JobColumns, schema: StructType) -> bool:
-    """Whether rows with these columns can be tables."""
+    """Whether rows with these columns can become tables."""
     return all(
         name in _OWN or (name in _SHARED and isinstance(schema[name].dataType, _SHARED[name]))
         for name in columns.fields
@@ -39,7 +39,7 @@ def fit_tables(columns: JobColumns, schema: StructType) -> bool:
 
 
 class JobTables:
-    """The rows of a partition, in `kept`. `job_type` and `queue` are for rows that have none of their own."""
+    """The rows of a partition, buffered in `kept`. `job_type` and `queue` are defaults for rows."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class JobTables:
         self._count = 0
 
     def add(self, batch: pa.RecordBatch, partition: int) -> None:
-        """Check more rows, of the partition of this number, and keep them. Raises InvalidRow."""
+        """Check and buffer more rows of the partition with this number. Raises InvalidRow."""
         args: list[bytes] = []
         contents: list[bytes] = []
         heads = self._heads
@@ -130,7 +130,7 @@ class JobTables:
 
 
 def _is_plain(column: pa.Array) -> bool:
-    """Whether the type and range make all values valid arguments, so that they need no check one by one."""
+    """Whether type and range show that all values are valid arguments, without checking each."""
     kind = column.type
     if types.is_string(kind) or types.is_boolean(kind):
         return True

@@ -27,7 +27,7 @@ def plain_values(column: pa.Array) -> list[object]:
 
 
 def _converter(kind: pa.DataType) -> Convert | None:
-    """The function that makes a value of this type plain; None if it is plain already."""
+    """The function that converts a value of this type; None if it is not necessary."""
     if types.is_timestamp(kind):
         return _moment
     if types.is_decimal(kind):

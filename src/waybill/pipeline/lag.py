@@ -4,7 +4,7 @@
     query.lastProgress.sources[0].processedRowsPerSecond   # how fast they are read
     lag(query.lastProgress)                                # {"orders": 1200}
 
-Spark has no custom metrics for sources written in Python: all that they can report is the latest offset.
+Sources written in Python have no custom metrics in Spark: they can only report the latest offset.
 """
 
 import json

@@ -1,14 +1,14 @@
 """The tables as Delta or Iceberg tables, in a directory or a bucket.
 
-    ROOT/bronze/events, ROOT/silver/jobs, ...      a table each: ROOT/bronze/events/data/WRITE/day=2026-03-01/*.parquet
+    ROOT/bronze/events, ROOT/silver/jobs, ...      tables: ROOT/bronze/events/data/WRITE/day=2026-03-01/*.parquet
     ROOT/checkpoint                                Spark's own: offsets and commits of the batches
 
-Spark writes files, each write below a name of its own. Then one commit to the table's log adds them, so nothing has to
-be renamed, and what a crash leaves is in no table. The commit of a batch also notes its number. A batch that runs again
-after a crash is there already, and is skipped.
+Spark writes files, each write below a unique name. Then one commit to the table's log adds them, so nothing is renamed,
+and files of a crash are in no table. The commit of a batch also records its number, so a batch that runs again after a
+crash is skipped.
 
-Nothing locks the place. Of two runs with one checkpoint, Spark ends the one that finds the other's entry in the log of
-offsets; and who commits a batch that is there fails.
+There is no lock. If two runs use one checkpoint, Spark ends the one that finds the other's entry in the log of offsets,
+and committing an existing batch fails.
 """
 
 import uuid
@@ -34,7 +34,7 @@ _FILES_MIN: Final = 4
 
 
 class LakeTables(TableStore):
-    """The tables below a root. `open_log` is the format's."""
+    """The tables below a root. `open_log` opens a log of the format."""
 
     def __init__(self, spark: SparkSession, storage: Storage, open_log: OpenLog) -> None:
         self._spark = spark
@@ -72,7 +72,7 @@ class LakeTables(TableStore):
         log = self._log(table)
         last = log.batch()
         if last == batch_id:
-            # What observes the rows waits for them.
+            # Observations of the rows wait for an action.
             rows.write.format("noop").mode("overwrite").save()
             return
         log.check_order(batch_id, last)
@@ -86,11 +86,11 @@ class LakeTables(TableStore):
         log.commit(self._write(rows, table, log), removed)
 
     def file_count(self) -> int:
-        """The number of files that the events are in."""
+        """The number of files of events."""
         return len(self._log(tables.EVENTS).files())
 
     def merge_files(self) -> int:
-        """Rewrite days of events that are in many files in few. Returns the number of days rewritten."""
+        """Merge the files of days with many files. Returns the number of rewritten days."""
         log = self._log(tables.EVENTS)
         by_day: dict[date | None, list[DataFile]] = {}
         for file in log.files():
@@ -106,7 +106,7 @@ class LakeTables(TableStore):
         return merged
 
     def drop_before(self, first: date) -> int:
-        """Drop the events of the days before `first`. Returns the number of these days."""
+        """Drop the events of days before `first`. Returns the number of dropped days."""
         log = self._log(tables.EVENTS)
         old = [file for file in log.files() if file.day is not None and file.day < first]
         if old:
@@ -114,7 +114,7 @@ class LakeTables(TableStore):
         return len({file.day for file in old})
 
     def clean(self) -> None:
-        """Delete files that no version of the last week has."""
+        """Delete files that are in no version of the last week."""
         for table in gold_tables.ALL:
             self._log(table).clean()
 
@@ -122,12 +122,12 @@ class LakeTables(TableStore):
         return self._open_log(table.name, table.schema, DAY in table.partitions)
 
     def _rows(self, spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
-        """The rows of these files. Columns that a file of an earlier version lacks are null."""
+        """The rows of some files. Columns that older files lack are null."""
         root = f"{self._storage.uri}/{table.name}"
         names = [file.name if file.name.startswith(("/", "s3:", "file:")) else f"{root}/{file.name}" for file in files]
         schema = table.schema
         if DAY in table.partitions:
-            # It need not be in the files.
+            # The files may lack this column.
             schema = StructType([field for field in schema.fields if field.name != DAY])
         rows = spark.read.schema(schema).parquet(*(self._storage.for_spark(name) for name in names))
         return (
@@ -137,7 +137,7 @@ class LakeTables(TableStore):
         )
 
     def _write(self, rows: DataFrame, table: Table, log: TableLog) -> list[DataFile]:
-        """Write rows to files that no log has yet."""
+        """Write rows to new files, which are not in a log yet."""
         place = f"{_DATA}/{uuid.uuid4().hex}"
         options = {**WRITTEN_QUICKLY, "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
         divided = log.directory

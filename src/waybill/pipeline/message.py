@@ -1,4 +1,4 @@
-"""Messages of a stream, as the pipeline sees them."""
+"""Messages of a stream."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-# The header with a message's offset, from RabbitMQ and our broker.
+# The header with a message's offset, from RabbitMQ and Waybill.
 OFFSET_HEADER: Final = "x-stream-offset"
 
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The properties of a basic content header, in the order of `schemas.PROPERTIES`; None for what was not sent."""
+    """The properties of a basic content header, in the order of `schemas.PROPERTIES`; None for missing ones."""
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -32,7 +32,7 @@ _NO_PROPERTIES: Final = Properties()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sent:
-    """Everything that a publisher gave a message besides its body. Messages with equal values share one."""
+    """Everything that a publisher has set besides the body. Messages with equal values share an object."""
 
     timestamp: datetime | None
     properties: Properties
@@ -80,7 +80,7 @@ class MessageBlock:
 
 @lru_cache(maxsize=1024)
 def utc_seconds(sent: int | datetime | None) -> datetime | None:
-    """The time of a message's timestamp property, None if it is outside of the calendar."""
+    """The time of a message's timestamp property, None if it is out of range."""
     if sent is None or isinstance(sent, datetime):
         return sent
     try:

@@ -138,12 +138,12 @@ def _text(value: object) -> str | None:
 
 
 def _said(value: object) -> object:
-    """Text that a column can hold: octets that are not UTF-8, which any client may send, are replaced."""
+    """Text for a column: octets that are not UTF-8 are replaced."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value
 
 
 def _plain(value: object) -> object:
-    """Values that JSON cannot express: times become RFC 3339, bytes text, decimals and others their own text."""
+    """Values that JSON cannot express: times become RFC 3339 strings, bytes text, others their string form."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, bytes):

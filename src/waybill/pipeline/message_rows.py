@@ -1,8 +1,8 @@
 """Converts rows of a DataFrame to messages: body, exchange, routing key, properties and headers, by column names.
 
 `properties` may be a struct, as `format("amqp")` reads it, or its fields columns of their own. `headers` are a map, a
-struct, or the array of name and value that is read. Columns that only tell where a message was read (`stream`,
-`offset`) are accepted, and not sent: a message that was read can be written unchanged.
+struct, or the array of name and value that is read. Columns that only say where a message was read (`stream`,
+`offset`) are accepted, but not sent: a message that was read can be written unchanged.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def check_message_columns(schema: StructType) -> None:
 
 
 class MessageRows:
-    """Makes messages of record batches. `exchange` and `routing_key` are for rows that have none of their own."""
+    """Makes messages of record batches. `exchange` and `routing_key` are defaults for rows."""
 
     def __init__(self, *, exchange: str, routing_key: str) -> None:
         self._exchange = exchange

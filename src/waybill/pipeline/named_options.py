@@ -42,7 +42,7 @@ class NamedOptions:
         return name in self._values
 
     def text(self, name: str) -> str | None:
-        """The value as it was given; None if it was not, or is empty."""
+        """The given value; None if it is missing or empty."""
         return self._values.get(name) or None
 
     def uri(self) -> str:

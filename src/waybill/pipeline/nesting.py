@@ -10,9 +10,9 @@ from typing import Final
 
 DEEPEST: Final = 256
 """Levels of arrays and objects that an event or a job may have."""
-# A text of so many octets cannot be nested deeper and be closed again.
+# Shorter texts cannot be nested deeper and be closed again.
 _SHORT: Final = 2 * DEEPEST
-# A string, closed or not (so that no text is searched twice), or a bracket, or what separates elements.
+# A string, closed or not (so that no text is searched twice), or a bracket, or a comma.
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
 _OPENING: Final = frozenset((b"[", b"{"))
 _CLOSING: Final = frozenset((b"]", b"}"))
@@ -35,7 +35,7 @@ def is_too_deep(text: bytes) -> bool:
 
 
 def elements(text: bytes) -> Iterator[bytes]:
-    """The texts of the elements of an array, as far as brackets and commas say where they end; nothing is checked.
+    """The texts of the elements of an array, split by brackets and commas; nothing else is checked.
 
     Raises ValueError if the array is not closed, or something comes after it.
     """

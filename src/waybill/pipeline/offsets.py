@@ -1,4 +1,4 @@
-"""Ranges of offsets: what a trigger reads, and how it is cut into tasks. Pure, so a replay gives the same result."""
+"""Ranges of offsets: what a trigger reads, and how it is split into tasks. Pure, so a replay has the same result."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def ranges_between(start: Mapping[str, int], end: Mapping[str, int]) -> list[Off
 
 
 def distance(start: Mapping[str, int], end: Mapping[str, int]) -> int:
-    """How many messages lie between, in all streams."""
+    """The number of messages between two positions, in all streams."""
     return sum(span.count for span in ranges_between(start, end))
 
 
@@ -70,7 +70,7 @@ def limited(start: Mapping[str, int], end: Mapping[str, int], maximum: int | Non
 
 
 def check_not_recreated(start: Mapping[str, int], end: Mapping[str, int], address: str) -> None:
-    """Raise DataLossError if a stream now ends before the place up to which it was read."""
+    """Raise DataLossError if a stream now ends before the position up to which it was read."""
     for stream, last in end.items():
         first = start.get(stream, 0)
         if last < first:
@@ -81,7 +81,7 @@ def check_not_recreated(start: Mapping[str, int], end: Mapping[str, int], addres
 
 
 def _cut(whole: OffsetRange, pieces: int) -> Iterator[OffsetRange]:
-    """That many pieces of nearly equal size."""
+    """Split a range into `count` pieces of nearly equal size."""
     for index in range(pieces):
         start = whole.start + whole.count * index // pieces
         end = whole.start + whole.count * (index + 1) // pieces

@@ -14,9 +14,9 @@ from waybill.pipeline.named_options import NamedOptions, OptionError, address, m
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
-# Where to start or end in a stream: at a word, at an offset, or at a moment of the broker's clock.
+# A start or end in a stream: a word, an offset, or a time of the broker's clock.
 Place: TypeAlias = Literal["earliest", "latest"] | int | datetime
-# One place for all streams, or one for each.
+# One position for all streams, or one for each.
 Position: TypeAlias = Literal["earliest", "latest"] | datetime | Mapping[str, Place]
 
 _NAMES: Final = (
@@ -45,9 +45,9 @@ _NAMES: Final = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
 )
-# The numbers that Spark's Kafka source takes for these words.
+# The numbers that Spark's Kafka source uses for these words.
 _WORDS: Final[Mapping[int, Place]] = {-2: EARLIEST, -1: LATEST}
-# Ways to say what is read; only one of them is given.
+# Options that select streams; they exclude each other.
 _CHOICES: Final = ("stream", "subscribe", "subscribePattern", "superStream", "assign")
 _PATTERN_MAX: Final = 500
 _PREFETCH_MAX: Final = 65_535
@@ -126,7 +126,7 @@ def parse_options(given: Mapping[str, str], *, default_stream: str | None, strea
 
 
 def _streams(options: NamedOptions, default_stream: str | None) -> tuple[str, ...]:
-    """The named streams; none if they are to be found."""
+    """The named streams; none if they are to be searched."""
     chosen = [name for name in _CHOICES if name in options]
     if len(chosen) > 1:
         raise OptionError(f"options {chosen[0]} and {chosen[1]} exclude each other: use one of them")

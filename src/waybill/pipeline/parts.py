@@ -1,14 +1,14 @@
-"""Parts: the pieces of an hour that silver and gold are rewritten in.
+"""Parts: the units in which silver and gold are rewritten.
 
-A part has a number: twice its hour (hours since 1970, UTC), plus one for jobs that have not ended. Its files lie in a
+A part has a number: twice its hour (hours since 1970, UTC), plus one for jobs that have not ended. Its files are in the
 directory of its month, with the hour in their names:
 
     silver/jobs/month=2026-03/2026-03-01T13.parquet          jobs that ended, by the hour of their last event
     silver/jobs/month=2026-03/2026-03-01T13-open.parquet     jobs that have not ended, likewise
     gold/activity/month=2026-03/2026-03-01T13.parquet        the minutes of an hour
 
-A job that ended is rarely touched again, and one that has not ended lies among few. So a batch rewrites the parts of
-the hours that it is about, and small parts of jobs that waited long.
+Ended jobs rarely change, and few jobs have not ended. So a batch rewrites the parts of its own hours, and small parts
+of jobs that waited long.
 """
 
 from collections.abc import Iterable
@@ -45,7 +45,7 @@ def part_of(hour: Column, is_open: Column) -> Column:
 
 
 def parts_of_hours(hours: Iterable[int]) -> list[int]:
-    """The parts of these hours in tables that know no open jobs."""
+    """The parts of some hours in tables without open jobs."""
     return [hour * 2 for hour in sorted(hours)]
 
 

@@ -1,4 +1,4 @@
-"""What the pipeline reports of its work."""
+"""Progress reports of the pipeline."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class BatchWritten:
 
 @dataclass(frozen=True)
 class TableWritten:
-    """A table of silver or gold was brought up to date."""
+    """A table of silver or gold was updated."""
 
     name: str
     seconds: float

@@ -50,7 +50,7 @@ class PushedFilters:
     has_timestamp: bool = False
 
     def take(self, given: Filter) -> bool:
-        """Whether the filter is applied here completely; if not, Spark has to apply it as well."""
+        """Whether the filter is applied completely here; if not, Spark must apply it, too."""
         column = getattr(given, "attribute", None)
         if column == ("offset",):
             return self._take_offset(given)
@@ -74,7 +74,7 @@ class PushedFilters:
         return [span for span in cut if span.start < span.end]
 
     def wanted(self, block: MessageBlock) -> MessageBlock:
-        """Those of its messages whose timestamp passes the filters."""
+        """The messages of a block whose timestamps pass the filters."""
         if not self.has_timestamp:
             return block
         return block.chosen([index for index, sent in enumerate(block.sent) if self._is_wanted(sent.timestamp)])
@@ -146,5 +146,5 @@ class FilterPushdown:
         self._pushed = pushed
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """The filters that Spark has to apply itself."""
+        """Return the filters that Spark must apply itself."""
         return [given for given in filters if not self._pushed.take(given)]

@@ -4,8 +4,8 @@
     spark.streams.addListener(metrics.listener)
     registry.register(metrics)
 
-They count what Spark reports of all queries of the session, and what the pipeline reports of its steps if `note` is
-called with them. A scrape may run in any thread.
+They count Spark's reports of all queries of the session, and the steps of the pipeline that are passed to `note`. A
+scrape may run in any thread.
 """
 
 import time
@@ -35,7 +35,7 @@ _QUERY: Final = ("query",)
 
 
 class _Query:
-    """What is known of one query."""
+    """The figures of one query."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -66,7 +66,7 @@ class _Query:
 
 
 class QueryMetrics(Collector):
-    """Counts what Spark tells `listener`, and what the pipeline tells `note`."""
+    """Counts the events of `listener` and the steps passed to `note`."""
 
     def __init__(self) -> None:
         self.listener = _Listener(self)
@@ -89,19 +89,19 @@ class QueryMetrics(Collector):
                 self._table_seconds[step.name] += step.seconds
 
     def started(self, query_id: str, name: str | None) -> None:
-        """A query begins, or begins again."""
+        """A query has started or restarted."""
         with self._lock:
             self._query(query_id, name).is_active = True
 
     def progressed(self, progress: StreamingQueryProgress) -> None:
-        """A batch is done."""
+        """A batch has completed."""
         with self._lock:
             query = self._query(str(progress.id), progress.name)
             query.add(progress)
             query.last_progress_s = time.time()
 
     def waited(self, query_id: str) -> None:
-        """A trigger has found nothing new: that is progress too."""
+        """A trigger has found no new data, which is progress, too."""
         with self._lock:
             self._query(query_id, None).last_progress_s = time.time()
 
@@ -113,7 +113,7 @@ class QueryMetrics(Collector):
             query.failures += failure is not None
 
     def collect(self) -> Iterator[Metric]:
-        """The present values."""
+        """The current values."""
         with self._lock:
             return iter([*self._of_queries(), *self._of_steps()])
 
@@ -168,7 +168,7 @@ class QueryMetrics(Collector):
 
 
 class _Listener(StreamingQueryListener):
-    """Hands Spark's events on. Its methods run on a thread of Spark's and must not raise."""
+    """Passes on Spark's events. Its methods run on a thread of Spark and must not raise."""
 
     def __init__(self, metrics: QueryMetrics) -> None:
         self._metrics = metrics

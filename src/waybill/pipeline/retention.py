@@ -1,11 +1,11 @@
-"""Keeps what is still needed when old days of bronze are dropped: their gold, and events of jobs that continue.
+"""Preserves data when old days of bronze are dropped: their gold, and events of jobs that continue.
 
 Silver and gold are computed from bronze. Before days are dropped, two things are kept:
 
-- closed gold: the rows of gold up to the edge, the midnight before the first day that is kept. From then on they are
-  final, and only rows after the edge are computed;
-- carried events: those of jobs that have an event after the edge, or have not ended, and the workers' last reports of
-  their places. Silver and gold read them besides bronze, so a job that was pushed before the edge stays complete.
+- closed gold: the rows of gold up to the edge, which is the midnight before the first remaining day. They are final
+  from then on, and only rows after the edge are computed;
+- carried events: those of jobs that have an event after the edge or have not ended, and the workers' last reports of
+  their places. Silver and gold also read these, so a job that was pushed before the edge stays complete.
 
 The tables are right after each step: closed gold equals what would be computed, and an event that is both carried and
 in bronze counts once. So a crash in between loses nothing.
@@ -35,13 +35,13 @@ def closed(table: Table) -> Table:
 
 
 def all_events(spark: SparkSession, store: TableStore) -> DataFrame:
-    """Bronze and the carried events. After a crash an event may be in both: it counts like one published twice."""
+    """Bronze and the carried events. After a crash an event may be in both: it counts once, like a duplicate."""
     events = store.read(spark, tables.EVENTS)
     return events.unionByName(store.read(spark, tables.CARRIED)) if store.has(tables.CARRIED) else events
 
 
 def with_closed(spark: SparkSession, store: TableStore, rows: DataFrame, table: Table) -> DataFrame:
-    """The computed rows of a gold table, with the closed ones in place of those up to the edge."""
+    """The rows of a gold table: closed ones up to the edge, and computed ones after it."""
     if not store.has(closed(table)):
         return rows
     kept = store.read(spark, closed(table))
@@ -72,7 +72,7 @@ def keep_what_is_needed(
 def _close(spark: SparkSession, store: TableStore, table: Table, edge: int) -> None:
     if store.has(closed(table)):
         before = _edge(store.read(spark, closed(table)))
-        # Dropped days do not come back when a later run keeps more days.
+        # Dropped days do not return if a later run keeps more days.
         edge = edge if before is None else max(edge, before)
     rows = store.read(spark, table).where(F.unix_micros("bucket") < F.lit(edge))
     store.replace(rows.withColumn(_CLOSED_UNTIL, F.timestamp_micros(F.lit(edge))), closed(table))
@@ -90,7 +90,7 @@ def _carried(spark: SparkSession, store: TableStore, first: date) -> DataFrame:
     old = store.read(spark, tables.EVENTS).where(is_old)
     if store.has(tables.CARRIED):
         old = old.unionByName(store.read(spark, tables.CARRIED))
-    # Carry an event once that a crash left in both.
+    # Carry an event once, even if a crash left it in both.
     old = old.dropDuplicates(["stream", "offset", "position", "event_id"])
     is_of_job = F.col("subject").isNotNull() & F.col("type").startswith("job.")
     fates = (

@@ -1,12 +1,11 @@
-"""Rollups: what a report reads in place of all minutes, attempts and jobs.
+"""Rollups, which reports read instead of all minutes, attempts and jobs.
 
     gold/activity_hours, gold/retries_hours      the minutes of an hour in one row: counts added, sketches merged
     gold/job_totals, gold/attempt_totals         jobs and attempts of a part of silver, counted
-    gold/*_days                                  what these, and other minutes, come to in a day; one file a day
+    gold/*_days                                  these and other minutes, summed by day; one file per day
 
-A refresh makes them again for the hours and parts that it changes, and for their days, from what lies there. So they
-are what the whole would come to, and cost what the changes cost. `bucket` and `last` are the first and the last minute
-of a row; a table of silver's counts has no times.
+A refresh recomputes them for the changed hours and parts, and for their days. So they equal a full computation, at the
+cost of the changes. `bucket` and `last` are the first and the last minute of a row; totals of silver have no times.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -65,20 +64,20 @@ PEAK_DAYS: Final = Table(
 
 @dataclass(frozen=True)
 class _Days:
-    """How rows of `source` come to one row for each day and `keys`, and how such rows do again."""
+    """How rows of `source` are aggregated to one row for each day and `keys`, and such rows again."""
 
     table: Table
     source: Table
     keys: tuple[str, ...] = ()
     sums: tuple[str, ...] = ()
     long_sums: tuple[str, ...] = ()
-    """Sums of milliseconds, which could outgrow their type: see `transforms.sums`."""
+    """Sums of milliseconds, which could overflow: see `transforms.sums`."""
     least: tuple[str, ...] = ()
     largest: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
-    """What the first row has."""
+    """Columns taken from the first row."""
     prepare: Callable[[pa.Table], pa.Table] | None = None
-    """Makes rows of rows before they are added: those of each file, and then of all."""
+    """Transforms rows before they are summed: those of each file, then all."""
 
     @property
     def is_timed(self) -> bool:
@@ -91,7 +90,7 @@ class _Days:
         return [*own, "bucket"] if self.is_timed and "bucket" not in own else own
 
     def of(self, files: Iterable[Path]) -> pa.Table | None:
-        """The rows for all of these files, which are read one after the other; None if there are none."""
+        """The rows for some files, which are read one after the other; None if there are none."""
         found = []
         for file in files:
             rows = pq.read_table(file, columns=self.read, partitioning=None)
@@ -116,7 +115,7 @@ class _Days:
             wanted += [("bucket", "min", None), ("last", "max", None)]
         if self.examples:
             rows = rows.sort_by("bucket")
-        # What is first is known of rows in their order only.
+        # "first" requires sorted rows and one thread.
         summed = rows.group_by(list(self.keys), use_threads=not self.examples).aggregate(wanted)
         columns = {name: summed[name] for name in self.keys}
         columns |= {name: summed[f"{name}_{how}"] for name, how, _ in wanted}
@@ -184,7 +183,7 @@ _SKETCHED: Final = (
         gold_tables.RETRIES, RETRIES_HOURS, RETRIES_DAYS, ("queue", "job_type", "attempt"), gold.summed_recoveries
     ),
 )
-# Of silver, only the columns that are counted.
+# The columns of silver that are counted.
 _JOBS: Final = Table(
     tables.JOBS.name,
     StructType(
@@ -204,7 +203,7 @@ ROLLUPS: Final = (*(one.hours for one in _SKETCHED), JOB_TOTALS, ATTEMPT_TOTALS,
 
 
 def roll(spark: SparkSession, draft: Draft, *, hours: Collection[int] = (), parts: Collection[int] = ()) -> None:
-    """Make the rollups of a draft again for these hours, whose gold has changed, and for these parts of silver."""
+    """Recompute the rollups of a draft for hours whose gold has changed, and for changed parts of silver."""
     days = sorted({_day(hour) for hour in hours} | {part // _PARTS_OF_A_DAY for part in parts})
     for first in range(0, len(days), _DAYS_AT_ONCE):
         chosen = set(days[first : first + _DAYS_AT_ONCE])
@@ -221,7 +220,7 @@ def roll(spark: SparkSession, draft: Draft, *, hours: Collection[int] = (), part
 
 
 def roll_days(spark: SparkSession, draft: Draft, *, of_gold: Sequence[int], of_silver: Sequence[int]) -> None:
-    """Make the rows of these days again, numbered from 1970 on, from those of hours, minutes and parts."""
+    """Recompute the rows of days, numbered since 1970, from those of hours, minutes and parts."""
     for one in _SKETCHED if of_gold else ():
         rows = read_files(spark, one.hours, draft.files(one.hours, _hourly_parts(of_gold)))
         number = (F.floor(hour_of("bucket") / HOURS_OF_A_DAY) * _PARTS_OF_A_DAY).cast("int")
@@ -238,7 +237,7 @@ def roll_days(spark: SparkSession, draft: Draft, *, of_gold: Sequence[int], of_s
 
 
 def part_of_day(day: int) -> int:
-    """The part that the rows of a day lie in: its first."""
+    """The part for the rows of a day: its first."""
     return day * _PARTS_OF_A_DAY
 
 

@@ -1,4 +1,4 @@
-"""Derives ids for rows that have none: the same in each try of a task, whatever the order of its rows.
+"""Derives ids for rows without ids: the same in each attempt of a task, in any order of its rows.
 
 The first digits of an id come from the number of the partition and the name of the write, or of the batch of a
 streaming query, which is the same in each try. The last fifteen come from the row's content. Equal rows of a partition
@@ -24,9 +24,9 @@ import numpy as np
 _BITS: Final = 60
 _LARGEST: Final = (1 << _BITS) - 1
 _DIGITS: Final = 16
-# So many numbers are in a set of Python's, which is quick and takes some ten times the room of an array.
+# The size of the Python set, which is fast, but takes ten times the memory of an array.
 _RECENT_MAX: Final = 1 << 18
-# To forget how often a row was seen costs time, not ids.
+# Forgetting how often a row was seen only costs time.
 _AGAIN_MAX: Final = 100_000
 
 

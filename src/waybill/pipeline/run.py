@@ -1,8 +1,8 @@
 """The pipeline: reads events from the stream into bronze, folds bronze into silver, and aggregates silver into gold.
 
-Bronze gets each event of the stream exactly once. Spark's checkpoint names the offsets of a batch before the batch
-runs, the source reads the same messages for the same offsets, and writing a batch replaces whatever an earlier try of
-it wrote: so a crash anywhere leads to the same files.
+Bronze gets each event of the stream exactly once. Spark's checkpoint records the offsets of a batch before the batch
+runs, the source reads the same messages for the same offsets, and writing a batch replaces the files of an earlier
+attempt: so a crash at any point leads to the same files.
 """
 
 import time
@@ -76,7 +76,7 @@ class PipelineError(RuntimeError):
 
 
 def run_once(spark: SparkSession, settings: Settings, progress: Progress) -> None:
-    """Update all tables to the present end of the stream.
+    """Update all tables to the current end of the stream.
 
     Raises TablesError and PipelineError. Batches written before are complete, and the next run continues from there.
     """
@@ -87,7 +87,7 @@ def run_once(spark: SparkSession, settings: Settings, progress: Progress) -> Non
 
 
 def ingest(spark: SparkSession, settings: Settings, progress: Progress) -> None:
-    """Update bronze and quarantine to the present end of the stream. Raises TablesError and PipelineError."""
+    """Update bronze and quarantine to the current end of the stream. Raises TablesError and PipelineError."""
     store = _open(spark, settings)
     with store.locked():
         _ingest(spark, settings, store, progress)
@@ -108,14 +108,14 @@ def run_continuously(spark: SparkSession, settings: Settings, progress: Progress
 
 @dataclass
 class _Following:
-    """What is done between the batches of a query that follows the stream."""
+    """The work between the batches of a query that follows the stream."""
 
     spark: SparkSession
     settings: Settings
     store: TableStore
     progress: Progress
     writing: Lock = field(default_factory=Lock)
-    """Held by whoever writes a batch, or compacts: a compaction would miss files that come meanwhile."""
+    """Held while a batch is written or bronze is compacted: a compaction would miss new files."""
     written: int = -1
     refreshed: int = -1
     compacted_s: float = field(default_factory=time.monotonic)
@@ -131,7 +131,7 @@ class _Following:
         if hours is None or time.monotonic() - self.compacted_s < hours * _HOUR_S:
             return
         with self.writing:
-            # Before days are dropped, gold has all of their events.
+            # Gold must have all events of days before they are dropped.
             self._refresh()
             self.progress(self._compact())
         self.compacted_s = time.monotonic()
@@ -175,7 +175,7 @@ class _Refresh:
     store: TableStore
     objectives: Objectives
     place: Path | None = None
-    """Where silver was written that is not published yet. None: where the store has it."""
+    """Where unpublished silver was written. None: in the store."""
 
     @property
     def events(self) -> DataFrame:
@@ -196,7 +196,7 @@ _SILVER: Final[dict[Table, Callable[[DataFrame], DataFrame]]] = {
     tables.JOBS: silver.jobs,
 }
 REFRESHED: Final = (*_SILVER, *GOLD)
-"""The tables that `refresh` brings up to date, in this order."""
+"""The tables that `refresh` updates, in this order."""
 
 
 def refresh(
@@ -207,7 +207,7 @@ def refresh(
     *,
     complete: Collection[int] = (),
 ) -> None:
-    """Bring silver and gold up to date with bronze: fold its new batches. `complete`: batches known to be written."""
+    """Update silver and gold from bronze: fold its new batches. `complete`: batches known to be written."""
     if isinstance(store, Tables) and not is_small(store):
         update(spark, store, objectives or Objectives(), progress, complete=complete)
     else:
@@ -223,7 +223,7 @@ def backfill(spark: SparkSession, store: TableStore, progress: Progress, objecti
 
 
 def _compute_all(spark: SparkSession, store: TableStore, progress: Progress, objectives: Objectives) -> None:
-    """Compute silver and gold from all events. In a directory, all tables change in the same moment."""
+    """Compute silver and gold from all events. In a directory, all tables change at the same time."""
     if not isinstance(store, Tables):
         _write_all(_Refresh(spark, store, objectives), store.replace, progress)
         return

@@ -67,7 +67,7 @@ PROPERTIES: Final = _table(
 # The last column of a source, unless the option includeHeaders says otherwise.
 HEADERS: Final = StructField("headers", MapType(_TEXT, _TEXT, valueContainsNull=True))
 
-# One row a message of a stream queue: `format("amqp")`.
+# One row for each message of a stream queue: `format("amqp")`.
 MESSAGE: Final = StructType(
     [
         *_table(
@@ -77,8 +77,8 @@ MESSAGE: Final = StructType(
     ]
 )
 
-# One row an event: `format("ojs")`. A message may hold several; `position` counts them from 0. An event that cannot be
-# used has its reason in `malformed`, its text in `event`, and nothing in the columns between.
+# One row for each event: `format("ojs")`. A message may hold several; `position` counts them from 0. An event that
+# cannot be used has its reason in `malformed`, its text in `event`, and nothing in the columns between.
 EVENT: Final = _table(
     {"stream": _TEXT, "offset": _LONG, "position": _INT},
     {
@@ -105,7 +105,7 @@ EVENT: Final = _table(
     },
 )
 
-# One row a dead letter: `format("ojs")` with the option deadLetters. `args` is the text of a JSON array.
+# One row for each dead letter: `format("ojs")` with the option deadLetters. `args` is the text of a JSON array.
 DEAD_LETTER: Final = _table(
     {"queue": _TEXT, "job_id": _TEXT},
     {
@@ -121,7 +121,7 @@ DEAD_LETTER: Final = _table(
     },
 )
 
-# Bronze: the events as they came, each row exactly once by (stream, offset, position).
+# Bronze: the received events, each exactly once by (stream, offset, position).
 BRONZE_EVENTS: Final = StructType(
     [field for field in EVENT.fields if field.name != "malformed"]
     + [StructField("date", DateType()), StructField("batch_id", _LONG)]
@@ -137,7 +137,7 @@ QUARANTINE: Final = StructType(
 )
 QUARANTINE_PARTITIONS: Final = ("batch_id",)
 
-# Silver: one row an attempt of a job, and one row a job.
+# Silver: one row for each attempt, and one row for each job.
 ATTEMPTS: Final = _table(
     {"job_id": _TEXT, "attempt": _INT},
     {

@@ -1,7 +1,7 @@
-"""Which streams a source reads: those that its options name, all partitions of a super stream, or all of a pattern.
+"""The streams that a source reads: named ones, all partitions of a super stream, or all that match a pattern.
 
-AMQP 0-9-1 cannot list queues. The partitions of a super stream have numbers, so they are looked for until one is
-missing. For a pattern the management API of the broker, Waybill's or RabbitMQ's, lists the streams.
+AMQP 0-9-1 cannot list queues. The partitions of a super stream are numbered, so they are searched until one is missing.
+For a pattern, the management API of the broker, Waybill's or RabbitMQ's, lists the streams.
 """
 
 import base64
@@ -32,7 +32,7 @@ _SERVER_FAILED: Final = 500
 
 
 def selected(options: SourceOptions) -> tuple[str, ...]:
-    """The streams to read, at this moment. Raises StreamError if there are none, StreamUnavailable."""
+    """The streams to read now. Raises StreamError if there are none, StreamUnavailable."""
     if options.super_stream is not None:
         return _partitions(options, options.super_stream)
     if options.pattern is not None:
@@ -118,7 +118,7 @@ def _listed(options: SourceOptions) -> Iterator[str]:
 
 
 def _read(status: int, body: bytes, where: str) -> tuple[list[str], int]:
-    """The streams of one page of the list, and how many pages there are."""
+    """The streams of one page of the list, and the number of pages."""
     if status != _OK:
         kind = StreamUnavailable if status >= _SERVER_FAILED else StreamError
         raise kind(f"{where} (option managementUri) answered {status} when it was asked for the streams")

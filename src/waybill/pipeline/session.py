@@ -30,7 +30,7 @@ _QUIET_AND_QUICK: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
-    # Like most writers of Parquet. Spark's default, 96 bits, has no statistics and is slower to convert.
+    # As most writers of Parquet do. Spark's default, 96 bits, has no statistics and is slower to convert.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.metricsEnabled": "false",
     # A batch has events of a day or two: with this many open files, it need not be sorted by day.
@@ -46,7 +46,7 @@ _RELIED_UPON: Final = (
     "spark.sql.maxConcurrentOutputFileWriters",
 )
 _EXECUTOR_MB: Final = 1024
-# Throughput matters here, pauses do not.
+# Optimize for throughput, not for pauses.
 _COLLECT_IN_PARALLEL: Final = "-XX:+UseParallelGC"
 # Spark loads many classes; with a smaller default, Java does a full collection each time they outgrow it.
 _ROOM_FOR_CLASSES: Final = "-XX:MetaspaceSize=256m"
@@ -105,7 +105,7 @@ def local_session(
 
 
 def is_submitted() -> bool:
-    """Whether `spark-submit` runs this program, and so decides where Spark runs, with which resources."""
+    """Whether `spark-submit` runs this program, and so determines where Spark runs and its resources."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

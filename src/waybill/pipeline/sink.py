@@ -1,8 +1,8 @@
 """Spark writers: `format("ojs")` pushes a job for each row, `format("amqp")` publishes a message for each row.
 
 Each task opens one connection and sends its partition in pipelined windows with confirms; it is done when the broker
-has confirmed every row. All rows of a partition are checked before the first of them is sent; they are kept meanwhile,
-in a temporary file if they are many. A row that is returned or refused fails the task, with the row named.
+has confirmed every row. All rows of a partition are checked before the first one is sent; meanwhile they are buffered,
+in a temporary file if they are many. A returned or refused row fails the task, and the error names the row.
 
 AMQP has no transactions across tasks, so delivery is at least once: a task that Spark retries sends its rows again. A
 job's id is the same in each try (see `row_ids`), and so is its idempotency key; see docs/explanation/pipeline.md.
@@ -61,14 +61,14 @@ class SinkError(RuntimeError):
 
 @dataclass
 class RowsSent(WriterCommitMessage):
-    """The rows that a task has sent, all of them confirmed."""
+    """The number of confirmed rows of a task."""
 
     rows: int
 
 
 @dataclass(frozen=True)
 class JobSinkOptions:
-    """Where jobs go. `job_type` and `queue` are for rows without one of their own.
+    """Where jobs go. `job_type` and `queue` are defaults for rows.
 
     `must_exist`: check that queues exist before sending, instead of declaring them.
     """
@@ -83,7 +83,7 @@ class JobSinkOptions:
 
 @dataclass(frozen=True)
 class MessageSinkOptions:
-    """Where messages go. `exchange` and `routing_key` are for rows without one of their own."""
+    """Where messages go. `exchange` and `routing_key` are defaults for rows."""
 
     uri: str
     exchange: str
@@ -210,7 +210,7 @@ class JobSender(_Sender):
                 return RowsSent(await self._pushed(jobs, numbered, partition))
 
     async def _pushed(self, jobs: Jobs, numbered: Iterator[tuple[int, NewJob]], partition: int) -> int:
-        """Push the jobs, and tell how many there were. Raises SinkError."""
+        """Push the jobs; returns how many. Raises SinkError."""
         sent = 0
         while chunk := [job for _, job in islice(numbered, _JOBS_PER_PUSH)]:
             try:
@@ -287,7 +287,7 @@ def _task() -> TaskContext:
 
 
 class _Window:
-    """Publishes of a channel that await their confirms. `confirmed`: how many of the first rows are safe.
+    """Unconfirmed publishes of a channel. `confirmed`: how many of the first rows are confirmed.
 
     Publishes lost with a connection are repeated once it is back, unless that takes longer than `timeout_s`.
     """
@@ -301,13 +301,13 @@ class _Window:
         self._published = 0
 
     async def publish(self, message: RowMessage) -> None:
-        """Publish one more. Raises the error of an earlier one."""
+        """Publish a message. Raises the error of an earlier one."""
         self._published += 1
         if self._published % _ROWS_PER_DRAIN == 0:
             await self._channel.drain()
         self._waiting.append((message, self._send(message)))
         if len(self._waiting) > _WINDOW:
-            # Half of them, so that each wait is followed by many writes.
+            # Wait for half of them, so that many writes follow each wait.
             await self._settle(_WINDOW // 2)
 
     async def finish(self) -> None:
@@ -326,7 +326,7 @@ class _Window:
 
     async def _publish_again(self) -> None:
         async with asyncio.timeout(self._timeout_s):
-            # The connection notices its loss a little later than its publishes do.
+            # The connection reports its loss a little later than its publishes.
             await asyncio.sleep(_LOSS_PAUSE_S)
             await self._channel.drain()
         messages = [message for message, _ in self._waiting]
@@ -353,7 +353,7 @@ def _named(write_id: str) -> tuple[int, str]:
 
 
 async def _check_queues(options: JobSinkOptions, queues: set[str]) -> None:
-    """Raise SinkError for a queue that does not exist. Its arguments are its owner's."""
+    """Raise SinkError for a queue that does not exist. Its arguments are not checked."""
     if not options.must_exist:
         return
     async with connect(options.uri, name="waybill-pipeline") as connection:

@@ -1,15 +1,15 @@
-"""Snapshots: versions of silver and gold as a whole, each of which shares the months that did not change.
+"""Snapshots: versions of all silver and gold tables, which share unchanged months.
 
     DIR/parts/00000007/silver/jobs/month=2026-03/*.parquet      written by snapshot 7, and never changed
-    DIR/snapshots/00000009/silver/jobs/month=2026-03            a link to that month, for snapshot 9 did not change it
-    DIR/snapshots/00000009/snapshot.json                        what it holds, and what of its predecessor it replaces
+    DIR/snapshots/00000009/silver/jobs/month=2026-03            a link to that month, which snapshot 9 did not change
+    DIR/snapshots/00000009/snapshot.json                        its content, and what it replaces of its predecessor
     DIR/current                                                 a link to the snapshot to read
     DIR/silver/jobs, DIR/gold/activity, ...                     links into `current`
 
-The tables of a small history are computed at once: its snapshot has them whole, without months and parts.
+The tables of a small history are recomputed: its snapshots have whole tables, without months and parts.
 
-A new snapshot is made beside the others. Moving `current` publishes all its tables in one step. What a crash leaves has
-a higher number than `current`, and is removed before the next one is made. The last few snapshots stay for readers.
+A new snapshot is made beside the others. Moving `current` publishes all its tables in one step. Files of a crash have a
+higher number than `current`, and are removed before the next snapshot. The last few snapshots are kept for readers.
 """
 
 import json
@@ -25,9 +25,9 @@ from waybill.pipeline.parts import file_name, month_of, part_of_file
 from waybill.pipeline.tables import Table
 
 VERSIONS_KEPT: Final = 5
-"""How many snapshots stay, with the current one."""
+"""The number of snapshots to keep, including the current one."""
 _FORMAT: Final = 2
-# A snapshot of whole tables, which nothing is folded into: see `Snapshots.whole`.
+# A snapshot of whole tables, which cannot be updated: see `Snapshots.whole`.
 _WHOLE: Final = 0
 # Snapshots of the first format have no rollups.
 _FORMATS: Final = (1, _FORMAT)
@@ -39,7 +39,7 @@ _MONTH: Final = "month="
 
 @dataclass(frozen=True)
 class Contents:
-    """What a snapshot holds: events up to `batch`, counted by `objectives`; gold before the hour `closed` is final."""
+    """The content of a snapshot: events up to `batch`, with `objectives`; gold before the hour `closed` is final."""
 
     batch: int = -1
     objectives: Mapping[str, int] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Contents:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One version of all tables. `replaced`: what its predecessor had and it has not, below the data directory."""
+    """One version of all tables. `replaced`: paths of its predecessor that it lacks, relative to the data directory."""
 
     directory: Path
     number: int
@@ -76,7 +76,7 @@ class Snapshot:
         return found
 
     def files(self, table: Table, parts: Iterable[int]) -> list[Path]:
-        """The files of these parts, as far as there are any."""
+        """The files of some parts."""
         by_month: dict[str, list[int]] = {}
         for part in sorted(set(parts)):
             by_month.setdefault(month_of(part), []).append(part)
@@ -98,7 +98,7 @@ class Snapshot:
 
 
 class Draft:
-    """A snapshot in the making: all that its base has, until it is changed."""
+    """A new snapshot: it has the content of its base until it is changed."""
 
     def __init__(self, directory: Path, number: int, base: Snapshot | None) -> None:
         self._directory = directory
@@ -111,7 +111,7 @@ class Draft:
         self.scratch.mkdir(parents=True)
 
     def replace(self, table: Table, parts: Iterable[int], written: Path | None) -> None:
-        """Let these parts be what lies in `written`, by directories such as `number=983520`; other rows there go."""
+        """Replace parts by the files in `written`, in directories such as `number=983520`."""
         for part in parts:
             place = self._month(table, month_of(part))
             for old in [name for name in names_in(place) if part_of_file(name) == part]:
@@ -124,7 +124,7 @@ class Draft:
         self.replace(table, parts, None)
 
     def put(self, directory: str, name: str) -> Path:
-        """Where to write a file of a directory that is not a table; in place of what has the name in the base."""
+        """Where to write a file of a directory that is not a table; it replaces the one in the base."""
         place = self._directory / "parts" / _text(self._number) / directory
         place.mkdir(parents=True, exist_ok=True)
         self.remove(directory, name)
@@ -132,17 +132,17 @@ class Draft:
         return place / name
 
     def there(self, directory: str, name: str) -> Path | None:
-        """A file of a directory that is not a table, as it is now."""
+        """The current file of a directory that is not a table."""
         return self._entries(directory).get(name)
 
     def remove(self, directory: str, name: str) -> None:
-        """Let a file of the base go."""
+        """Remove a file of the base."""
         old = self._entries(directory).pop(name, None)
         if old is not None and (self._directory / "parts" / _text(self._number)) not in old.parents:
             self._replaced.append(str(old.relative_to(self._directory)))
 
     def files(self, table: Table, parts: Iterable[int]) -> list[Path]:
-        """The files of these parts as they are now."""
+        """The current files of some parts."""
         found = []
         for part in sorted(set(parts)):
             place = self._places.get((table.name, month_of(part)))
@@ -153,7 +153,7 @@ class Draft:
         return found
 
     def finish(self, contents: Contents, tables: Iterable[Table], *, replaced: Iterable[str] = ()) -> Snapshot:
-        """Complete the snapshot. It is not published yet. `replaced`: more that it has not, of one before its base."""
+        """Complete the snapshot, without publishing it. `replaced`: further paths of snapshots before its base."""
         shutil.rmtree(self.scratch)
         self._replaced += replaced
         snapshot = Snapshot(self._directory, self._number, contents, tuple(self._replaced))
@@ -179,7 +179,7 @@ class Draft:
         return snapshot
 
     def _month(self, table: Table, month: str) -> Path:
-        """A month of a table that may be changed: files are linked, not copied."""
+        """A changeable copy of a month of a table: files are linked, not copied."""
         place = self._places.get((table.name, month))
         if place is None:
             place = self._directory / "parts" / _text(self._number) / table.name / f"{_MONTH}{month}"
@@ -219,7 +219,7 @@ class Snapshots:
         return Draft(self._directory, number, base)
 
     def next_number(self) -> int:
-        """The number of the next snapshot, after what a crash left was removed."""
+        """Remove the files of a crash, and return the number of the next snapshot."""
         last = self._number() or 0
         for name in ("snapshots", "parts"):
             place = self._directory / name
@@ -228,7 +228,7 @@ class Snapshots:
         return last + 1
 
     def publish(self, snapshot: Snapshot, tables: Iterable[Table]) -> None:
-        """Make it the current one for all tables in one step, and remove what no snapshot that is kept has."""
+        """Make a snapshot the current one for all tables in one step, and remove unused files."""
         _move_link(Path("snapshots") / _text(snapshot.number), self._directory / _CURRENT)
         for table in tables:
             if table.name.partition("/")[0] in ("silver", "gold"):
@@ -239,7 +239,7 @@ class Snapshots:
     def whole(self) -> Snapshot:
         """A snapshot for tables that are written whole, at `place / table.name`. `current` does not return it.
 
-        Call `publish` when all of them are written.
+        Call `publish` after writing all tables.
         """
         snapshot = Snapshot(self._directory, self.next_number(), Contents(), (), has_rollups=False)
         snapshot.place.mkdir(parents=True)
@@ -259,7 +259,7 @@ class Snapshots:
             shutil.rmtree(place / _text(number))
 
     def _lead(self, table: Table) -> None:
-        """Let the table's own path be a link into the current snapshot: it was one to a version of its own before."""
+        """Make the table's own path a link into the current snapshot; before it was a link to its own version."""
         link = self._directory / table.name
         target = Path("..") / _CURRENT / table.name
         if link.is_symlink() and Path(link.readlink()) == target:

@@ -1,7 +1,7 @@
-"""Spark readers of stream queues: `format("amqp")` gives messages, `format("ojs")` job events.
+"""Spark readers of stream queues: `format("amqp")` reads messages, `format("ojs")` job events.
 
-One reader serves both: only the columns differ. The driver finds where the streams begin and end; each task opens a
-connection of its own and reads a range of offsets into Arrow batches. Planning a batch depends only on its start and
+One reader serves both: only the columns differ. The driver finds the beginnings and ends of the streams; each task
+opens its own connection and reads a range of offsets into Arrow batches. Planning a batch depends only on its start and
 end, because Spark may request it again after a restart, before anything else.
 
 Weak spots: an end that was found is the last message that the broker had ready at that moment; and a range whose
@@ -114,7 +114,7 @@ class StreamBatchReader(DataSourceReader):
         return _tasks(self.pushed.ranges(spans), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # For an empty stream Spark makes one empty partition.
+        # Spark makes one empty partition for an empty stream.
         if isinstance(partition, RangePartition):
             yield from _record_batches(self._options, self._columns, partition, self.pushed)
 
@@ -163,13 +163,13 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _checked_ends(self, log: StreamLog, start: dict[str, Any], ends: dict[str, int]) -> dict[str, int]:
         """The ends of the streams. A recreated stream gets an end before its old position: it is read from its start.
 
-        Raises DataLossError if that is to fail the query.
+        Raises DataLossError if the query must fail then.
         """
         read_to, marks = without_marks(start), marks_of(start)
         checked = dict(ends)
         for stream, last in ends.items():
             before = read_to.get(stream, 0)
-            # One that has grown by nothing is told by the next messages.
+            # If a stream has not grown, the next messages show it.
             if last > before and is_another(log, stream, before, marks.get(stream), thoroughly=self._is_first):
                 checked[stream] = before - 1
         self._is_first = False
@@ -187,7 +187,7 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {MARKS: marks} if marks else {}
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
-        """The ends that the last trigger found. The query's lag is the distance to them."""
+        """The ends found by the last trigger. The query's lag is the distance to them."""
         return self._latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -198,7 +198,7 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from _record_batches(self._options, self._columns, partition, PushedFilters())
 
     def _is_too_early(self, count: int, limit: ReadLimit) -> bool:
-        """Whether `count` messages are too few for a trigger. A query that runs once reads them in any case."""
+        """Whether `count` messages are too few for a trigger. Queries that run once always read them."""
         least = self._options.min_offsets_per_trigger
         if least is None or count >= least or self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
@@ -212,12 +212,12 @@ def includes_headers(given: Mapping[str, str], *, default: bool) -> bool:
 
 
 def _selected(log: StreamLog, options: SourceOptions) -> tuple[str, ...]:
-    """The streams to read; a broker that is away is asked again."""
+    """The streams to read; retried while the broker is away."""
     return log.retrying(lambda: selected(options))
 
 
 def _resolved(log: StreamLog, streams: Sequence[str], position: Position, end: Callable[[str], int]) -> dict[str, int]:
-    """The offsets that a position stands for. `end` tells that of a stream."""
+    """The offsets for a position. `end` returns the end of a stream."""
 
     def offset(stream: str) -> int:
         place = position.get(stream) if isinstance(position, Mapping) else position
@@ -233,7 +233,7 @@ def _resolved(log: StreamLog, streams: Sequence[str], position: Position, end: C
 
 
 def _of_each(streams: Sequence[str], find: Callable[[str], int]) -> dict[str, int]:
-    """What `find` says of each stream. Most of it is waiting, so several are asked at a time."""
+    """The result of `find` for each stream. It is mostly waiting, so several run at a time."""
     if len(streams) == 1:
         return {streams[0]: find(streams[0])}
     with ThreadPoolExecutor(min(len(streams), _ASKED_AT_ONCE)) as pool:
@@ -253,7 +253,7 @@ def _tasks(
 def _record_batches(
     options: SourceOptions, make: type[Columns], partition: RangePartition, pushed: PushedFilters
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one range, in batches that have exactly the schema that Spark expects."""
+    """The rows of one range, in batches with exactly the schema that Spark expects."""
     span = partition.span
     if partition.is_new:
         options = replace(options, fail_on_data_loss=False)

@@ -12,7 +12,7 @@ _RARELY: Final = (20_000, 50, 100)
 
 @contextmanager
 def infrequent_collection() -> Iterator[None]:
-    """Collect garbage rarely within the block. Afterwards as before, since Spark reuses the process."""
+    """Collect garbage rarely within the block. Restores the settings, because Spark reuses the process."""
     before = gc.get_threshold()
     gc.set_threshold(*_RARELY)
     try:

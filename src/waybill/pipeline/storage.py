@@ -1,4 +1,4 @@
-"""Where the tables of a lake lie: a directory, or a prefix in a bucket of an S3-compatible store.
+"""The place of lake tables: a directory, or a prefix in a bucket of an S3-compatible store.
 
 Three parties read and write there, each with settings of its own: Spark (`s3a://`), the libraries of the table formats
 (`s3://`), and pyarrow, which lists files here. The environment variables of AWS's own tools serve for all of them:
@@ -32,7 +32,7 @@ _PACKAGES: Final = (
         for name in ("s3", "s3-transfer-manager", "sts", "netty-nio-client", "apache-client")
     ),
 )
-# Spark has the others, and a local Maven repository that knows them without their jars stops Ivy.
+# Spark has the others, and a local Maven repository with their metadata, but without jars, makes Ivy fail.
 _EXCLUDED: Final = (
     "software.amazon.awssdk:bundle",
     "org.slf4j:slf4j-api",
@@ -44,13 +44,13 @@ _EXCLUDED: Final = (
 
 @dataclass(frozen=True)
 class Storage:
-    """The place below which all tables lie. `root` is an absolute path, or `s3a://bucket/prefix`."""
+    """The root of all tables. `root` is an absolute path, or `s3a://bucket/prefix`."""
 
     root: str
 
     @classmethod
     def of(cls, place: Path | str) -> "Storage":
-        """Of a path, or a URI whose scheme is file, s3a or s3. Raises TablesError for another."""
+        """The storage for a path or a URI with the scheme file, s3a or s3. Raises TablesError for others."""
         text = str(place)
         if "://" not in text and not text.startswith("file:"):
             return cls(str(Path(text).resolve()))
@@ -67,26 +67,26 @@ class Storage:
 
     @property
     def uri(self) -> str:
-        """The root as the libraries of table formats name it."""
+        """The root for the libraries of table formats."""
         return "s3" + self.root.removeprefix("s3a") if self.is_remote else self.root
 
     def for_spark(self, uri: str) -> str:
-        """A file that a table format names, as Spark names it."""
+        """Convert the name of a file from a table format's to Spark's."""
         return uri.replace("s3://", "s3a://", 1) if self.is_remote else uri.removeprefix("file://")
 
     def files(self, name: str) -> list[tuple[str, int]]:
-        """The files below `name`, by their paths from there, with their sizes in bytes. None if it is not there."""
+        """The files below `name`, by relative path, with their sizes in bytes. None if it does not exist."""
         base = f"{self._base}/{name}"
         found = self.filesystem.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
         files = [one for one in found if one.type == fs.FileType.File]
         return [(one.path.removeprefix(base).lstrip("/"), one.size) for one in files]
 
     def has(self, name: str) -> bool:
-        """Whether there is a file or a directory of this name."""
+        """Whether a file or directory of this name exists."""
         return bool(self.filesystem.get_file_info(f"{self._base}/{name}").type != fs.FileType.NotFound)
 
     def path(self, name: str) -> str:
-        """A file as `filesystem` names it."""
+        """The name of a file for `filesystem`."""
         return f"{self._base}/{name}"
 
     @cached_property
@@ -114,7 +114,7 @@ def region_of(environment: Mapping[str, str]) -> str:
 
 
 def delta_options(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the library for Delta does not take from the environment by itself."""
+    """Options that the Delta library does not read from the environment."""
     endpoint = endpoint_of(environment)
     options = {"AWS_REGION": region_of(environment), "aws_conditional_put": "etag"}
     if endpoint:
@@ -130,7 +130,7 @@ def iceberg_options(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def spark_options(storage: Storage, environment: Mapping[str, str]) -> dict[str, str]:
-    """What a local session needs for the storage. Spark itself takes the keys from the environment."""
+    """Options of a local session for the storage. Spark itself reads the keys from the environment."""
     if not storage.is_remote:
         return {}
     options = {

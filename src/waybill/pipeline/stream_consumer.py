@@ -1,7 +1,7 @@
 """A blocking consumer of one stream, which returns deliveries in lists.
 
-The client runs on a thread of its own, so that heartbeats continue however long a list is processed. All deliveries of
-a read of the socket are handed over together: a thread switch per message would cost more than the message.
+The client runs in its own thread, so heartbeats continue while a list is processed. All deliveries of one read of the
+socket are passed on together, because a thread switch per message would cost more than the message.
 """
 
 import time
@@ -17,12 +17,12 @@ from waybill.pipeline.message import OFFSET_HEADER
 _POLL_S: Final = 0.5
 # The replies of brokers to a basic.get from a stream: not-implemented, and precondition-failed.
 _NOT_FOR_STREAMS: Final = frozenset({540, 406})
-# Reading must continue behind the last message received, which the client does not know. So it must not reconnect.
+# Reading must continue after the last received message, which the client does not know, so it must not reconnect.
 _NO_RECONNECT: Final = ReconnectPolicy(first_delay_s=0.0, jitter=0.0, max_attempts=1)
 
 
 class StreamConsumer:
-    """A connection with one channel. Raises what the client raises: InvalidURI, ConnectFailed, NotFound ..."""
+    """A connection with one channel. Raises the client's errors: InvalidURI, ConnectFailed, NotFound ..."""
 
     def __init__(self, uri: str, *, prefetch: int) -> None:
         self._connection: Connection = connect(uri, name="waybill-pipeline", reconnect=_NO_RECONNECT)
@@ -83,7 +83,7 @@ class StreamConsumer:
         return await self._connection.channel(prefetch_count=self._prefetch)
 
     def _take(self, delivery: Delivery) -> None:
-        """Called on the client's thread for each delivery of one read."""
+        """Called in the client's thread for each delivery of a read."""
         if not self._arrived:
             self._thread.loop.call_soon(self._hand_over)
         self._arrived.append(delivery)

@@ -27,15 +27,15 @@ from waybill.pipeline.stream_consumer import StreamConsumer
 
 T = TypeVar("T")
 
-# A broker has the rest of a chunk ready when it has sent its first message.
+# When a broker has sent the first message of a chunk, the rest is ready.
 _SILENCE_S: Final = 0.2
 # Under constant load there is no silence: by then the end found is late enough.
 _DRAIN_LIMIT_S: Final = 2.0
-# A stream that has delivered nothing for this long, and has no messages by the broker's own count, is empty.
+# A stream that has delivered nothing for this time, and has no messages by the broker's count, is empty.
 _EMPTY_S: Final = 0.5
-# A broker that has sent nothing for this long from a moment on has no messages since that moment.
+# If a broker has sent nothing for this time, there are no messages since the requested time.
 _NOTHING_SINCE_S: Final = 2.0
-# To look at one message: so many are sent at a time, and awaited so long.
+# To read one message: the prefetch count, and the timeout in seconds.
 _GLANCE: Final = 100
 _GLANCE_TIMEOUT_MS: Final = 2000
 _PAUSE_MAX_S: Final = 10.0
@@ -44,7 +44,7 @@ _PASSING_CODES: Final = frozenset({320, 541})
 
 
 class StreamError(RuntimeError):
-    """A stream cannot be read, and trying again would not help: no such stream, a wrong password."""
+    """A stream cannot be read, and a retry would not help: it does not exist, or the password is wrong."""
 
 
 class StreamUnavailable(StreamError):
@@ -52,7 +52,7 @@ class StreamUnavailable(StreamError):
 
 
 def unreadable(what: str, uri: str, problem: Exception) -> StreamError:
-    """What happened and where, without the password: StreamUnavailable if it may pass."""
+    """The error with its place, without the password: StreamUnavailable if a retry may help."""
     lasting = isinstance(problem, AuthenticationFailed | InvalidURI) or (
         isinstance(problem, ProtocolError) and problem.code not in _PASSING_CODES
     )
@@ -63,7 +63,7 @@ def unreadable(what: str, uri: str, problem: Exception) -> StreamError:
 class StreamLog:
     """Reads streams of one broker. Every call opens a connection and closes it; every error names the broker.
 
-    Nothing is open between calls, so that a log can be pickled, sent to a task and used there.
+    Nothing is open between calls, so a log can be pickled and sent to a task.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -83,7 +83,7 @@ class StreamLog:
         return self.retrying(partial(self._since, stream, moment))
 
     def message(self, stream: str, offset: int) -> StreamMessage | None:
-        """The message at `offset`; None if it is not there."""
+        """The message at `offset`; None if it does not exist."""
         alone = StreamLog(
             replace(self._options, fail_on_data_loss=False, prefetch=_GLANCE, poll_timeout_ms=_GLANCE_TIMEOUT_MS)
         )
@@ -188,14 +188,14 @@ class StreamLog:
 
     def _since(self, stream: str, moment: datetime) -> int:
         end = self._end(stream)
-        # A time property, which is what a consumer's argument is made of, has no fractions of a second.
+        # The time in a consumer's argument has no fractions of a second.
         with self._consuming(stream, moment.replace(microsecond=0), _NOTHING_SINCE_S) as arrivals:
             return next((self._offset(stream, arrived[0]) for arrived in arrivals), end)
 
     def _drained(self, stream: str, place: str) -> Generator[tuple[int, int]]:
         """The first and last offsets of the lists that a consumer attached at `place` gets until the stream is silent.
 
-        Nothing only if the stream is empty.
+        Yields nothing only if the stream is empty.
         """
         for silence in (_SILENCE_S, _EMPTY_S, self._options.poll_timeout_ms / 1000):
             found = False
@@ -250,7 +250,7 @@ class StreamLog:
             raise unreadable(f"stream {stream!r}", self._options.uri, problem) from None
 
     def retrying(self, question: Callable[[], T]) -> T:
-        """Ask again until there is an answer: an exception would end a streaming query."""
+        """Retry until there is an answer: an exception would end a streaming query."""
         for failures in range(1, self._options.fetch_retries + 1):
             try:
                 return question()

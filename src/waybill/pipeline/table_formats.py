@@ -1,4 +1,4 @@
-"""The option `table.format`: Parquet in a directory of this machine, or Delta or Iceberg there or in a bucket."""
+"""The option `table.format`: Parquet in a local directory, or Delta or Iceberg in a directory or a bucket."""
 
 import importlib.util
 import os
@@ -32,7 +32,7 @@ def open_store(
         return Tables(Path(directory))
     storage = Storage.of(directory)
     if table_format == DELTA:
-        from waybill.pipeline.delta_log import DeltaLog  # noqa: PLC0415 - an extra, which may not be there
+        from waybill.pipeline.delta_log import DeltaLog  # noqa: PLC0415 - an extra that may be missing
 
         def delta_log(name: str, schema: StructType, by_day: bool) -> TableLog:  # noqa: FBT001 - one of `OpenLog`
             return DeltaLog(f"{storage.uri}/{name}", schema, by_day=by_day)
@@ -49,7 +49,7 @@ def open_store(
 
 
 def check(directory: Path | str, table_format: str, catalog: str | None = None) -> None:
-    """Raise TablesError if tables of this format cannot be kept there, or a library is missing."""
+    """Raise TablesError if the place does not support this format, or a library is missing."""
     if table_format not in FORMATS:
         raise TablesError(f"table format {table_format!r}: {', '.join(FORMATS)}")
     if table_format == PARQUET and "://" in str(directory):
@@ -65,11 +65,11 @@ def check(directory: Path | str, table_format: str, catalog: str | None = None) 
 
 
 def session_options(directory: Path | str | None, table_format: str) -> dict[str, str]:
-    """What a local session needs for tables there. Raises TablesError."""
+    """Options of a local session for tables of this format. Raises TablesError."""
     if directory is None or table_format == PARQUET:
         return {}
     return {
-        # Files of a table are listed one by one. With the default, 10,000 tasks, that takes longer than to read them.
+        # Files of a table are listed one by one. With the default, 10,000 tasks, listing takes longer than reading.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
         **spark_options(Storage.of(directory), os.environ),
     }

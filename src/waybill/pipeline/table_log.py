@@ -1,7 +1,7 @@
-"""The log of a table: which files it has. A commit adds and removes files in one step, which readers see whole or not.
+"""The log of a table, which lists its files. A commit adds and removes files atomically.
 
-Delta and Iceberg tables are Parquet files and such a log. Spark writes the files, and the format's own library the log.
-So neither needs jars, which would have to be for exactly this version of Spark.
+Delta and Iceberg tables are Parquet files and such a log. Spark writes the files, and the format's own library the log,
+so no jars are needed, which would depend on the exact version of Spark.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,14 +14,14 @@ from pyspark.sql.types import StructType
 from waybill.pipeline.tables import TablesError
 
 DAY: Final = "date"
-"""The column by which a table may be divided: each of its files has rows of one day."""
+"""The column by which a table may be partitioned: each file has rows of one day."""
 RETENTION_DAYS: Final = 7
-"""Days for which files stay that are in the table no longer: for readers of an older version."""
+"""How long removed files stay for readers of an older version."""
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a table, as its log names it. `day`: of its rows, in a table that is divided by day."""
+    """A file of a table, with its name in the log. `day`: the day of its rows, if the table is partitioned."""
 
     name: str
     size: int
@@ -33,11 +33,11 @@ class TableLog:
     """The log of one table, which need not exist. `schema` is that of the rows; files may lack columns of it."""
 
     day_directory = DAY
-    """Names the directories of days. A column of the rows that has this name is not in the files."""
+    """The column in the names of directories, which is not in the files."""
 
     def __init__(self, uri: str, schema: StructType, *, by_day: bool) -> None:
         self.uri = uri
-        # Whether a value is missing is known to the pipeline; other readers need not rely on it.
+        # All columns are nullable for other readers.
         self.schema = StructType.fromJson(schema.jsonValue())
         for field in self.schema.fields:
             field.nullable = True
@@ -45,7 +45,7 @@ class TableLog:
 
     @property
     def directory(self) -> str | None:
-        """The column that names the directories that files of one write are in."""
+        """The column in the directory names of one write."""
         return self.day_directory if self.by_day else None
 
     def exists(self) -> bool:
@@ -60,10 +60,10 @@ class TableLog:
         raise NotImplementedError
 
     def commit(self, added: Sequence[DataFile], removed: Sequence[DataFile] = (), batch: int | None = None) -> None:
-        """Add and remove files in one step, and create the table, or its new columns, if need be.
+        """Add and remove files in one step; creates the table and new columns if they are missing.
 
-        `added` are named by their paths below the table, `removed` as `files` names them. `batch`: note this number.
-        Raises TablesError if somebody else has written meanwhile.
+        `added` are paths relative to the table, `removed` are names from `files`. `batch`: record this number. Raises
+        TablesError if another process has written meanwhile.
         """
         raise NotImplementedError
 
@@ -76,9 +76,9 @@ class TableLog:
             )
 
     def clean(self) -> None:
-        """Delete the files that no version of the last `RETENTION_DAYS` days has."""
+        """Delete the files that are in no version of the last `RETENTION_DAYS` days."""
         raise NotImplementedError
 
 
 OpenLog = Callable[[str, StructType, bool], TableLog]
-"""Opens the log of a table by its name, schema, and whether it is divided by day."""
+"""Opens the log of a table by its name, its schema, and whether it is partitioned by day."""

@@ -1,9 +1,9 @@
-"""Where the tables lie, and how they are written so that a crash at any moment leaves them whole.
+"""The places of the tables, and how they are written so that they survive a crash at any time.
 
-    DIR/bronze/events/date=2026-01-31/batch_id=7/*.parquet     by batch; a batch that is run again replaces itself
-    DIR/bronze/carried, DIR/closed/*                           what outlives dropped days, see `retention`
+    DIR/bronze/events/date=2026-01-31/batch_id=7/*.parquet     by batch; a repeated batch replaces itself
+    DIR/bronze/carried, DIR/closed/*                           preserved data of dropped days, see `retention`
     DIR/quarantine/events/batch_id=7/*.parquet                 likewise
-    DIR/lock                                                   held by whoever writes
+    DIR/lock                                                   held by the writer
     DIR/bronze/events                                          a link to the current version below DIR/versions
     DIR/silver/*, DIR/gold/*                                   links into the current snapshot, see `snapshots`
     DIR/checkpoint                                             Spark's own: offsets and commits of the batches
@@ -26,8 +26,8 @@ from waybill.pipeline import schemas
 from waybill.pipeline.file_lock import locked
 
 _VERSION_DIGITS: Final = 8
-# Of columns whose values are all different, a dictionary is built in vain; and a higher level of zstd takes longer for
-# files that are hardly smaller.
+# Dictionaries are useless for columns of distinct values, and higher levels of zstd take longer for hardly smaller
+# files.
 WRITTEN_QUICKLY: Final = {
     **{f"parquet.enable.dictionary#{column}": "false" for column in ("event", "event_id", "subject", "offset", "time")},
     "parquet.compression.codec.zstd.level": "1",
@@ -36,7 +36,7 @@ WRITTEN_QUICKLY: Final = {
 
 @dataclass(frozen=True)
 class Table:
-    """A table's place below the data directory, its schema, and what it is partitioned by if it is appended to."""
+    """A table's path below the data directory, its schema, and its partitions if it is appended to."""
 
     name: str
     schema: StructType
@@ -47,29 +47,29 @@ EVENTS: Final = Table("bronze/events", schemas.BRONZE_EVENTS, schemas.BRONZE_PAR
 QUARANTINE: Final = Table("quarantine/events", schemas.QUARANTINE, schemas.QUARANTINE_PARTITIONS)
 ATTEMPTS: Final = Table("silver/attempts", schemas.ATTEMPTS)
 JOBS: Final = Table("silver/jobs", schemas.JOBS)
-# Events of days that were dropped, of jobs that reach further: see `retention`.
+# Events of dropped days, of jobs that continue: see `retention`.
 CARRIED: Final = Table("bronze/carried", schemas.BRONZE_EVENTS)
 BEFORE_GOLD: Final = (EVENTS, CARRIED, QUARANTINE, ATTEMPTS, JOBS)
 """All tables but those of `gold_tables`."""
 
 
 class TablesError(RuntimeError):
-    """The data directory cannot be used as it is; the message says what to do."""
+    """The data directory cannot be used; the message says what to do."""
 
 
 class TableStore:
-    """Where the pipeline keeps its tables: `Tables`, or `lake_tables.LakeTables`."""
+    """The store of the pipeline's tables: `Tables`, or `lake_tables.LakeTables`."""
 
     def checkpoint_location(self) -> str:
-        """Where Spark keeps the offsets and commits of the batches."""
+        """The place of Spark's checkpoint."""
         raise NotImplementedError
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keep other writers away. Raises TablesError if there is one."""
+        """Lock out other writers. Raises TablesError if there is one."""
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Create what is missing, and check that the tables fit the checkpoint. Raises TablesError."""
+        """Create missing directories, and check that the tables match the checkpoint. Raises TablesError."""
         raise NotImplementedError
 
     def has(self, table: Table) -> bool:
@@ -90,11 +90,11 @@ class TableStore:
 
 
 class Tables(TableStore):
-    """The tables of one data directory of this machine, as Parquet files."""
+    """The tables of a local data directory, as Parquet files."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
-        # How many snapshots of silver and gold stay for their readers, with the current one.
+        # The number of snapshots of silver and gold to keep, including the current one.
         self.versions_kept = 5
 
     @property
@@ -120,7 +120,7 @@ class Tables(TableStore):
         )
 
     def prepare(self) -> None:
-        """Create the directory and remove what an interrupted write left. Raises TablesError.
+        """Create the directory and remove files of interrupted writes. Raises TablesError.
 
         Batch ids come from the checkpoint: without it they would start from 0 again and replace other events.
         """
@@ -139,14 +139,14 @@ class Tables(TableStore):
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         if not self.exists(table):
             return spark.createDataFrame([], table.schema)
-        # Silver and gold lie by month, which is a column of theirs for other readers.
+        # Silver and gold are partitioned by month, which is a column for other readers.
         return spark.read.schema(table.schema).parquet(str(self.path(table))).select(*table.schema.fieldNames())
 
     def write_batch(self, rows: DataFrame, table: Table, batch_id: int) -> None:
-        """Add the rows of one batch, replacing those that an earlier try of the same batch wrote.
+        """Add the rows of one batch, replacing those of an earlier attempt.
 
-        Its number is written as text: Spark puts numbers into the code that it generates, and would compile that again
-        for each batch. The names of the directories are the same.
+        Its number is written as a string, because Spark would generate and compile new code for each number. The names
+        of the directories are the same.
         """
         rows = rows.withColumn("batch_id", F.lit(str(batch_id)))
         writer = rows.write.mode("overwrite").options(partitionOverwriteMode="dynamic", **WRITTEN_QUICKLY)
@@ -159,7 +159,7 @@ class Tables(TableStore):
         self.publish(fresh, table)
 
     def new_version(self, table: Table, *, exists: bool = False) -> Path:
-        """Where to write the next version of `table`, without what an interrupted write left there."""
+        """Where to write the next version of `table`; files of an interrupted write are removed."""
         versions = self.directory / "versions" / table.name.replace("/", "-")
         current = self.path(table)
         number = int(current.name) if current.parent == versions else 0

@@ -1,7 +1,7 @@
-"""How far tasks of Spark are, while they run: Spark itself tells the driver only when a task has ended.
+"""Reports the progress of running Spark tasks: Spark itself only reports the end of a task.
 
-The driver listens at its own host, as it does for Spark. A task connects, and sends a secret and then how many it has
-done, eight octets each time. A task that cannot connect goes on without.
+The driver listens on its own host, as it does for Spark. A task connects, sends a secret, and then its counts, eight
+octets each. A task that cannot connect continues without reports.
 """
 
 import hmac
@@ -32,7 +32,7 @@ class Driver:
 
 
 class TaskCounts:
-    """Calls `on_count` with the sum of what all tasks have done, on a thread of its own."""
+    """Calls `on_count` with the total of all tasks, in its own thread."""
 
     def __init__(self, spark: SparkSession, on_count: Callable[[int], None]) -> None:
         host = spark.conf.get("spark.driver.host") or "127.0.0.1"
@@ -50,13 +50,13 @@ class TaskCounts:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.shutdown()
-        # Waits for those who have sent something.
+        # Waits for connected tasks.
         self._server.server_close()
         self._thread.join()
 
 
 class Teller:
-    """The side of a task: `tell` says how many it has done so far."""
+    """The client in a task: `tell` reports its count."""
 
     def __init__(self, driver: Driver | None) -> None:
         self._socket: socket.socket | None = None
@@ -75,7 +75,7 @@ class Teller:
             self._socket = None
 
     def close(self) -> None:
-        """Wait until the driver has noted all of it."""
+        """Wait until the driver has received everything."""
         if self._socket is None:
             return
         with self._socket, suppress(OSError):
@@ -108,7 +108,7 @@ class _Handler(StreamRequestHandler):
         with suppress(OSError):
             if not hmac.compare_digest(self.rfile.read(_SECRET_OCTETS), self.server.secret):
                 return
-            # A task with a rate may be silent for long.
+            # A task with a rate may send nothing for a long time.
             self.connection.settimeout(None)
             while len(octets := self.rfile.read(_COUNT_OCTETS)) == _COUNT_OCTETS:
                 self.server.note(self, int.from_bytes(octets))

@@ -1,4 +1,4 @@
-"""The options of a source or sink of jobs that say how queues and exchanges are named, and what queues are declared."""
+"""Options of sources and sinks for the names of queues and exchanges, and the queues to declare."""
 
 from typing import Final, TypeVar
 
@@ -16,7 +16,7 @@ _DECLARATIONS: Final = {
     "lazy": Declaration.LAZY,
     "eager": Declaration.EAGER,
     "never": Declaration.NEVER,
-    # The queue must exist, with whatever arguments: who sends looks, and declares nothing.
+    # The queue must exist, with any arguments: the sender only checks, and declares nothing.
     "passive": Declaration.NEVER,
 }
 _REJECTS: Final = {"reject": True, "drop-oldest": False}

@@ -7,10 +7,10 @@ from waybill.pipeline.tables import Tables, TablesError, TableStore
 
 
 def create_views(spark: SparkSession, store: TableStore, database: str) -> list[str]:
-    """Make a view of each table that there is. Returns their names.
+    """Create a view of each existing table. Returns their names.
 
-    A view reads the path that always leads to the current version, so it need not be made again after a refresh. Raises
-    TablesError for tables of another format, which have ways of their own.
+    A view reads a path that always leads to the current version, so it need not be created again after a refresh.
+    Raises TablesError for tables of other formats.
     """
     if not isinstance(store, Tables):
         raise TablesError(

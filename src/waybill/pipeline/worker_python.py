@@ -1,4 +1,4 @@
-"""The Python that Spark starts its workers with: one that uses the installed PySpark.
+"""The Python for Spark's workers, which uses the installed PySpark.
 
 Spark puts an archive of PySpark's sources first on the path of its workers, for machines without PySpark. Python does
 not cache what it compiles from an archive, so each new process compiles PySpark again. That takes about a second of CPU
@@ -30,9 +30,11 @@ exec "{python}" "$@"
 
 
 def worker_python(scratch: Path | None = None) -> str:
-    """The path of a program that starts this interpreter so. `scratch`: where to put it (default: the user's cache).
+    """The path of a script that starts this interpreter without the archive.
 
-    Returns the interpreter itself if no such program can be made.
+    `scratch`: the directory for the script (default: the user's cache).
+
+    Returns the interpreter itself if the script cannot be written.
     """
     if os.name != "posix":
         return sys.executable
@@ -42,5 +44,5 @@ def worker_python(scratch: Path | None = None) -> str:
         put_wrapper(place, _WRAPPER.format(python=sys.executable))
     except OSError:
         return sys.executable
-    # There are homes from which nothing may be executed.
+    # Home directories may be mounted with noexec.
     return str(place) if os.access(place, os.X_OK) else sys.executable

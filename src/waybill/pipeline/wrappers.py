@@ -1,4 +1,4 @@
-"""Small shell scripts in place of programs that Spark starts by path, to start them with other settings."""
+"""Small shell scripts that replace programs that Spark starts by path, to change their settings."""
 
 import os
 import tempfile
@@ -16,7 +16,7 @@ def put_wrapper(place: Path, script: str) -> None:
 
 
 def own_cache() -> Path:
-    """A directory that only this user can write, so nobody else can put a program there for us to run."""
+    """A directory that only this user can write, so that no one else can put a program there."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "waybill"
     cache.mkdir(parents=True, exist_ok=True)
     return cache

@@ -1,4 +1,4 @@
-"""The alerts that a report lists: those that are open, and the latest of those that are over."""
+"""The alerts of a report: open ones, and the latest closed ones."""
 
 import logging
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ class AlertRow:
 
 
 def recent_alerts(store: TableStore, most: int) -> list[AlertRow]:
-    """At most so many alerts, open ones first, and of either the newest first. None of tables in a bucket."""
+    """At most `most` alerts, open ones first, newest first. Tables in a bucket have none."""
     if not isinstance(store, Tables):
         return []
     try:
         found = read_alerts(table_of(store.directory))
     except AlertsError as problem:
-        # The other tables are all right.
+        # The rest of the report is not affected.
         _LOG.warning("the report has no alerts: %s", problem)
         return []
     rows = [

@@ -39,7 +39,7 @@ HALF: Final = Canvas(520, 190)
 
 @dataclass(frozen=True)
 class Segment:
-    """One part of a horizontal bar: how much, in which colour (a class of the style sheet), and what it is."""
+    """One part of a horizontal bar: the value, the colour (a CSS class), and the meaning."""
 
     value: int
     kind: str
@@ -102,7 +102,7 @@ class _TimeAxis:
 
 
 def throughput(buckets: Sequence[Bucket], seconds: int) -> str:
-    """Jobs pushed a second as a line over columns of what ended: completed, and failed attempts on top."""
+    """Pushed jobs per second as a line over columns of completed jobs and failed attempts."""
     axis = _TimeAxis(buckets, seconds, WIDE)
     largest = max((max(bucket.enqueued, bucket.completed + bucket.failed) for bucket in buckets), default=0)
     scale = linear(largest / seconds, axis.bottom, _TOP)
@@ -248,5 +248,5 @@ def _runs(
 
 
 def _seconds_since_epoch(time: datetime) -> int:
-    """Spark gives naive times in the session's zone, which is UTC."""
+    """Spark returns naive times in the session's zone, which is UTC."""
     return int((time.replace(tzinfo=UTC) - _EPOCH).total_seconds())

@@ -1,6 +1,6 @@
 """The figures of a report, collected with a few small queries.
 
-Everything after this file works on plain values: neither the terminal nor the page knows Spark.
+The terminal and the page only use these plain values, not Spark.
 """
 
 import math
@@ -21,7 +21,7 @@ from waybill.pipeline.transforms import gold
 from waybill.pipeline.transforms.sums import total
 from waybill.pipeline.transforms.totals import JOB_COUNTS
 
-# A time axis has at most this many buckets, each of one of these lengths.
+# The maximum number of buckets of a time axis, and their possible lengths.
 _BUCKETS_MAX: Final = 120
 _BUCKET_SECONDS: Final = (
     1,
@@ -42,12 +42,12 @@ _BUCKET_SECONDS: Final = (
     604_800,
     2_592_000,
 )
-# Clocks of machines differ. Events further ahead of this one's are counted, but not drawn.
+# Clocks differ. Events further ahead of this machine's clock are counted, but not drawn.
 _AHEAD: Final = timedelta(hours=1)
-# The rows of a list. In longer ones, the last row sums up the rest.
+# The maximum rows of a list; the last one sums up the rest.
 _ROWS_MAX: Final = 50
 OTHERS: Final = "others"
-# Texts of jobs, as examples, and how many names are listed in a row.
+# The maximum length of example texts, and the maximum names in a row.
 _TEXT_MAX: Final = 500
 _NAMES_MAX: Final = 12
 
@@ -63,7 +63,7 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts of everything that was read.
+    """Counts of all data.
 
     `pushed` are jobs whose push was seen. `redelivered` are attempts that were started more than once, `repeated` jobs
     that were completed more than once. `open` are jobs that had not ended yet. `ahead` are events whose time is more
@@ -162,7 +162,7 @@ class WorkerShare:
     """The attempts of one worker.
 
     `utilisation` is the share of the time of all its `places` that it was busy, from its first minute to its last; None
-    if it never said how many it has.
+    if it never reported its places.
     """
 
     worker_id: str
@@ -408,7 +408,7 @@ def _workers(inputs: Inputs) -> list[WorkerShare]:
 
 
 def _short(text: Column) -> Column:
-    """The beginning of a text: texts of jobs may have any length."""
+    """A text, truncated: texts of jobs may have any length."""
     return F.left(text, F.lit(_TEXT_MAX))
 
 
@@ -429,7 +429,7 @@ def _percentiles(row: Row | None, column: str) -> Percentiles | None:
 
 
 def _plain(value: object) -> object:
-    """Dataclasses turned to dictionaries, with their moments as text."""
+    """Convert dataclasses to dictionaries, and times to strings."""
     if isinstance(value, datetime):
         return value.isoformat() + "Z"
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Numbers, durations and moments as people read them."""
+"""Formats numbers, durations and times for people."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -10,7 +10,7 @@ _LONGEST: Final = 160
 
 
 def clipped(text: str | None, longest: int = _LONGEST) -> str:
-    """A text of a job, cut to a readable length."""
+    """A text of a job, truncated."""
     text = text or ""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
@@ -27,7 +27,7 @@ def number(value: float) -> str:
 def share(part: int, whole: int) -> str:
     """A part as a percentage of the whole, never rounded up to all of it; a dash if there is nothing."""
     if not whole:
-        return "–"  # noqa: RUF001 - an en dash stands for no figure
+        return "–"  # noqa: RUF001 - an en dash means no figure
     percent = 100 * part / whole
     if part < whole:
         percent = min(percent, 99.99)
@@ -42,9 +42,9 @@ def ratio(value: float | None) -> str:
 
 
 def duration(milliseconds: float | None) -> str:
-    """Milliseconds in the unit that suits them: 7 ms, 1.25 s, 3 min 20 s, 2 h 5 min."""
+    """Milliseconds in a suitable unit: 7 ms, 1.25 s, 3 min 20 s, 2 h 5 min."""
     if milliseconds is None:
-        return "–"  # noqa: RUF001 - an en dash stands for no figure
+        return "–"  # noqa: RUF001 - an en dash means no figure
     if milliseconds < 1000:
         return f"{milliseconds:.0f} ms"
     if milliseconds < _MINUTE_MS:

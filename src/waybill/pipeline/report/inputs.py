@@ -1,7 +1,7 @@
-"""What a report reads: the rollups of the current snapshot, or all rows of the tables where there are no rollups.
+"""The inputs of a report: the rollups of the current snapshot, or all rows of the tables if there are no rollups.
 
-Both have the same columns and come to the same report, but for percentiles: a sketch merged from others is not the
-sketch of all values. Ranks are right within 0.4 % in either. A rollup's row has the first of its minutes as `bucket`.
+Both have the same columns and give the same report except for percentiles: a merged sketch differs from the sketch of
+all values. Ranks are accurate within 0.4 % in both. The `bucket` of a rollup's row is its first minute.
 """
 
 from datetime import UTC, datetime
@@ -68,7 +68,7 @@ class Inputs:
 
     @cached_property
     def peaks(self) -> DataFrame:
-        """Attempts that were `started` of a `job_type` in a minute; of several minutes, in the busiest."""
+        """The attempts of a `job_type` that `started` in a minute; for several minutes, in the busiest one."""
         return self.activity.groupBy("job_type", "bucket").agg(F.sum("started").alias("started"))
 
     @cached_property
@@ -83,7 +83,7 @@ class Inputs:
         return rows.where(F.col("bucket") <= F.lit(latest))
 
     def events(self, latest: datetime) -> dict[str, Any]:
-        """How many `events` there are, how many of them are `ahead`; the `start` and `end` of the others."""
+        """The number of `events` and of those `ahead`; the `start` and `end` of the others."""
         if self.store.has(EVENT_COUNTS):
             return _counted(self._read(EVENT_COUNTS), latest)
         events = all_events(self.spark, self.store)
@@ -159,9 +159,9 @@ class RolledInputs(Inputs):
     def _up_to(
         self, rolled: DataFrame, of: Table, latest: datetime, period_s: int, *, others: bool = False
     ) -> DataFrame:
-        """The rows of periods before that of `latest`, and the minutes of that one up to it.
+        """The rows of periods before that of `latest`, and the minutes of that period up to `latest`.
 
-        With `others`, its minutes that come later too, and the rows of later periods and of none.
+        With `others`, also the later minutes of that period, and the rows of later periods and of none.
         """
         start_s = int(latest.timestamp()) // period_s * period_s
         start = datetime.fromtimestamp(start_s, UTC)
@@ -184,7 +184,7 @@ class RolledInputs(Inputs):
 
 
 def inputs_of(spark: SparkSession, store: TableStore) -> Inputs:
-    """The rollups of `store`, or its tables where there are none: of small histories, and of other formats."""
+    """The rollups of `store`; its tables for small histories and other formats, which have no rollups."""
     snapshot = Snapshots(store.directory).current() if isinstance(store, Tables) else None
     if snapshot is None or not snapshot.has_rollups:
         return Inputs(spark, store)

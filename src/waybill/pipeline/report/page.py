@@ -1,4 +1,4 @@
-"""The report as one HTML page without scripts or requests, light or dark as the reader's system is."""
+"""The report as one HTML page without scripts and requests, with light and dark colours."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -138,7 +138,7 @@ def _outcomes(report: Report) -> str:
 
 
 def _failure_rows(errors: list[ErrorTotal], failures: list[Failure]) -> list[BarRow]:
-    """A bar for each error, the most frequent first; its small print names job types with it, and an example."""
+    """A bar for each error, the most frequent first, with its job types and an example."""
     by_error: dict[str, list[Failure]] = {}
     for failure in failures:
         by_error.setdefault(failure.error_type, []).append(failure)

@@ -6,7 +6,7 @@
   seconds each), plus what a short wait requires by Sakasegawa's approximation of a queue with several servers (1977),
   which uses only the means of arrivals and run times.
 
-Where there is too little evidence there is no recommendation.
+Without enough evidence there is no recommendation.
 """
 
 import math
@@ -62,7 +62,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """For one job type: attempts in total, timeout in seconds, jobs at a time. None: too little evidence."""
+    """For one job type: total attempts, timeout in seconds, concurrency. None: too little evidence."""
 
     job_type: str
     max_attempts: Advice | None
@@ -198,7 +198,7 @@ def _concurrency(evidence: Evidence, target_wait_ms: int) -> Advice | None:
 
 
 def mean_wait(load: float, places: int, run_ms: float) -> float:
-    """The mean wait in milliseconds where `load` places are busy on average of the `places` that there are."""
+    """The mean wait in milliseconds if `load` of `places` are busy on average."""
     busy = load / places
     return run_ms / places * math.pow(busy, math.sqrt(2 * (places + 1)) - 1) / (1 - busy)
 

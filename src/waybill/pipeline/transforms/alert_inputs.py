@@ -1,4 +1,4 @@
-"""Sums of gold that rules for alerts need, by queue and job type. `now` is a moment in whole seconds of Unix time."""
+"""Sums of gold for alert rules, by queue and job type. `now` is a Unix time in whole seconds."""
 
 from collections.abc import Iterable
 from typing import Final, TypeAlias
@@ -38,11 +38,11 @@ def window_sums(rule: BurnRule, activity: DataFrame, objectives: DataFrame, now:
 
 
 def hours(rule: AnomalyRule, activity: DataFrame, now: int) -> dict[Key, tuple[float | None, list[float]]]:
-    """The value of the last hour, and those of the same hour of former days since there are rows, newest first.
+    """The value of the last hour, and those of the same hour on previous days with data, newest first.
 
     An hour without rows counts 0 jobs, and has no times.
     """
-    # The last second of a bucket may be now; one that begins now is not over.
+    # A bucket may end now; a bucket that begins now is incomplete.
     second = _age(now) - 1
     lookback = (rule.days + 1) * _DAY_S
     rows = _of(activity, rule.queue, rule.job_type).where((second >= 0) & (second < lookback))

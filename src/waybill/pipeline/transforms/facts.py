@@ -1,8 +1,8 @@
-"""Facts: what attempts and jobs mean for the gold of one hour.
+"""Facts: what attempts and jobs contribute to the gold of one hour.
 
-A job may be pushed in one hour and end in another. It has a row of facts for each, with nothing in it that the hour
-does not count. So gold of an hour is computed from the facts of the hour alone, and a job that changes touches only the
-hours whose facts are others than before.
+A job may be pushed in one hour and end in another. It has a row of facts for each hour, with only the values that count
+in that hour. So gold of an hour is computed from the facts of that hour, and a changed job only affects the hours whose
+facts have changed.
 """
 
 from typing import Final
@@ -66,7 +66,7 @@ def job_facts(jobs: DataFrame) -> DataFrame:
 def attempt_facts(attempts: DataFrame) -> DataFrame:
     """The facts of attempts (`ATTEMPT_FACTS`), with other columns of `attempts` after them.
 
-    The place of a worker is busy in all hours from the attempt's start to its end.
+    An attempt occupies a place of its worker in all hours from its start to its end.
     """
     start = F.unix_millis("started_at")
     end = F.least(F.unix_millis("finished_at"), start + F.lit(LONGEST_MS))
@@ -95,9 +95,9 @@ def attempt_facts(attempts: DataFrame) -> DataFrame:
 
 
 def changed(old: DataFrame, new: DataFrame, columns: list[str]) -> DataFrame:
-    """The hours of facts that are not the same in `old` and `new`, which have a column `is_home`.
+    """The hours whose facts differ between `old` and `new`, which have a column `is_home`.
 
-    `differs`: gold of the hour changes. `strays`: so do the rows that are kept apart from their jobs (`is_home` false).
+    `differs`: gold of the hour changes. `strays`: so do the rows stored apart from their jobs (`is_home` false).
     """
     signed = new.withColumn("sign", F.lit(1)).unionByName(old.withColumn("sign", F.lit(-1)))
     summed = signed.groupBy(*columns).agg(
@@ -111,12 +111,12 @@ def changed(old: DataFrame, new: DataFrame, columns: list[str]) -> DataFrame:
 
 
 def timed_jobs_of(facts: DataFrame) -> DataFrame:
-    """Facts as the jobs that ended, with the moment since which each could have started."""
+    """The facts of ended jobs, with the time since which each could have started."""
     return facts.withColumns({"enqueued_at": F.col("since"), "scheduled_at": F.col("since")})
 
 
 def minutes_of(facts: DataFrame, bucket_ms: int) -> DataFrame:
-    """The spans of a worker's busy places: from which bucket to which in the hour of the row."""
+    """The spans of busy places of workers: the first and last bucket in the hour of the row."""
     length = F.lit(bucket_ms)
     in_hour = HOUR_MS // bucket_ms
     begin = (F.col(HOUR).cast("bigint") * in_hour).alias("begin")

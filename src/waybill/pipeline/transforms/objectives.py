@@ -1,7 +1,7 @@
-"""Gold: how many jobs completed in time, by an objective for each job type.
+"""Gold: how many jobs completed in time, by the objective of their job type.
 
 The time of a job begins when it could have started (the push, or its scheduled time) and ends with its completion. It
-includes all attempts and waits in between: it is what a person who waits for the job sees.
+includes all attempts and waits, as a person who waits for the job experiences it.
 """
 
 from collections.abc import Mapping

@@ -21,8 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 from waybill.pipeline.schemas import ATTEMPTS, FIRST_TIME, JOBS, LONGEST_MS, TIMES_END
 from waybill.pipeline.transforms.sums import total
 
-# Types of events as small numbers, which are compared much more often than they are read. The order matters: of what
-# ended an attempt, a failure says more than that the job was given up.
+# Types of events as small numbers, for fast comparison. The order matters: as the end of an attempt, a failure takes
+# precedence over the discarding of the job.
 _TYPES: Final = (
     "job.started",
     "job.completed",
@@ -37,7 +37,7 @@ _TYPES: Final = (
 _STARTED, _COMPLETED, _ENQUEUED, _DISCARDED, _FAILED, _RETRYING, _SCHEDULED, _CANCELLED, _EXPIRED, _OTHER = range(10)
 _ERROR_COLUMNS: Final = ("error_type", "error_message", "error_retryable")
 _LAST_ERROR_COLUMNS: Final = ("error_type", "error_message")
-# The number of the last attempt that there can be: the type of the column ends one later.
+# The largest attempt number: one below the maximum of the column's type.
 _LAST_ATTEMPT: Final = 2**31 - 2
 _ENDS: Final = ("completed", "discarded", "cancelled", "expired")
 _EVENT_COLUMNS: Final = (
@@ -59,14 +59,14 @@ def slots(events: DataFrame) -> DataFrame:
 
 
 def job_events(events: DataFrame) -> DataFrame:
-    """What silver needs of the events in the columns of bronze: those of jobs, in few columns."""
+    """The events of jobs in bronze, with the columns that silver needs."""
     return events.where(F.col("subject").isNotNull() & F.col("type").startswith("job.") & plausible("time")).select(
         F.col("subject").alias("job_id"), _kind().alias("kind"), *_EVENT_COLUMNS
     )
 
 
 def folded(job_events: DataFrame) -> DataFrame:
-    """The slots of the events that `job_events` gives."""
+    """The slots of events from `job_events`."""
     numbers = (
         F.when(_is(_RETRYING), F.array("attempt", F.least("attempt", F.lit(_LAST_ATTEMPT)) + 1))
         .when(_is(_ENQUEUED), F.array(F.lit(1)))
@@ -250,7 +250,7 @@ def _first(value: str, wanted: Column) -> Column:
 
 
 def _distinct(kind: int) -> Column:
-    """How many events of this kind there are, counted by id, so that a duplicate counts once."""
+    """The number of events of a kind, counted by id, so that duplicates count once."""
     return F.size(F.collect_set(F.when(_is(kind), F.col("event_id"))))
 
 

@@ -5,8 +5,8 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spark's own documentation uses
 
-# A sum of whole numbers that outgrows its type is an error in Spark, and would be one at each refresh. Doubles grow on,
-# and are exact up to 2**53: as milliseconds, 285,000 years. What is larger ends here.
+# An integer overflow is an error in Spark, and would fail each refresh. Doubles do not overflow, and are exact up to
+# 2**53: as milliseconds, 285,000 years. Larger sums are capped.
 LARGEST: Final = 2.0**62
 
 

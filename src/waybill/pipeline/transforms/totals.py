@@ -1,4 +1,4 @@
-"""Totals: what a report counts of all jobs and attempts. Totals of parts add up to those of the whole."""
+"""Totals of jobs and attempts for reports. Totals of parts can be added."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
 """Gold: how busy workers were in each minute.
 
-A worker's places are its concurrency, which its event `worker.started` reports: those of a minute are what the last
-report up to its end says. Its busy time in a bucket is the part of its attempts that lies in the bucket: an attempt of
-ten minutes may touch eleven buckets.
+A worker's places are its concurrency, as reported in `worker.started`; for a minute, the last report before its end
+counts. Its busy time in a bucket is the part of its attempts in that bucket: an attempt of ten minutes may span eleven
+buckets.
 """
 
 from typing import Final
@@ -13,12 +13,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own d
 from waybill.pipeline.schemas import WORKERS
 from waybill.pipeline.transforms.gold import UNKNOWN
 
-# An attempt that lasted longer was left by a clock that jumped: it is counted up to here.
+# Longer attempts are due to clock jumps, and are capped.
 LONGEST_MS: Final = 7 * 24 * 3600 * 1000
 
 
 def utilisation(attempts: DataFrame, events: DataFrame, bucket_seconds: int = 60) -> DataFrame:
-    """Busy time of each worker in each bucket in which it had something to do (`schemas.WORKERS`)."""
+    """Busy time of each worker in each bucket in which it was busy (`schemas.WORKERS`)."""
     length = F.lit(bucket_seconds * 1000)
     start, end = F.unix_millis("started_at"), F.unix_millis("finished_at")
     spans = attempts.where("started_at is not null and finished_at >= started_at").select(
@@ -30,7 +30,7 @@ def utilisation(attempts: DataFrame, events: DataFrame, bucket_seconds: int = 60
 
 
 def busy_minutes(spans: DataFrame, reports: DataFrame, bucket_seconds: int = 60) -> DataFrame:
-    """The same, of spans.
+    """The same, from spans.
 
     `start` and `end` are milliseconds, `first` and `last` their buckets; the buckets `from` to `to` are counted.
     """
