@@ -24,7 +24,7 @@ from waybill.ojs.connection.bindings import is_remote
 from waybill.ojs.coordinator.policy import ControlPolicy
 from waybill.ojs.errors import ControlFailed
 from waybill.ojs.middleware import JobLogFilter, log_context
-from waybill.ojs.worker.worker import MAX_WEIGHT
+from waybill.ojs.worker.prefetch import MAX_WEIGHT
 from waybill.transport.loop import run
 
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ _ENCODED_IDEMPOTENCY_KEY: Final = bytes([len(IDEMPOTENCY_KEY)]) + IDEMPOTENCY_KE
 """Length, name and type of the header in a field table; four octets follow."""
 
 
-def push_properties(  # noqa: PLR0913 - one argument a header, all by name
+def push_properties(  # noqa: PLR0913 - one argument for each header, all by name
     envelope: Envelope,
     *,
     max_priority: int,
@@ -79,22 +79,7 @@ def push_properties(  # noqa: PLR0913 - one argument a header, all by name
     `x-ojs-attempt` is the number that the attempt of this delivery will have, so it starts at 1, while the envelope's
     `attempt` counts the attempts that were started, so it starts at 0. `max_priority` is that of the job's queue.
     """
-    created_at = envelope.created_at or ""
-    headers: dict[str, object] = {
-        QUEUE: envelope.queue,
-        ATTEMPT: 1,
-        MAX_ATTEMPTS: min(envelope.policy.max_attempts, MAX_ATTEMPT),
-        CREATED_AT: created_at,
-        ENQUEUED_AT: envelope.enqueued_at or created_at,
-        TRACE_ID: traceparent,
-        TRACEPARENT: traceparent,
-    }
-    if envelope.scheduled_at is not None:
-        headers[SCHEDULED_AT] = envelope.scheduled_at
-    if envelope.expires_at is not None:
-        headers[EXPIRES_AT] = envelope.expires_at
-    if envelope.tags:
-        headers[TAGS] = ",".join(envelope.tags)
+    headers = _envelope_headers(envelope, traceparent)
     if tracestate is not None:
         headers[TRACE_STATE] = tracestate
     if idempotency_key is not None:
@@ -111,11 +96,32 @@ def push_properties(  # noqa: PLR0913 - one argument a header, all by name
         correlation_id=correlation_id,
         reply_to=reply_to,
         message_id=envelope.id,
-        timestamp=_unix_seconds(created_at),
+        timestamp=_unix_seconds(envelope.created_at or ""),
         type=envelope.type,
         app_id="ojs",
         expiration=None if expiration_ms is None else str(expiration_ms),
     )
+
+
+def _envelope_headers(envelope: Envelope, traceparent: str) -> dict[str, object]:
+    """Return the headers that every job has, and those that repeat fields of the envelope."""
+    created_at = envelope.created_at or ""
+    headers: dict[str, object] = {
+        QUEUE: envelope.queue,
+        ATTEMPT: 1,
+        MAX_ATTEMPTS: min(envelope.policy.max_attempts, MAX_ATTEMPT),
+        CREATED_AT: created_at,
+        ENQUEUED_AT: envelope.enqueued_at or created_at,
+        TRACE_ID: traceparent,
+        TRACEPARENT: traceparent,
+    }
+    if envelope.scheduled_at is not None:
+        headers[SCHEDULED_AT] = envelope.scheduled_at
+    if envelope.expires_at is not None:
+        headers[EXPIRES_AT] = envelope.expires_at
+    if envelope.tags:
+        headers[TAGS] = ",".join(envelope.tags)
+    return headers
 
 
 class PushEncoder:

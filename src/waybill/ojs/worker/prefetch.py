@@ -1,18 +1,33 @@
-"""Divides what a worker may hold at a time over its queues, by weight (weighted max-min fairness)."""
+"""Divides the prefetch count of a worker over its queues by weight (weighted max-min fairness)."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from waybill.client.ranges import check_whole
+from waybill.ojs.spec.envelope import check_queue
+
+MAX_WEIGHT: Final = 1_000_000
+
+
+def weights_of(queues: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
+    """Return the weights of queues, 1 by default. Raises InvalidJob, ValueError."""
+    weights = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues, 1)
+    for queue, weight in weights.items():
+        check_queue(queue)
+        check_whole(f"the weight of queue {queue}", weight, 1, MAX_WEIGHT)
+    return weights
 
 
 def divide(
     budget: int, weights: Mapping[str, int], demands: Mapping[str, int], caps: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return how much of `budget`, at least 1 a queue, each queue gets; all of it as far as the caps allow.
+    """Return the share of `budget` of each queue, at least 1. All of the budget is used, as far as the caps allow.
 
-    A queue that asks for less than its share gets what it asks for, and the others what is left, by weight. What nobody
-    asks for is given to all by weight, so that it is there when it is needed. Nobody gets less than 1.
+    A queue that demands less than its share gets its demand, and the others get the rest by weight. What no queue
+    demands is given to all by weight, so that it is available when it is needed.
     """
     allocation = dict.fromkeys(weights, 1)
     for appetite in ({queue: min(demand, caps[queue]) for queue, demand in demands.items()}, caps):

@@ -31,13 +31,14 @@ from waybill.ojs.hooks import STOP_SECONDS, HookCalls
 from waybill.ojs.middleware.chain import Middleware
 from waybill.ojs.observe.counters import Counters
 from waybill.ojs.resources import Resources
-from waybill.ojs.spec.envelope import DEFAULT_TIMEOUT_SECONDS, check_queue
+from waybill.ojs.spec.envelope import DEFAULT_TIMEOUT_SECONDS
 from waybill.ojs.spec.events import WorkerHeartbeat, WorkerQuiet, WorkerStarted, WorkerStopped, event_source
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.worker.calls import Calls
 from waybill.ojs.worker.consumers import Consumers
 from waybill.ojs.worker.directives import obey
 from waybill.ojs.worker.peak_memory import peak_memory_mb
+from waybill.ojs.worker.prefetch import weights_of
 from waybill.ojs.worker.runner import Runner
 from waybill.ojs.worker.settlement import OnDiscard, Settlement
 
@@ -50,7 +51,6 @@ MAX_CONCURRENCY: Final = 65_535
 MAX_PREFETCH: Final = 65_535
 """What AMQP can say."""
 MAX_PROCESSES: Final = 1024
-MAX_WEIGHT: Final = 1_000_000
 MAX_GRACE_SECONDS: Final = 31_536_000
 """A year."""
 DRAIN_REPORT_SECONDS: Final = 5.0
@@ -66,8 +66,16 @@ class Worker:
 
         await Worker(jobs, queues=["email"], concurrency=10).run()
 
-    `run` returns when a signal, or `stop`, has ended it. `async with Worker(...)` runs it in the background instead,
-    without signals. Delivery is at least once: a handler may see a job again after a crash or a lost connection.
+    `run` returns after a signal or `stop`. `async with Worker(...)` runs it in the background, without signals.
+    Delivery is at least once: a handler may see a job again after a crash or a lost connection.
+
+    `queues` defaults to those of the handlers. A mapping sets weights: a queue with weight 3 gets three times the
+    places of a queue with weight 1, and unused places go to the other queues; quorum queues have fixed shares.
+    `concurrency` is the number of jobs that run at the same time, `prefetch` the number of jobs held unacknowledged
+    (default: `concurrency`): a larger one lets short jobs overlap with the confirms of their events. `grace_period` is
+    how many seconds a shutdown waits for running jobs. `on_discard="acknowledge"` drops exhausted jobs unless their
+    policy requires the dead letter queue. `coordinator` runs one in this worker for its queues, with `policy`.
+    `processes` is the number of processes for handlers that need one (default: one per CPU).
     """
 
     def __new__(cls, jobs: Jobs, **_settings: object) -> Self:
@@ -90,18 +98,7 @@ class Worker:
         processes: int | None = None,
         policy: ControlPolicy | None = None,
     ) -> None:
-        """Prepare a worker; nothing happens before `run`.
-
-        `queues` are those of the handlers unless given, with equal weights unless a mapping gives some: of two queues
-        that have enough, one with weight 3 gets three times the places of one with 1; what a queue does not use, others
-        do. Quorum queues are divided for good. `concurrency` jobs run at a time, over all queues together;
-        `prefetch` jobs are held, unacknowledged, as many as run unless given: more of them let quick jobs overlap with
-        the confirms of their events. `grace_period` is how many seconds a shutdown waits for running jobs.
-        `on_discard` "acknowledge" drops exhausted jobs whose policy does not ask for the dead letter queue.
-        `coordinator` runs one for the queues inside this worker, with that `policy`. `processes` do the jobs of
-        handlers that ask for one, as many as there are CPUs unless given.
-        Raises InvalidJob for a bad queue name, ValueError for a bad figure.
-        """
+        """Nothing happens before `run`. Raises InvalidJob for an invalid queue name, ValueError for other arguments."""
         check_whole("concurrency", concurrency, 1, MAX_CONCURRENCY)
         check_whole("prefetch", prefetch, 1, MAX_PREFETCH)
         check_whole("processes", processes, 1, MAX_PROCESSES)
@@ -109,12 +106,8 @@ class Worker:
         self.id = new_id()
         self.has_stuck_handlers = False
         """After the end: whether the code of a handler still runs, past its time limit or the grace period."""
-        names = queues or [handler.queue for handler in jobs.handlers.values()] or ["default"]
-        self._weights = dict(names) if isinstance(names, Mapping) else dict.fromkeys(names, 1)
+        self._weights = weights_of(queues or [handler.queue for handler in jobs.handlers.values()] or ["default"])
         self.queues = list(self._weights)
-        for queue, weight in self._weights.items():
-            check_queue(queue)
-            check_whole(f"the weight of queue {queue}", weight, 1, MAX_WEIGHT)
         self._jobs = jobs
         self._concurrency = concurrency
         self._prefetch = prefetch or concurrency
@@ -122,11 +115,7 @@ class Worker:
         self._middleware = middleware
         self._on_discard = on_discard
         self._process_count = min(concurrency, processes or os.cpu_count() or 1)
-        self._coordinator: Coordinator | None = None
-        if coordinator:
-            from waybill.ojs.coordinator.coordinator import Coordinator  # noqa: PLC0415 - most workers need none, and start sooner
-
-            self._coordinator = Coordinator(jobs, queues=self.queues, policy=policy)
+        self._coordinator = _coordinator_of(jobs, self.queues, policy) if coordinator else None
         self._resources = Resources()
         self._hooks = HookCalls(jobs.hooks)
         self._broker: BrokerConnection | None = None
@@ -497,3 +486,9 @@ class Worker:
         finally:
             for number in handled:
                 loop.remove_signal_handler(number)
+
+
+def _coordinator_of(jobs: Jobs, queues: list[str], policy: ControlPolicy | None) -> Coordinator:
+    from waybill.ojs.coordinator.coordinator import Coordinator  # noqa: PLC0415 - most workers need none, and start sooner
+
+    return Coordinator(jobs, queues=queues, policy=policy)
