@@ -1,9 +1,9 @@
 """Moves a running system of jobs from one broker to another.
 
-    hold        no coordinator of the target may lead history     the streams of events and cancellations are copied up
-    to their present end hand over   no coordinator of the source may lead; its lease ends; its last events are copied;
-    those of the target may
-                lead
+    hold        no coordinator of the target may lead
+    history     the streams of events and cancellations are copied up to their current end
+    hand over   no coordinator of the source may lead; its lease ends; its last events are copied; those of the target
+                may lead
     jobs        in rounds: claim the jobs in the queues of the source, copy the streams to their end, carry the jobs
 
 A job reaches the target after its events, because each round copies the streams between claiming and carrying. Every
