@@ -129,6 +129,15 @@ def test_modules_named_for_contributors_exist(name: str) -> None:
     assert {module for module in modules if not resolves(module)} == set()
 
 
+def test_files_named_for_contributors_exist() -> None:
+    """The table of places to change names files and directories below the package."""
+    package = REPOSITORY / "src" / "waybill"
+    rooms = {path.name for path in package.iterdir() if path.is_dir()}
+    named = {code for code in inline(Page(DOCS / "contributing.md")) if "/" in code and code.split("/")[0] in rooms}
+    assert len(named) > 20
+    assert {name for name in named if not (package / name).exists()} == set()
+
+
 def resolves(name: str) -> bool:
     module, _, attribute = name.rpartition(".")
     try:
