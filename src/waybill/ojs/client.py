@@ -1,4 +1,4 @@
-"""The jobs client: builds jobs from calls of handlers, and pushes them without loss."""
+"""The jobs client: makes jobs from calls of handlers, and pushes them reliably."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LIST_TIMEOUT_SECONDS: Final = 10.0
 
 
 class Jobs:
-    """The jobs of an application: its handlers, and the way to push.
+    """The jobs of an application: registers handlers and pushes jobs.
 
         jobs = Jobs("amqp://guest:guest@localhost:5672/%2Fojs")
 
@@ -70,9 +70,9 @@ class Jobs:
     """
 
     awaits_events = True
-    """Whether the push of one job also waits for its event, which follows at once otherwise: see `SyncJobs`."""
+    """Whether the push of a single job also waits for its event, which otherwise follows: see `SyncJobs`."""
     _broker: BrokerConnection | None
-    _loop: asyncio.AbstractEventLoop | None  # The one that it is used in, None while it may be any.
+    _loop: asyncio.AbstractEventLoop | None  # The loop in which it is used, None if it is not used yet.
     _publishes: Publisher | None
     _control: Control | None
     _inbox: Inbox | None
@@ -92,15 +92,15 @@ class Jobs:
         result_size_limit: int | None = None,
         describe_jobs: bool | None = None,
     ) -> None:
-        """Without a `uri`, the broker is that of WAYBILL_URL, WAYBILL_CONTEXT, the context in use, or this machine.
+        """Without a `uri`, the broker is that of WAYBILL_URL, WAYBILL_CONTEXT, the current context, or this machine.
 
-        The nodes of a cluster are `amqp://a,b,c/vhost` or a list of URIs. A context says how queues are named and of
-        which type they are, unless there is a `topology`. A push goes on for `push_timeout` seconds through lost
-        connections, and waits as long for a broker whose memory or disk runs short; with `wait_while_blocked`, without
-        end. `reconnect`: how long to wait before each attempt, by default as the binding says. `results`, `result_ttl`
-        (seconds) and `result_size_limit` (octets) are for handlers that do not say: without `results`, `Job.result`
-        asks a coordinator. `create_queues`: may queues of no handler here be declared, see `QueueGuard`.
-        `describe_jobs`: do events carry the jobs, for the dashboard (WAYBILL_DESCRIBE_JOBS). Raises ValueError.
+        The nodes of a cluster are `amqp://a,b,c/vhost` or a list of URIs. A context sets the names and the type of
+        queues, unless there is a `topology`. A push is retried for `push_timeout` seconds after lost connections, and
+        waits that long for a broker that is low on memory or disk; with `wait_while_blocked`, without limit.
+        `reconnect` sets the pauses before attempts to reconnect. `results`, `result_ttl` (seconds) and
+        `result_size_limit` (octets) are defaults for handlers; without `results`, `Job.result` asks a coordinator.
+        `create_queues`: declare queues without a handler here, see `QueueGuard`. `describe_jobs`: events contain the
+        jobs, for the dashboard (WAYBILL_DESCRIBE_JOBS). Raises ValueError.
         """
         check_number("push_timeout", push_timeout, 0, MAX_PUSH_TIMEOUT_SECONDS)
         self.uri, found = find_broker(uri)
@@ -108,13 +108,13 @@ class Jobs:
         self.has_own_topology = topology is not None
         self.reconnect = reconnect
         self.handlers: dict[str, AnyHandler] = {}
-        self.cron_jobs: dict[str, CronJob] = {}  # What is declared with `cron`, by name.
+        self.cron_jobs: dict[str, CronJob] = {}  # Cron jobs declared with `cron`, by name.
         self.hooks = Hooks()
         self._custom_types = CustomTypes()
         self.enqueue_middleware: Chain[EnqueueMiddleware] = Chain()
-        """What is around the enqueuing of every job; frozen while a push is under way."""
+        """The middleware around the enqueuing of every job; frozen during pushes."""
         self.middleware: Chain[Middleware] = Chain()
-        """What is around the execution of every job by any worker of this object; frozen while one works."""
+        """The middleware around the execution of every job by workers of this object; frozen while one runs."""
         self.source = event_source("clients", new_id())
         self.create_queues = create_queues
         self.describes_jobs = describes_by_default() if describe_jobs is None else describe_jobs
@@ -129,7 +129,7 @@ class Jobs:
         self.use(*middleware)
 
     def use(self, *middleware: JobMiddleware) -> None:
-        """Add middleware to the chains that it has a side for, the first outermost."""
+        """Add middleware to the chains that it implements, the first one outermost."""
         self._middleware += middleware
         for one in middleware:
             if overrides(one, "enqueue"):
@@ -153,9 +153,9 @@ class Jobs:
     ) -> Registration:
         """Register the decorated function as the handler of a job type. A plain function runs in a thread.
 
-        With `process`, a plain function at the top level of a module runs in a process of its own: for work that keeps
-        a CPU busy, or may fall over and take its process with it. The rest are the defaults of its jobs. Raises
-        InvalidJob for an invalid type or option, and ValueError if the type has a handler already.
+        With `process`, a plain function at the top level of a module runs in a separate process, for work that is
+        CPU-bound or may crash. The other options are defaults for its jobs. Raises InvalidJob for an invalid type or
+        option, and ValueError if the type has a handler already.
         """
         if job_type in self.handlers:
             raise ValueError(f"a handler for {job_type} already exists")
@@ -195,27 +195,28 @@ class Jobs:
 
     @property
     def crons(self) -> Crons:
-        """The cron jobs that this program declares, and those that coordinators know."""
-        from waybill.ojs.cron.crons import Crons  # noqa: PLC0415 - as few need it, others start sooner
+        """The cron jobs of this program and of the coordinators."""
+        from waybill.ojs.cron.crons import Crons  # noqa: PLC0415 - rarely needed; imports take time
 
         return Crons(self)
 
     def codec(self, kind: type[T], encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:
-        """Let handlers take and return objects of a class of the application.
+        """Let handlers accept and return objects of an application's class.
 
             jobs.codec(Money, encode=str, decode=Money.parse)
 
-        `encode` returns JSON; `decode` makes the object of it, or raises ValueError. A dataclass has JSON: TypeError.
+        `encode` returns JSON; `decode` converts it to an object, or raises ValueError. Raises TypeError for
+        dataclasses, which have JSON already.
         """
         self._custom_types.add(kind, encode, decode)
 
     async def push(self, job_type: str, args: Sequence[object] = (), **options: Unpack[Options]) -> Job[Any]:
         """Enqueue a job by the name of its type; the defaults of a handler of that type registered here apply.
 
-        Returns a handle when the broker has confirmed the job and its job.enqueued event. If the connection is lost
-        meanwhile it is published again, so a job may arrive twice, with one id, but is not lost. Raises InvalidJob
-        before anything is sent, or PushFailed: NOT_FOUND, QUEUE_FULL, BACKEND_UNAVAILABLE. The envelope of a job that a
-        middleware has dropped has a `state` of None.
+        Returns a handle after the broker has confirmed the job and its job.enqueued event. If the connection is lost
+        before, the job is published again, so it may arrive twice with one id, but is not lost. Raises InvalidJob
+        before anything is sent, or PushFailed: NOT_FOUND, QUEUE_FULL, BACKEND_UNAVAILABLE. If a middleware drops the
+        job, the `state` of its envelope is None.
         """
         handler = self.handlers.get(job_type)
         merged: Options = {**handler.defaults, **options} if handler is not None else options
@@ -244,7 +245,7 @@ class Jobs:
         except BatchFailed as error:
             raise error.failures[0] from error
         if envelope.id != handle.id:
-            # It was there before: another push has its outcome.
+            # It existed before: another push gets its outcome.
             return Job(envelope.id, self, envelope, self._maker.decoder_of(envelope.type))
         handle.pushed_as(envelope)
         return handle
@@ -271,8 +272,8 @@ class Jobs:
     async def push_many(self, jobs: Iterable[NewJob | MadeJob | Envelope | dict[str, object]]) -> list[Envelope]:
         """Enqueue many jobs without waiting for each confirm; returns their envelopes in order.
 
-        All are validated before the first is sent. Raises InvalidJob then, or BatchFailed in the end. One batch is no
-        transaction: AMQP has none that goes with confirms.
+        All jobs are validated before the first one is sent. Raises InvalidJob before sending, or BatchFailed at the
+        end. A batch is not a transaction: AMQP has no transactions with confirms.
         """
         self._check_loop()
         now = datetime.now(UTC)
@@ -284,33 +285,33 @@ class Jobs:
             await connect_for(made, self._open, self._push_timeout_seconds)
         if not self.enqueue_middleware:
             return without_failures(await self._enqueue(made, now))
-        from waybill.ojs.middleware.enqueue_batch import enqueue_through  # noqa: PLC0415 - as few need it, others start sooner
+        from waybill.ojs.middleware.enqueue_batch import enqueue_through  # noqa: PLC0415 - rarely needed; imports take time
 
         return without_failures(await enqueue_through(self.enqueue_middleware, made, now, self._enqueue))
 
     def kind(self, job_type: str, options: Options) -> JobKind:
-        """Make what jobs of a type with these options have in common, for `bulk`. Raises InvalidJob naming the field.
+        """Make the common part of jobs with a type and options, for `bulk`. Raises InvalidJob with the field.
 
-        Raises ValueError for options that not all of them could share: those but queue, priority, policy and timeouts.
+        Raises ValueError for options that jobs cannot share: all but queue, priority, retry policy and timeouts.
         """
-        from waybill.ojs.push.bulk import make_kind  # noqa: PLC0415 - as few need it, others start sooner
+        from waybill.ojs.push.bulk import make_kind  # noqa: PLC0415 - rarely needed; imports take time
 
         return make_kind(job_type, options, self._encoder)
 
     async def bulk(self) -> BulkPush:
         """Start a bulk push of tables of valid jobs, without a pause between them. Middleware is not called."""
-        from waybill.ojs.push.bulk import BulkPush  # noqa: PLC0415 - as few need it, others start sooner
+        from waybill.ojs.push.bulk import BulkPush  # noqa: PLC0415 - rarely needed; imports take time
 
         publisher = await self.publisher()
         return BulkPush(publisher.broker, publisher.blocked_timeout, publisher.declare, publisher.publish_again)
 
     async def _enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
-        """Publish valid jobs and their events; return each job, or why it was not enqueued."""
+        """Publish valid jobs and their events; returns each job, or the reason why it was not enqueued."""
         if self.broker_substitute is not None:
             return await self.broker_substitute.enqueue(jobs)
         if all(one.unique_key is None for one in jobs):
             return await self._publish(jobs, now)
-        from waybill.ojs.push.unique_push import enqueue_unique  # noqa: PLC0415 - as few need it, others start sooner
+        from waybill.ojs.push.unique_push import enqueue_unique  # noqa: PLC0415 - rarely needed; imports take time
 
         return await enqueue_unique(
             await self.control(), await self.publisher(), jobs, now, describes=self.describes_jobs
@@ -325,12 +326,12 @@ class Jobs:
     async def cancel(self, job_id: str, queue: str | None = None) -> None:
         """Cancel a job: a waiting job never starts, the handler of a running job is cancelled (binding section 5.6).
 
-        Returns when the broker has the request; a coordinator acts on it, one of `queue` if that is given. A job that
-        has ended stays as it is. Raises ControlFailed.
+        Returns after the broker has confirmed the request; a coordinator of `queue`, or any one, then processes it. A
+        job that has ended is not changed. Raises ControlFailed.
         """
         await (await self.control()).cancel(job_id, queue)
 
-    async def info(self, job_id: str, queue: str | None = None, *, timeout: float = 10.0) -> JobInfo | None:  # noqa: ASYNC109 - the wait is not for us
+    async def info(self, job_id: str, queue: str | None = None, *, timeout: float = 10.0) -> JobInfo | None:  # noqa: ASYNC109 - the timeout is a part of the request
         """Ask a coordinator for a job, a coordinator of `queue` if given; None if the job is unknown.
 
         Raises ControlFailed if no coordinator answers in time.
@@ -344,7 +345,8 @@ class Jobs:
     async def pause(self, queue: str, *, by: str | None = None) -> bool:
         """Pause a queue: all workers, also those that start later, stop consuming it until it is resumed.
 
-        False if it was paused before. Jobs that run go on, and pushes too. `by` goes into the queue.paused event.
+        Returns False if it was paused before. Running jobs continue, and pushes are accepted. `by` is recorded in the
+        queue.paused event.
         """
         check_queue(queue)
         return await (await self.control()).pause(queue, by)
@@ -427,9 +429,9 @@ class Jobs:
             self._loop = None
 
     def _check_loop(self) -> None:
-        """Raise WrongEventLoop in another loop than the one that this object is connected in.
+        """Raise WrongEventLoop if another loop is running than the one in which this object is connected.
 
-        One whose loop is closed, as after `asyncio.run`, has lost its connection with it, and connects again.
+        If its loop is closed, as after `asyncio.run`, the connection is lost, and it connects again.
         """
         if has_moved(self._loop, "this Jobs object"):
             self.begin_anew()
@@ -458,7 +460,7 @@ class Jobs:
     def sync(self) -> SyncJobs:
         """The same methods for threads without an event loop; see `SyncJobs`."""
         if self._sync is None:
-            from waybill.ojs.sync.jobs import SyncJobs  # noqa: PLC0415 - what has a loop needs none, and starts sooner
+            from waybill.ojs.sync.jobs import SyncJobs  # noqa: PLC0415 - not needed with an event loop; imports take time
 
             self._sync = SyncJobs(self)
         return self._sync

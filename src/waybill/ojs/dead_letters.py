@@ -1,8 +1,8 @@
 """Dead letters: list, retry and discard the jobs of a dead letter queue.
 
-Listing gets messages without acknowledging them and requeues them, so their order does not change. A job that is tried
-again is published and confirmed, with its job.enqueued event, before its dead letter is acknowledged: whatever is
-stopped half-way leaves a job in two places at worst, in none never.
+Listing gets messages and requeues them, so their order does not change. A retried job is published and confirmed, with
+its job.enqueued event, before its dead letter is acknowledged: an interruption may leave a job in two places, but never
+in none.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.delivered_job import named_in, read_delivered
 
 QUIET_SECONDS: Final = 1.0
-"""The event stream has no end: after so long without a message it is taken for read."""
+"""Streams have no end marker: after this time without a message, everything is read."""
 FIRST_DEATH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 LEEWAY: Final = timedelta(seconds=60)
-"""By how much events may be older than the dead letters that they tell of: two clocks are at work."""
+"""How much older an event may be than its dead letter, because two clocks are involved."""
 PREFETCH: Final = 1000
 FINGERPRINT_LENGTH: Final = 10
 CONFIRM_SECONDS: Final = 60.0
@@ -58,10 +58,10 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class DeadJob:
-    """A dead letter. `reason` is the broker's word: rejected, expired, maxlen; `error` is the text of the last error.
+    """A dead letter. `reason` is the broker's: rejected, expired, maxlen; `error` is the text of the last error.
 
-    `body` is the message as its last attempt got it: a broker changes nothing in what it moves. `envelope` is the job
-    as it ended. `discarded_at` is when its worker gave it up, or when the broker moved it, if no event tells of that.
+    `body` is the body of the last attempt's message, which a broker does not change. `envelope` is the job in its last
+    state. `discarded_at` is when its worker discarded it, or, without an event, when the broker moved it.
     """
 
     id: str
@@ -78,12 +78,12 @@ class DeadJob:
 
     @property
     def envelope(self) -> dict[str, object] | None:
-        """The job in its last state: `discarded`, with its last error and all others; None if the body is no job.
+        """The job in its last state: `discarded`, with all errors; None if the body is not a job.
 
-        ojs-dead-letter section 4.1 asks for `state`, `discarded_at` and the whole history of errors.
+        ojs-dead-letter section 4.1 requires `state`, `discarded_at` and the whole history of errors.
         """
         try:
-            # Whoever shows it relies on the types of its fields.
+            # Callers rely on the types of its fields.
             read_envelope(self.body)
             fields = msgspec.json.decode(self.body, type=dict[str, object])
         except InvalidJob:
@@ -112,13 +112,13 @@ class DeadLetters:
     """The dead letter queue of one OJS queue: `async with DeadLetters(jobs, "email") as dead: ...`."""
 
     def __init__(self, jobs: Jobs, queue: str) -> None:
-        """Nothing happens before the context is entered."""
+        """Use it with `async with`."""
         self._jobs = jobs
         self._queue = queue
         self._broker: BrokerConnection | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect, and declare the queue's entities if need be."""
+        """Connect, and declare the entities of the queue if they are missing."""
         source = event_source("clients", new_id())
         self._broker = await BrokerConnection.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
         await self._broker.declarer.ensure_queue(self._queue)
@@ -142,7 +142,7 @@ class DeadLetters:
         return self._open.declarer.topology.dead_letter_queue(self._queue)
 
     async def count(self) -> int:
-        """How many dead letters there are."""
+        """Return the number of dead letters."""
         async with await self._open.connection.channel() as channel:
             return (await channel.declare_queue(self._name, passive=True)).message_count
 
@@ -174,9 +174,9 @@ class DeadLetters:
     ) -> int:
         """Put these jobs back into their queue, with no attempt used; returns how many were found.
 
-        `rate` is jobs a second; `changes` are fields of the envelope, and a mapping of ids gives each job more of its
-        own. A job that becomes invalid stays a dead letter, and the others are retried; if there are no others,
-        InvalidJob is raised. So are PushFailed's causes of `Channel.publish`: the dead letter stays then.
+        `rate` is jobs per second; `changes` are fields of the envelope, and a mapping of ids can have additional fields
+        for each job. A job that becomes invalid stays a dead letter, and the others are retried; if there are no
+        others, raises InvalidJob. Raises the errors of `Channel.publish`; the dead letter stays then.
         """
         own: Mapping[str, dict[str, object]] = ids if isinstance(ids, Mapping) else {}
 
@@ -209,9 +209,9 @@ class DeadLetters:
         rate: float | None,
         on_progress: Progress | None,
     ) -> int:
-        """Walk through the queue once, settle and acknowledge what is asked for, and give the others back.
+        """Read the queue once, settle and acknowledge the wanted messages, and requeue the others.
 
-        Raises InvalidJob if that is what all of them raise.
+        Raises InvalidJob if all of them are invalid.
         """
         wanted = set(ids)
         refused: InvalidJob | None = None
@@ -233,7 +233,7 @@ class DeadLetters:
                     try:
                         await settle(delivery)  # type: ignore[misc]
                     except InvalidJob as error:
-                        # Anybody may push what is no job: it is not to be in the way of those behind it.
+                        # Messages that are not jobs must not block those behind them.
                         refused = refused or error
                         _log.warning("dead letter %s was not moved: %s", shown(job_id), error)
                         continue
@@ -262,16 +262,16 @@ class DeadLetters:
             {
                 "state": transition(State.DISCARDED, Operation.MANUAL_RETRY).value,
                 "attempt": 0,
-                # What a worker has done with it in its former life is told apart by this.
+                # Distinguishes this run of the job from the previous one.
                 "enqueued_at": now,
                 "scheduled_at": None,
             },
         )
         headers = kept_headers(delivery.properties.headers)
         headers.pop(ERROR_CODE, None)
-        # Its claim is over: nobody could admit it.
+        # Its claim has ended, so it could not be admitted.
         headers.pop(COPY, None)
-        # Another job may have its place by now.
+        # Another job may have its place meanwhile.
         headers.pop(PLACE, None)
         headers.pop(ERROR_MESSAGE, None)
         headers[ATTEMPT] = 1
@@ -293,14 +293,14 @@ class DeadLetters:
             await confirmed.wait()
 
     async def _with_endings(self, jobs: list[DeadJob]) -> list[DeadJob]:
-        """Look up in the event stream how each job ended: a broker adds nothing to what it moves."""
+        """Look up the end of each job in the event stream, because a broker does not change moved messages."""
         times = [job.died_at for job in jobs if job.died_at is not None]
         if not times:
             return jobs
         endings: dict[str, ReceivedEvent] = {}
         missing = {job.id for job in jobs}
         async with await self._open.connection.channel(prefetch_count=PREFETCH) as channel:
-            # A message may come with any time of death.
+            # The time of death is untrusted.
             since = max(datetime.fromisoformat(min(times)), FIRST_DEATH) - LEEWAY
             await self._read_endings(channel, since, missing, endings)
         return [_with_ending(job, endings.get(job.id)) for job in jobs]
@@ -325,13 +325,13 @@ class DeadLetters:
 
 
 def _give_back(held: list[Delivery]) -> None:
-    # The newest first: each goes to the head of the queue, if the broker does not know its place anyway.
+    # Newest first: each returns to the head of the queue, unless the broker restores its position anyway.
     for delivery in reversed(held):
         delivery.nack(requeue=True)
 
 
 def _dead_job(delivery: Delivery) -> DeadJob:
-    """Describe a dead letter by what is in the message alone."""
+    """Describe a dead letter from its message only."""
     try:
         properties = delivery.properties
     except ValueError:
@@ -387,7 +387,7 @@ def _with_ending(job: DeadJob, event: ReceivedEvent | None) -> DeadJob:
 
 
 def _death(headers: dict[str, object]) -> tuple[str | None, str]:
-    """Return when and why a message came to its dead letter queue."""
+    """Return when and why a message was dead-lettered."""
     deaths = headers.get("x-death")
     first = deaths[0] if isinstance(deaths, list) and deaths else None
     if not isinstance(first, dict):

@@ -1,4 +1,4 @@
-"""Errors of jobs: those that callers get for bad input, and those that handlers raise to decide what happens next.
+"""Errors of jobs: those that callers get, and those that handlers raise to decide what happens next.
 
 The codes are those of the OJS error catalogue (ojs-errors.md section 4).
 """
@@ -19,20 +19,20 @@ class DatabaseUnusable(JobsError):
 
 
 class InvalidJob(JobsError, ValueError):
-    """An envelope, a retry policy or an option breaks the specification.
+    """An envelope, a retry policy or an option violates the specification.
 
     `field` is the path of the offending field (`retry.max_attempts`, `args[2]`), `code` the OJS error code.
     """
 
     def __init__(self, field: str, message: str, *, code: str = "INVALID_PAYLOAD") -> None:
-        """Name the field, say what is wrong with it, and under which OJS code."""
+        """`message` describes the error of `field`, `code` is the OJS code."""
         super().__init__(f"{field}: {message}")
         self.field = field
         self.message = message
         self.code = code
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let it come out of a process."""
+        """Support pickling, to pass it between processes."""
         return _again, (type(self), self.field, self.message, self.code)
 
 
@@ -44,7 +44,7 @@ class InvalidArguments(InvalidJob):
     """The arguments of a job do not fit its handler; `field` names the parameter. No attempt could ever succeed."""
 
     def __init__(self, field: str, message: str, *, code: str = "INVALID_ARGS") -> None:
-        """Name the parameter, and say what is wrong with what is given for it."""
+        """`message` describes the error of the parameter."""
         super().__init__(field, message, code=code)
 
 
@@ -73,7 +73,7 @@ class PushFailed(JobsError):
 class DuplicateJob(PushFailed):
     """A unique job was not enqueued: `existing_id` exists already, in the state `existing_state`.
 
-    That is "unknown" where no coordinator runs: the job has not ended.
+    The state is "unknown" without a coordinator: then the job has not ended.
     """
 
     def __init__(self, job_id: str, existing_id: str, existing_state: str) -> None:
@@ -102,7 +102,7 @@ class UnknownQueue(JobsError):
     code = "NOT_FOUND"
 
     def __init__(self, queue: str, nearest: Sequence[str] = ()) -> None:
-        """Name the queue, and the ways out."""
+        """Name the queue and similar ones."""
         meant = f"; did you mean {' or '.join(nearest)}?" if nearest else "."
         super().__init__(
             f"nobody has declared queue {queue}{meant} If it is new: `waybill queue declare {queue}`, --create, or"
@@ -121,7 +121,7 @@ class UnusableContexts(JobsError):
 
 
 class ResponseCode(Enum):
-    """What a handler asks for when it fails (ojs-retry section 7.1)."""
+    """How a failed job is handled (ojs-retry section 7.1)."""
 
     RETRY = "RETRY"
     DISCARD = "DISCARD"
@@ -132,14 +132,14 @@ class ResponseCode(Enum):
 class JobError(Exception):
     """Raised by a handler that wants to name its error, or to decide what happens next.
 
-    `type` is dot-namespaced (`external.stripe.card_declined`) and is what `non_retryable_errors` is matched against;
+    `type` is dot-separated (`external.stripe.card_declined`) and matched against `non_retryable_errors`;
     without it, the class name is used. `response` overrides the retry policy unless it is RETRY.
     """
 
     response = ResponseCode.RETRY
 
     def __init__(self, message: str, *, type: str | None = None, details: dict[str, object] | None = None) -> None:  # noqa: A002 - the name that the specification gives to the field
-        """`details` is any JSON object; it travels with the error."""
+        """`details` is any JSON object, which is stored with the error."""
         super().__init__(message)
         self.type = type
         self.details = details
@@ -158,9 +158,9 @@ class DeadLetterJob(JobError):
 
 
 class JobCancelled(Exception):
-    """Raised by `JobContext.raise_if_cancelled` in a handler whose job is cancelled, or has run for too long.
+    """Raised by `JobContext.raise_if_cancelled` if the job is cancelled or past its time limit.
 
-    In a handler that runs in a process it is raised wherever the handler is at that moment.
+    In a handler that runs in a process, it interrupts the handler at any point.
     """
 
 
@@ -172,7 +172,7 @@ class PostponeJob(Exception):
     """Raised by a handler or a middleware to postpone the job by `seconds`. No attempt is used."""
 
     def __init__(self, seconds: float) -> None:
-        """`seconds` are rounded up to one of the delays that there are queues for."""
+        """`seconds` are rounded up to a step of the delay ladder."""
         super().__init__(f"postponed by {seconds:g} s")
         self.seconds = seconds
 
@@ -184,7 +184,7 @@ class FailJob(JobError):
 
 
 class RemoteTraceback(Exception):
-    """The cause of an exception that came out of a process: where it was raised there."""
+    """The cause of an exception from a process, with its traceback there."""
 
     def __init__(self, frames: StackSummary) -> None:
         super().__init__("".join(frames.format()))

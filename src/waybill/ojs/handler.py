@@ -44,14 +44,13 @@ else:
 class Options(TypedDict, total=False):
     """Options of a job besides its type and arguments.
 
-    `delay` and `scheduled_at` name the same thing, as a duration from now or as a time; a time is a datetime that
-    knows its zone, a timedelta, RFC 3339 text, or text like `+PT2S`. `timeout` is in seconds, and so is
-    `visibility_timeout`: for how long nothing may be heard of an attempt before a coordinator replaces it.
-    `enqueue_ttl` is for how long a job that is due may wait in its queue before the broker puts it among the dead
-    letters. `unique_key` goes out as `x-ojs-idempotency-key`. Without a `traceparent` a job continues the trace of the
-    job that pushes it, or begins one. `workflow_id` is for those that push the jobs of a workflow. `results` says
-    whether the worker tells whoever has pushed the job how it ended. `result_ttl` is for how many seconds coordinators
-    keep the result: 0 not at all, -1 for as long as the job. `result_size_limit` is in bytes of JSON.
+    `delay` and `scheduled_at` both set when the job becomes available: a datetime with a time zone, a timedelta, an RFC
+    3339 string, or a string like `+PT2S`. `timeout` and `visibility_timeout` are in seconds; after the latter without a
+    sign of life, a coordinator replaces the attempt. `enqueue_ttl` is how long an available job may wait in its queue
+    before the broker dead-letters it. `unique_key` is sent as `x-ojs-idempotency-key`. Without a `traceparent`, a job
+    continues the trace of the job that pushes it, or starts a new one. `workflow_id` is for jobs of a workflow.
+    `results`: whether the worker sends the outcome to the program that pushed the job. `result_ttl` is how many seconds
+    coordinators keep the result: 0 not at all, -1 as long as the job. `result_size_limit` is in bytes of JSON.
     """
 
     id: str
@@ -81,8 +80,8 @@ class Options(TypedDict, total=False):
 class NewJob(msgspec.Struct, Generic[J_co], frozen=True):
     """A job that has not been pushed yet. `J_co` is what its handler returns.
 
-    `id` and `unique_key` go before those of the options: so that many jobs, each with its own, can share one object of
-    options, which makes them quick to push.
+    `id` and `unique_key` take precedence over those of the options, so that many jobs can share one options object,
+    which makes them fast to push.
     """
 
     type: str
@@ -100,7 +99,7 @@ class MadeJob(NamedTuple):
 
 
 class Pusher(Protocol):
-    """What a handler pushes its jobs with: `Jobs` is one."""
+    """Pushes the jobs of a handler: `Jobs`, for example."""
 
     async def push_job(self, job: NewJob, /) -> Job[Any]:
         """Enqueue a job."""
@@ -108,7 +107,7 @@ class Pusher(Protocol):
 
     @property
     def sync(self) -> SyncPusher:
-        """The same for threads without an event loop."""
+        """The synchronous version, for threads without an event loop."""
         ...
 
     def connect_to(self, uri: str, topology: Topology | None = None) -> None:
@@ -143,8 +142,8 @@ class Handler(Generic[P, R_co]):
     ) -> None:
         """Made by `Jobs.handler`. `local_names` are those of the place where the function is defined.
 
-        Raises InvalidJob for a bad type or queue, TypeError for a keyword-only parameter without a default after
-        `*args`, for a function that no process could find or await, and for another handler.
+        Raises InvalidJob for an invalid type or queue; TypeError for a keyword-only parameter without a default after
+        `*args`, for a function that cannot run in a process if it must, and for another handler.
         """
         if isinstance(function, Handler):
             raise TypeError(f"{job_type}: a handler is no function: `@jobs.cron` goes above `@jobs.handler`")
@@ -169,7 +168,7 @@ class Handler(Generic[P, R_co]):
             raise TypeError(f"{job_type}: {required[0]} cannot follow a variable number of arguments")
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> object:
-        """Call the function here and now."""
+        """Call the function directly."""
         return self.function(*args, **kwargs)
 
     @property
@@ -179,12 +178,12 @@ class Handler(Generic[P, R_co]):
 
     @functools.cached_property
     def arguments(self) -> Arguments:
-        """Its parameters, and their JSON. Raises TypeError for an annotation that there is no JSON for."""
+        """Its parameters and their JSON conversion. Raises TypeError for an annotation without a JSON form."""
         return Arguments(self.type, self.function, self._hints, self._custom)
 
     @functools.cached_property
     def result(self) -> ResultForm:
-        """What it returns, and its JSON. Raises TypeError for an annotation that there is no JSON for."""
+        """Its result and the JSON conversion. Raises TypeError for an annotation without a JSON form."""
         return ResultForm(self._hints.get("return", Any), self._custom)
 
     @functools.cached_property
@@ -207,17 +206,17 @@ class Handler(Generic[P, R_co]):
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[R_co]:
         """Return a job for `Jobs.push_many`.
 
-        Raises TypeError if the arguments do not fit the function, InvalidJob that names the parameter if one is of a
-        wrong type.
+        Raises TypeError if the arguments do not fit the function, and InvalidJob, with the parameter, for an argument
+        of the wrong type.
         """
         return NewJob(self.type, self.arguments.encode(args, kwargs), self.defaults)
 
     def options(self, **options: Unpack[Options]) -> ConfiguredHandler[P, R_co]:
-        """Return this handler with other options for the jobs that are pushed through it."""
+        """Return this handler with other options for its jobs."""
         return ConfiguredHandler(self, options)
 
     def accepts(self, args: list[object]) -> bool:
-        """Say whether the function can be called with these arguments."""
+        """Whether the function can be called with these arguments."""
         try:
             self.signature.bind(*args)
         except TypeError:
@@ -235,12 +234,12 @@ class ConfiguredHandler(Generic[P, R_co]):
 
     async def push(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Enqueue a job; see `Jobs.push`."""
-        return await self._handler._jobs.push_job(self.job(*args, **kwargs))  # noqa: SLF001 - two halves of one thing
+        return await self._handler._jobs.push_job(self.job(*args, **kwargs))  # noqa: SLF001 - a part of the handler
 
     def push_sync(self, *args: P.args, **kwargs: P.kwargs) -> SyncJob[R_co]:
         """Enqueue a job from a thread without an event loop; see `Jobs.sync`."""
         name = getattr(self._handler.function, "__name__", "handler")
-        pusher = self._handler._jobs.sync  # noqa: SLF001 - two halves of one thing
+        pusher = self._handler._jobs.sync  # noqa: SLF001 - a part of the handler
         return pusher.push_job(self.job(*args, **kwargs), instead=f"{name}.options(...).push(...)")
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob[R_co]:
@@ -265,7 +264,7 @@ class AsyncHandler(Handler[P, R_co]):
 
 
 class Registration(Protocol):
-    """What makes a handler of a function: the decorator that `Jobs.handler` returns."""
+    """The decorator that `Jobs.handler` returns."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap] # a coroutine function is a plain one too, if it is not awaited

@@ -2,10 +2,10 @@
 
     @jobs.hooks.on_discard
     async def page(moment: Moment) -> None:
-        await pager.send(f"{moment.type} {moment.id} is given up: {moment.error.message}")
+        await pager.send(f"{moment.type} {moment.id} was discarded: {moment.error.message}")
 
-A plain function is called in the worker's event loop and should return soon; a coroutine runs beside the jobs. What
-a hook raises is logged, and hurts no job. What has to wrap a job, or to change it, is middleware.
+Plain functions are called in the worker's event loop and should return quickly; coroutines run concurrently with jobs.
+Errors of hooks are logged, and do not affect jobs. To wrap or change jobs, use middleware.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ T = TypeVar("T")
 HookResult = TypeVar("HookResult", bound="Awaitable[None] | None")
 
 STOP_SECONDS: Final = 10.0
-"""How long a worker that ends waits for its hooks."""
+"""How long a stopping worker waits for its hooks."""
 
 _log = logging.getLogger("waybill.ojs.hooks")
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What happened to a job in one attempt."""
+    """An event of a job in one attempt."""
 
     envelope: Envelope
     queue: str
     attempt: int
-    """From 1; 0 for a message that could not be read as a job."""
+    """The number of the attempt, from 1; 0 for a message that is not a valid job."""
     job: JobContext | None = None
-    """The job as its handler knows it; None if the attempt was not begun here."""
+    """The context of the job; None if the attempt was not started here."""
     result: object = None
-    """What the handler has returned, in `on_success`."""
+    """The result of the handler, in `on_success`."""
     duration_seconds: float = 0.0
     error: ErrorRecord | None = None
-    """Why the attempt has failed, in `on_failure`, `on_retry` and `on_discard`."""
+    """The error record of the attempt, in `on_failure`, `on_retry` and `on_discard`."""
     exception: BaseException | None = None
-    """What the handler has raised, in `on_failure`; None if the worker has ended the attempt."""
+    """The exception of the handler, in `on_failure`; None if the worker has ended the attempt."""
     retry_in_seconds: float | None = None
-    """When the next attempt begins, in `on_retry`."""
+    """The delay of the next attempt, in `on_retry`."""
 
     @property
     def id(self) -> str:
@@ -62,9 +62,9 @@ class Moment:
 
 
 class HookList(list[Callable[[T], object]]):
-    """The hooks of one kind, in the order of their registration: a decorator that adds one.
+    """The hooks of one kind, in the order of registration. Calling it as a decorator adds one.
 
-    A list, as every job asks whether there are any.
+    It is a list, so that jobs can quickly check whether there are any.
     """
 
     def __init__(self, name: str) -> None:
@@ -86,15 +86,15 @@ class Hooks:
         self.on_success = HookList[Moment]("on_success")
         """A handler has returned."""
         self.on_failure = HookList[Moment]("on_failure")
-        """An attempt has failed, whatever follows."""
+        """An attempt has failed, whether it is retried or not."""
         self.on_retry = HookList[Moment]("on_retry")
         """The broker has confirmed the next attempt of a job that failed."""
         self.on_discard = HookList[Moment]("on_discard")
-        """A job, or a message that is none, has ended without success."""
+        """A job has ended without success, or a message was not a valid job."""
         self.on_worker_start = HookList[Any]("on_worker_start")
-        """A `Worker` is connected and takes jobs next; it waits for these hooks."""
+        """A `Worker` is connected and about to take jobs; it waits for these hooks."""
         self.on_worker_stop = HookList[Any]("on_worker_stop")
-        """A `Worker` has done its last job, and is still connected; it waits for these hooks, up to ten seconds."""
+        """A `Worker` has finished its last job and is still connected; it waits for these hooks, up to ten seconds."""
 
 
 class HookCalls:
@@ -113,7 +113,7 @@ class HookCalls:
                     task = asyncio.ensure_future(self._end(hooks.name, answer, about))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
-            except BaseException:  # noqa: BLE001 - whatever a hook does, the job goes on
+            except BaseException:  # noqa: BLE001 - an error of a hook must not affect the job
                 _log.exception("a hook of %s failed%s", hooks.name, about)
 
     def about(self, hooks: HookList[Moment], moment: Moment) -> None:
@@ -131,7 +131,7 @@ class HookCalls:
                 _log.exception("a hook of %s failed", hooks.name)
 
     async def drain(self) -> None:
-        """Wait for the hooks that still run; end them if that takes too long."""
+        """Wait for running hooks; cancel them if that takes too long."""
         if self._tasks:
             _, late = await asyncio.wait(set(self._tasks), timeout=STOP_SECONDS)
             for task in late:

@@ -16,7 +16,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Waiter(Protocol):
-    """What waits for the ends of jobs: an `Inbox` is one."""
+    """Waits for the ends of jobs: an `Inbox`, for example."""
 
     async def outcome(self, handle: Job[object], timeout_seconds: float | None) -> Outcome:
         """Wait for the end of a job."""
@@ -24,10 +24,10 @@ class Waiter(Protocol):
 
 
 class Asker(Protocol):
-    """What a handle asks about its job: `Jobs` is one."""
+    """Answers the queries of a handle: `Jobs`, for example."""
 
     async def inbox(self) -> Waiter:
-        """Return what takes the outcomes of jobs."""
+        """Return the receiver of outcomes."""
         ...
 
     async def info(self, job_id: str, queue: str | None = None, *, timeout: float = 10.0) -> JobInfo | None:  # noqa: ASYNC109 - see `Jobs`
@@ -42,7 +42,7 @@ class Asker(Protocol):
 class Job(Generic[R_co]):
     """A job that was pushed, here or elsewhere. `R_co` is what its handler returns.
 
-    Its methods are for the loop in which its `Jobs` object is used.
+    Its methods must be called in the loop of its `Jobs` object.
     """
 
     __slots__ = ("__weakref__", "_asker", "_decode", "_envelope", "id", "outcome")
@@ -54,7 +54,7 @@ class Job(Generic[R_co]):
         envelope: Envelope | None = None,
         decode: Callable[[bytes], object] = msgspec.json.decode,
     ) -> None:
-        """Made by a push, and by `Jobs.job`. `decode` makes a result of its JSON."""
+        """Made by a push, and by `Jobs.job`. `decode` converts the JSON of the result."""
         self.id = job_id
         self.outcome: Outcome | None = None
         self._asker = asker
@@ -63,19 +63,19 @@ class Job(Generic[R_co]):
 
     @property
     def envelope(self) -> Envelope:
-        """The job as it was pushed. Raises LookupError for a handle that was made of an id."""
+        """The job as it was pushed. Raises LookupError for a handle made from an id."""
         if self._envelope is None:
             raise LookupError(f"this object only has the id of job {self.id}: await info() first")
         return self._envelope
 
     @property
     def type(self) -> str:
-        """The type of the job. Raises LookupError for a handle that was made of an id."""
+        """The type of the job. Raises LookupError for a handle made from an id."""
         return self.envelope.type
 
     @property
     def queue(self) -> str:
-        """The queue that the job was pushed to. Raises LookupError for a handle that was made of an id."""
+        """The queue of the job. Raises LookupError for a handle made from an id."""
         return self.envelope.queue
 
     @property
@@ -86,12 +86,12 @@ class Job(Generic[R_co]):
     async def result(self, timeout: float | None = None) -> R_co:  # noqa: ASYNC109 - as `wait`
         """Wait for the job to end and return what its handler returned.
 
-        Raises ResultTimeout after `timeout` seconds; the job goes on. Raises JobFailed if the job ended without
+        Raises ResultTimeout after `timeout` seconds; the job continues. Raises JobFailed if the job ended without
         success: DiscardedJob, DeadLetteredJob, ExpiredJob or CancelledJob. Raises NoResult if it completed but its
         result is not available: ResultTooLarge, ResultExpired.
 
-        What the handler is annotated to return is made of the JSON again if it was pushed through its handler. A job
-        that was pushed elsewhere, or before a restart, needs a coordinator.
+        If the job was pushed through its handler, the result is converted to the handler's return annotation. Results
+        of jobs that were pushed elsewhere, or before a restart, need a coordinator.
         """
         outcome = await self._ended(timeout)
         error = error_of(outcome)
@@ -131,11 +131,11 @@ class Job(Generic[R_co]):
         await self._asker.cancel(self.id)
 
     def pushed_as(self, envelope: Envelope) -> None:
-        """Take the envelope with which the job was pushed."""
+        """Set the envelope with which the job was pushed."""
         self._envelope = envelope
 
     def __repr__(self) -> str:
-        """Name the job."""
+        """Show the id of the job."""
         return f"<Job {self.id}>"
 
     async def _ended(self, timeout_seconds: float | None) -> Outcome:

@@ -16,11 +16,11 @@ from waybill.ojs.spec.nesting import clean_text
 
 MAX_PROGRESS_MESSAGE: Final = 10_000
 CALLBACK: Final = "workflow_callback"
-"""The metadata of a batch's callback: which one it is."""
+"""The metadata key with the name of a batch's callback."""
 
 
 class Origin(Protocol):
-    """What a job came with: its delivery."""
+    """The delivery of a job."""
 
     @property
     def properties(self) -> BasicProperties:
@@ -32,11 +32,11 @@ class Reporter:
     """Receives the reports of handlers. Called in the handler's thread."""
 
     def progress(self, job: JobContext) -> None:
-        """`job.progress_percent` or `job.progress_message` is new."""
+        """`job.progress_percent` or `job.progress_message` has changed."""
         raise NotImplementedError
 
     def checkpoint(self, job: JobContext) -> None:
-        """`job.new_checkpoint` is new."""
+        """`job.new_checkpoint` was set."""
         raise NotImplementedError
 
 
@@ -57,16 +57,16 @@ class JobContext:
         self.attempt = attempt
         self.worker_id = worker_id
         self.is_cancelled = False
-        """Whether the job is cancelled, or past its time limit: handlers in threads should look now and then."""
+        """Whether the job is cancelled or past its time limit: handlers in threads should check it regularly."""
         self.progress_percent: float | None = None
         self.progress_message: str | None = None
         self.new_checkpoint: Checkpoint | None = None
         self.report: object = None
-        """The reporter's own note on this job."""
+        """Data of the reporter."""
         self.next_headers: dict[str, object] = {}
-        """Headers that the next attempt will find in its message, if there is one: for middleware."""
+        """Headers for the message of the next attempt, if there is one: for middleware."""
         self.spawned_count = 0
-        """How many workflows this attempt has spawned."""
+        """The number of workflows spawned by this attempt."""
         self._origin = origin
         self._reporter = reporter
 
@@ -87,7 +87,7 @@ class JobContext:
 
     @property
     def workflow_id(self) -> str | None:
-        """The workflow that the job is a step of, None if it is of none."""
+        """The id of the job's workflow, None if it has none."""
         return self.envelope.workflow_id
 
     @property
@@ -112,11 +112,11 @@ class JobContext:
 
     @property
     def traceparent(self) -> str | None:
-        """The W3C traceparent that the job came with."""
+        """The W3C traceparent of the job."""
         return self.trace()[0]
 
     def trace(self) -> tuple[str | None, str | None]:
-        """Return the traceparent and the tracestate that the job came with, in its headers or in its metadata."""
+        """Return the traceparent and the tracestate of the job, from its headers or its metadata."""
         traceparent, tracestate = trace_context(self._origin.properties.headers)
         if traceparent is None and isinstance(noted := self.meta.get("traceparent"), str):
             traceparent, tracestate = noted, None
@@ -136,8 +136,8 @@ class JobContext:
     def progress(self, done: float, total: float = 1.0, message: str | None = None) -> None:
         """Report progress in a job.progress event: `progress(0.5)`, or `progress(done=3, total=8)`.
 
-        May be called from any thread and as often as one likes: an event goes out once a second at most, with the
-        latest values. What is out of range is moved into it, and progress never goes back (ojs-progress section 5.1).
+        May be called from any thread, as often as needed: at most one event per second is published, with the latest
+        values. Values are clamped to the range, and progress never decreases (ojs-progress section 5.1).
         """
         fraction = done / total if total > 0 else 0.0
         percent = 100 * min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
@@ -148,7 +148,7 @@ class JobContext:
 
     @property
     def last_checkpoint(self) -> Any:  # noqa: ANN401 - JSON, of a shape that the handler knows
-        """What this job last gave to `checkpoint`, in this attempt or in an earlier one; None if nothing."""
+        """The state last stored with `checkpoint`, in this or an earlier attempt; None if there is none."""
         found = self.current_checkpoint
         return None if found is None else found.state
 
@@ -160,14 +160,14 @@ class JobContext:
     def checkpoint(self, state: object) -> None:
         """Store `state`, any JSON value, for the next attempt, which finds it in `last_checkpoint`.
 
-        A retry carries it in its message. After a crash it comes from the coordinator, if one runs, which has it from
-        the job.progress event that goes out with this call; a crash before that event is confirmed, some milliseconds
-        later, leaves the checkpoint before. Raises TypeError for what is not JSON, ValueError beyond 1 MiB.
+        A retry has it in its message. After a crash it comes from a coordinator, if one runs, which has read it from
+        the job.progress event of this call. If the worker crashes before that event is confirmed, some milliseconds
+        later, the previous checkpoint counts. Raises TypeError for values that are not JSON, ValueError above 1 MiB.
         """
         self.keep(make_checkpoint(state, self.current_checkpoint))
 
     def keep(self, checkpoint: Checkpoint) -> None:
-        """Take a checkpoint that is made already: for the worker."""
+        """Set an existing checkpoint. Called by the worker."""
         self.new_checkpoint = checkpoint
         self._reporter.checkpoint(self)
 
@@ -176,7 +176,7 @@ current: ContextVar[JobContext | None] = ContextVar("waybill_job", default=None)
 
 
 def current_job() -> JobContext:
-    """Return the context of the job whose handler calls this, in a thread too. Raises LookupError elsewhere."""
+    """Return the context of the current job, also in a handler's thread. Raises LookupError outside of jobs."""
     context = current.get()
     if context is None:
         raise LookupError("no job is running here")

@@ -8,7 +8,7 @@
     @jobs.handler("invoice.send")
     async def send_invoice(number: int, *, db: Database = resource(database)) -> None: ...
 
-A keyword-only parameter is never part of a job: `push` asks for `number`, a test calls `send_invoice(1, db=fake)`.
+Keyword-only parameters are not part of a job: `push` takes `number`, a test calls `send_invoice(1, db=fake)`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def resource(factory: Callable[..., T]) -> T: ...
 def resource(factory: Callable[..., Any]) -> Any:
     """Inject a resource into a keyword-only parameter of a handler; `factory` creates it once per worker.
 
-    `factory` returns a context manager of either kind, which is entered when the worker starts and left after its last
-    job; an awaitable; or the thing itself. It may want resources of its own in the same way. A handler that runs in a
-    process has its own, made there, and no asynchronous ones.
+    `factory` returns a synchronous or asynchronous context manager, which is entered when the worker starts and exited
+    after its last job; an awaitable; or the resource itself. It may have resources in the same way. Handlers in
+    processes have their own resources, which cannot be asynchronous.
     """
     return Wanted(factory)
 
@@ -55,7 +55,7 @@ def wanted_by(function: Factory) -> dict[str, Factory]:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        # Some builtins have no signature.
+        # Some built-in functions have no signature.
         return {}
     return {one.name: one.default.factory for one in parameters if isinstance(one.default, Wanted)}
 
@@ -69,7 +69,7 @@ class Resources:
 
     @property
     def has_any(self) -> bool:
-        """Whether something is made that `close` would leave."""
+        """Whether there are resources to close."""
         return bool(self._made)
 
     def has_all(self, function: Factory) -> bool:
@@ -77,17 +77,17 @@ class Resources:
         return all(factory in self._made for factory in wanted_by(function).values())
 
     async def open(self, function: Factory) -> None:
-        """Create missing resources of a function. Raises errors of the factories."""
+        """Create missing resources of a function. Raises the errors of the factories."""
         for factory in wanted_by(function).values():
             await self._make(factory)
 
     def bind(self, function: Factory) -> Factory:
-        """Return the function with its resources filled in."""
+        """Return the function with its resources bound."""
         filled = {name: self._made[factory] for name, factory in wanted_by(function).items()}
         return functools.partial(function, **filled) if filled else function
 
     async def close(self) -> None:
-        """Leave what was entered, the last first."""
+        """Exit all context managers, the last one first."""
         self._made.clear()
         await self._stack.aclose()
 
@@ -113,17 +113,17 @@ class ProcessResources:
         self._made: dict[Factory, object] = {}
 
     def __enter__(self) -> Self:
-        """Nothing is made yet."""
+        """Enter. Resources are created on demand."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave what was entered, the last first."""
+        """Exit all context managers, the last one first."""
         self._stack.close()
 
     def bind(self, function: Factory) -> Factory:
-        """Return the function with its resources filled in. Raises TypeError for one that is asynchronous."""
+        """Return the function with its resources bound. Raises TypeError for asynchronous resources."""
         filled = {name: self._make(factory) for name, factory in wanted_by(function).items()}
         return functools.partial(function, **filled) if filled else function
 

@@ -1,1 +1,1 @@
-"""Periodic jobs (ojs-cron.md): when they are due, what coordinators know of them, and how to register them."""
+"""Periodic jobs (ojs-cron.md): schedules, the state in coordinators, and registration."""

@@ -1,10 +1,10 @@
-"""Cron jobs for applications: declared at handlers, registered at coordinators, asked about.
+"""Cron jobs for applications: declare them at handlers, register and query them at coordinators.
 
     @jobs.cron("0 9 * * MON-FRI", tz="Europe/Berlin", overlap="skip")
     @jobs.handler("report.daily", queue="reports")
     async def daily_report() -> None: ...
 
-What is declared is registered by every worker at its start, and by `jobs.crons.sync()`.
+Every worker registers the declared cron jobs when it starts; so does `jobs.crons.sync()`.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _log = logging.getLogger("waybill.ojs.cron")
 class CronSettings(TypedDict, total=False):
     """Options of a cron job besides its schedule.
 
-    `name` is that of the cron job, by default made of the job type. `job_type` is for a function that is no handler
-    yet, and by default its name. `args` are the arguments of each job; `queue`, `priority`, `timeout`, `retry`, `tags`
-    and `meta` its options, by default those of the handler. `overlap` says what becomes of a tick while the job before
-    still runs: "skip" it, "allow" both to run, "cancel_previous", or "enqueue" it to run after the one before.
-    `missed` says what becomes of ticks at which no coordinator was there: the last is made up for ("once"), "all" are,
-    or "skip" them. `jitter` puts each tick off by up to so many seconds, always the same for one tick. `enabled` is
-    what was set by hand, unless given.
+    `name` defaults to a name derived from the job type. `job_type` is for a function that is not a handler yet; its
+    default is the name of the function. `args` are the arguments of each job; `queue`, `priority`, `timeout`, `retry`,
+    `tags` and `meta` are its options, by default those of the handler. `overlap` decides what happens at a tick while
+    the previous job is still running: "skip" it, "allow" both, "cancel_previous", or "enqueue" it to run afterwards.
+    `missed` decides what happens to ticks that were missed because no coordinator was running: run the last one
+    ("once"), "all", or "skip" them. `jitter` delays each tick by up to this many seconds, always the same for one tick.
+    `enabled` defaults to what was set manually.
     """
 
     name: str
@@ -86,33 +86,33 @@ class CronRegistration(Protocol):
 
 
 class Application(Protocol):
-    """What has cron jobs: `Jobs` is one."""
+    """An object with cron jobs: `Jobs`, for example."""
 
     cron_jobs: dict[str, CronJob]
     handlers: dict[str, AnyHandler]
 
     @property
     def handler(self) -> Callable[..., Registration]:
-        """What makes handlers of functions."""
+        """The decorator that makes handlers."""
         ...
 
     async def control(self) -> Control:
-        """Return what sends requests to coordinators."""
+        """Return the client for requests to coordinators."""
         ...
 
 
 class Crons:
-    """The cron jobs of an application: `jobs.crons`. Iterating gives those that are declared in this program."""
+    """The cron jobs of an application: `jobs.crons`. Iterating yields those declared in this program."""
 
     def __init__(self, jobs: Application) -> None:
         self._jobs = jobs
 
     def __iter__(self) -> Iterator[CronJob]:
-        """Return what is declared here."""
+        """Iterate over the cron jobs declared here."""
         return iter(list(self._jobs.cron_jobs.values()))
 
     def __len__(self) -> int:
-        """Return how many are declared here."""
+        """The number of cron jobs declared here."""
         return len(self._jobs.cron_jobs)
 
     def declare(self, cron: str | None, tz: str, every: timedelta | None, settings: CronSettings) -> CronRegistration:
@@ -123,7 +123,7 @@ class Crons:
             raise TypeError("`every` must be a timedelta, such as timedelta(minutes=5)")
         unknown = sorted(settings.keys() - CronSettings.__annotations__.keys())
         if unknown:
-            # A time zone under another name would be ignored.
+            # A misspelt option, of a time zone for example, would be ignored.
             known = ", ".join(["cron", "tz", "every", *CronSettings.__annotations__])
             raise TypeError(f"{unknown[0]!r} is not an option of a cron job; it has {known}")
         expression = cron if every is None else write_every(every)
@@ -140,9 +140,9 @@ class Crons:
         return register
 
     async def sync(self, *, prune: bool = False) -> dict[str, str]:
-        """Register what is declared here; returns for each name whether it was created, updated or unchanged.
+        """Register the cron jobs declared here; returns for each name: created, updated or unchanged.
 
-        With `prune`, cron jobs of other names are removed, if they are for job types that have a handler here. Raises
+        `prune` removes other cron jobs of job types with a handler here. Raises
         InvalidJob, or ControlFailed if no coordinator answers.
         """
         control = await self._jobs.control()
@@ -159,7 +159,7 @@ class Crons:
         return await register(await self._jobs.control(), job)
 
     async def list(self) -> list[CronInfo]:
-        """Return the cron jobs that the coordinators know, by name, without their firings."""
+        """Return all cron jobs, sorted by name, without their firings."""
         return (await self._ask(CronRequest("list"))).cron_jobs
 
     async def get(self, name: str, *, next_runs: int = NEXT_RUNS) -> CronInfo:
@@ -167,19 +167,19 @@ class Crons:
         return (await self._ask(CronRequest("get", name, count=next_runs))).cron_jobs[0]
 
     async def pause(self, name: str, *, by: str | None = None) -> CronInfo:
-        """Let no tick of a cron job fire until it is resumed; what is due meanwhile is skipped."""
+        """Pause a cron job until it is resumed; its ticks are skipped meanwhile."""
         return (await self._ask(CronRequest("pause", name, by=by))).cron_jobs[0]
 
     async def resume(self, name: str, *, by: str | None = None) -> CronInfo:
-        """Let ticks fire again, from now on."""
+        """Resume a cron job from now on."""
         return (await self._ask(CronRequest("resume", name, by=by))).cron_jobs[0]
 
     async def remove(self, name: str, *, by: str | None = None) -> None:
-        """Remove a cron job, not its jobs. Applications that declare it register it again. Raises CronNotFound."""
+        """Remove a cron job, but not its jobs. Applications that declare it register it again. Raises CronNotFound."""
         await self._ask(CronRequest("remove", name, by=by))
 
     async def run(self, name: str) -> str:
-        """Enqueue a job now, whatever else runs and whether or not it is paused; returns the job's id."""
+        """Enqueue a job now, even if another one is running or the cron job is paused; returns the job's id."""
         return (await self._ask(CronRequest("run", name, request_id=new_id()))).outcome
 
     async def _ask(self, request: CronRequest) -> CronReply:
@@ -211,7 +211,7 @@ async def register(control: Control, job: CronJob) -> str:
 
 
 async def register_all(control: Control, jobs: Sequence[CronJob]) -> None:
-    """Register what an application declares, trying until a coordinator answers: for workers that start."""
+    """Register the cron jobs of an application, with retries until a coordinator answers."""
     waiting, tries = list(jobs), 0
     while waiting:
         try:

@@ -1,8 +1,8 @@
-"""Keeps the time: the part of a coordinator that decides about cron jobs while it leads, and tells what was decided.
+"""The scheduler of cron jobs: decides about ticks while its coordinator leads, and writes the events of firings.
 
-At most once a second it decides what is due (ojs-cron section 7.3): it proposes what `decision` says as cron.claimed
-events, and goes by what the fold makes of them. What it proposes twice, or another leader has proposed before, changes
-nothing. The jobs are pushed by `claim_pusher`.
+At most once a second it decides about due ticks (ojs-cron section 7.3): it writes the claims of `decision` as
+cron.claimed events, and continues from the folded state. A claim that is written twice, or after another leader's, has
+no effect. `claim_pusher` pushes the jobs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from waybill.ojs.spec.identifiers import derived_id
 from waybill.ojs.spec.nesting import shown
 
 EVALUATION_SECONDS: Final = 1.0
-"""The least time between two evaluations."""
+"""The minimum time between two evaluations."""
 LONGEST_SLEEP_SECONDS: Final = 5.0
 PROPOSAL_SECONDS: Final = 10.0
-"""After so long, what was proposed and did not come back is proposed again."""
+"""How long to wait for a written claim to be folded before it is written again."""
 MANY_WAITING: Final = 2
 CHANGES_SECONDS: Final = 0.02
 FEW_CRON_JOBS: Final = 100
@@ -39,7 +39,7 @@ _log = logging.getLogger("waybill.ojs.cron")
 
 
 class CronScheduler:
-    """Acts for all cron jobs."""
+    """The scheduler of all cron jobs."""
 
     def __init__(self, broker: BrokerConnection, view: JobView, leader: Leader, coordinator: str) -> None:
         """`coordinator` is the id of this one."""
@@ -51,10 +51,10 @@ class CronScheduler:
         self._rows: list[tuple[str, CronRow]] = []
         self._has_changed = True
         self._proposed: dict[str, tuple[tuple[int, str, int], float]] = {}
-        """Of each cron job, how far it was decided when something was proposed, and until when that is waited for."""
+        """For each cron job with a pending claim: the state for which it was written, and the deadline."""
         self._telling: dict[tuple[str, str], float] = {}
         self._next_evaluation = 0.0
-        """The earliest time for it, by the loop's clock."""
+        """The earliest time of the next evaluation, by the loop's clock."""
         self._wakes: dict[str, tuple[tuple[int, str, int], int | None]] = {}
         self._wake = asyncio.Event()
         view.on_feature.append(self._changed)
@@ -67,16 +67,16 @@ class CronScheduler:
             if self._leader.leads:
                 try:
                     seconds = await self._look_at_all()
-                except Exception:  # noqa: BLE001 - whatever a database can have against it
+                except Exception:  # noqa: BLE001 - a database may raise anything
                     _log.exception("the cron jobs cannot be read")
             await self._sleep(seconds)
 
     async def _sleep(self, seconds: float) -> None:
-        """Wait for a time, or until something changes; changes are handled in groups."""
+        """Wait for a time or a change; changes are handled in groups."""
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
-                # To read all of them takes its time, and claims of other features change as well.
+                # Reading all cron jobs takes time, and other features cause changes, too.
                 await asyncio.sleep(CHANGES_SECONDS if len(self._rows) <= FEW_CRON_JOBS else EVALUATION_SECONDS)
         except TimeoutError:
             pass
@@ -87,7 +87,7 @@ class CronScheduler:
         self._wake.set()
 
     async def _look_at_all(self) -> float:
-        """Decide what is due, if the last decisions are a second ago; returns for how many seconds nothing is due."""
+        """Decide about due ticks, if the last evaluation is a second ago; returns the seconds until the next tick."""
         if self._has_changed:
             self._has_changed = False
             self._rows = await self._view.listed(CRON, CronRow, MAX_CRON_JOBS)
@@ -106,7 +106,7 @@ class CronScheduler:
         return min(max(later_ms, 1), _LONGEST_MS) / 1000
 
     def _wake_of(self, key: str, row: CronRow, loop_now: float) -> int | None:
-        """Return when a cron job is to be decided next, None if never, or if that is under way."""
+        """Return when the next tick of a cron job is due, None if there is none or a claim is pending."""
         decided = (row.until_ms, row.until_key, row.version)
         proposed = self._proposed.get(key)
         if proposed is not None and proposed[0] == decided and proposed[1] > loop_now:
@@ -121,7 +121,7 @@ class CronScheduler:
         try:
             tick = next_tick(row)
         except InvalidJob as error:
-            # It was registered with another time zone database, for example.
+            # It may have been registered with another time zone database.
             _log.error("cron job %s cannot be evaluated: %s", shown(row.job.name), error)
             return None
         return None if tick is None else wake_ms(row, tick)
@@ -129,7 +129,7 @@ class CronScheduler:
     def _propose(self, key: str, row: CronRow, now_ms: int, loop_now: float) -> None:
         try:
             claims = decide(row, now_ms, self._coordinator)
-        except Exception:  # noqa: BLE001 - one cron job must not be in the way of the others
+        except Exception:  # noqa: BLE001 - an error of one cron job must not affect the others
             _log.exception("cron job %s cannot be evaluated", shown(row.job.name))
             claims = []
         for one in claims:
@@ -139,7 +139,7 @@ class CronScheduler:
     # --- events of firings ---
 
     def _tell(self, row: CronRow) -> None:
-        """Write the events of firings of which nobody else does: those that are skipped, and those that wait."""
+        """Write the events of skipped and waiting firings, which have no other writer."""
         if not row.to_tell:
             return
         now, name = asyncio.get_running_loop().time(), row.job.name
@@ -173,7 +173,7 @@ class CronScheduler:
         _log.info("cron job %s is skipped at %s: %s", job.name, firing.scheduled_at, firing.reason)
 
     def _tell_waiting(self, row: CronRow, firing: CronFiring) -> None:
-        """The job of a tick waits for the one before: it is enqueued, although the broker does not have it yet."""
+        """Report a job that waits for the previous one as enqueued, although the broker does not have it yet."""
         job = row.job
         priority = job.options.get("priority")
         data = JobEnqueued(job_type=job.type, queue=job.queue, priority=priority if isinstance(priority, int) else None)
@@ -184,14 +184,14 @@ class CronScheduler:
             _log.warning("%d jobs of cron job %s wait for the running one", waiting, job.name)
 
     async def before_push(self, _job_id: str, one: Claim) -> None:
-        """Cancel what a new job replaces."""
+        """Cancel the jobs that a new job replaces."""
         cancels = one.note.get("cancels")
         for job_id in cancels if isinstance(cancels, list) else ():
             _log.info("cron job %s cancels its previous job, %s", shown(one.owner), shown(str(job_id)))
             await self._control.cancel(str(job_id), None)
 
     def on_pushed(self, job_id: str, one: Claim) -> None:
-        """Tell that a tick has fired."""
+        """Write the event of a fired tick."""
         run_count, scheduled_at = one.note.get("run_count"), one.note.get("scheduled_at")
         if not isinstance(run_count, int) or not isinstance(scheduled_at, str):
             return

@@ -1,6 +1,6 @@
-"""Middleware, one file each: what is wrapped around the enqueuing and around the execution of every job.
+"""Middleware, one file each, around the enqueuing and the execution of every job.
 
-What not every program uses, or needs a package that a plain installation does not have, is loaded when it is asked for.
+Rarely used middleware, and middleware that needs optional packages, is imported on demand.
 """
 
 from importlib import import_module

@@ -11,7 +11,8 @@
         job.tags.append("from-the-shop")
         return await call(job)
 
-The first of a chain is the outermost. Whoever catches an error must raise it again, or the job counts as done.
+The first one of a chain is the outermost. Middleware that catches an error must raise it again, or the job counts as
+completed.
 """
 
 from __future__ import annotations
@@ -25,39 +26,39 @@ from waybill.ojs.spec.envelope import Envelope
 
 Call = Callable[[JobContext], Awaitable[object]]
 Middleware = Callable[[JobContext, Call], Awaitable[object]]
-"""Wraps an execution: gets the job and what is inside; returns the result of the job."""
+"""Wraps an execution: gets the job and the inner call; returns the result of the job."""
 
 Enqueue = Callable[[Envelope], Awaitable[Envelope | None]]
 EnqueueMiddleware = Callable[[Envelope, Enqueue], Awaitable[Envelope | None]]
 """Wraps an enqueuing: returns what `call` returns, or None without calling it, which drops the job.
 
-It may change any field of the job but `id`. `call` returns when the broker has confirmed the job. The jobs of one
-`push_many` are published together when each of them has come through the chain, so nothing that another job of the
-same call needs may be held while `call` is awaited.
+It may change any field of the job except `id`. `call` returns after the broker has confirmed the job. The jobs of one
+`push_many` are published together after all of them have passed the chain, so do not hold anything that another job of
+the same call needs while awaiting `call`.
 """
 
 T = TypeVar("T")
 
 
 class JobMiddleware:
-    """The base of middleware with a side in each chain; `Jobs.use` adds the sides that a class overrides."""
+    """The base class of middleware for both chains; `Jobs.use` adds the methods that a class overrides."""
 
     def prepare(self, job: Envelope) -> None:
-        """Note what is known now in a job that is enqueued later, by another process maybe: by an outbox."""
+        """Record context in a job that is enqueued later, maybe by another process: by an outbox."""
 
     async def enqueue(self, job: Envelope, call: Enqueue) -> Envelope | None:
         """Wrap the enqueuing of a job."""
         return await call(job)
 
     async def execute(self, job: JobContext, call: Call) -> object:
-        """Wrap one attempt at a job."""
+        """Wrap one attempt of a job."""
         return await call(job)
 
 
 class Chain(Generic[T]):
     """An ordered chain. It is frozen while jobs pass through it: changing it then raises RuntimeError.
 
-    Members are identified by themselves or by their class; the first that fits is meant.
+    Members are identified by the object or its class; the first match counts.
     """
 
     def __init__(self, members: Iterable[T] = ()) -> None:
@@ -74,19 +75,19 @@ class Chain(Generic[T]):
         return len(self._members)
 
     def add(self, member: T) -> None:
-        """Put a member innermost."""
+        """Add a member innermost."""
         self._insert(len(self._members), member)
 
     def prepend(self, member: T) -> None:
-        """Put a member outermost."""
+        """Add a member outermost."""
         self._insert(0, member)
 
     def insert_before(self, existing: object, member: T) -> None:
-        """Put a member around another one. Raises LookupError if that is not in the chain."""
+        """Add a member directly outside another one. Raises LookupError if that is not in the chain."""
         self._insert(self._index(existing), member)
 
     def insert_after(self, existing: object, member: T) -> None:
-        """Put a member directly inside another one. Raises LookupError if that is not in the chain."""
+        """Add a member directly inside another one. Raises LookupError if that is not in the chain."""
         self._insert(self._index(existing) + 1, member)
 
     def remove(self, existing: object) -> None:
@@ -95,7 +96,7 @@ class Chain(Generic[T]):
         del self._members[self._index(existing)]
 
     def freeze(self) -> None:
-        """Forbid changes until `thaw` was called as often."""
+        """Forbid changes until `thaw` was called as many times."""
         self._users += 1
 
     def thaw(self) -> None:
@@ -112,7 +113,7 @@ class Chain(Generic[T]):
 
     def _index(self, existing: object) -> int:
         for index, member in enumerate(self._members):
-            # A side of a JobMiddleware is a bound method: the object that it belongs to is a name for it too.
+            # Members may be bound methods of a JobMiddleware, which are also identified by their object.
             candidates = [member, *([member.__self__] if isinstance(member, MethodType) else [])]
             if any(one is existing or one == existing for one in candidates):
                 return index
@@ -127,7 +128,7 @@ def overrides(middleware: JobMiddleware, side: str) -> bool:
 
 
 def compose(middleware: Sequence[Middleware], innermost: Call) -> Call:
-    """Wrap `innermost` so that the first middleware is the outermost. Made once a handler, not once a job."""
+    """Wrap `innermost` so that the first middleware is the outermost. Called once per handler, not per job."""
     call = innermost
     for layer in reversed(middleware):
         call = _wrap(layer, call)

@@ -1,4 +1,4 @@
-"""At most so many jobs of a key at a time, over all workers.
+"""Limits the number of running jobs of a key, across all workers.
 
 jobs.use(ConcurrencyLimit(jobs, 5, key="stripe"))
 jobs.use(ConcurrencyLimit(jobs, 1, key=lambda job: f"tenant-{job.meta['tenant']}"))
@@ -25,7 +25,7 @@ class ConcurrencyLimit(JobMiddleware):
         key: str | Callable[[JobContext], str | None],
         wait_policy: WaitPolicy | None = None,
     ) -> None:
-        """`key` names what is limited, for each job if it is a function; jobs for which it is None are not limited.
+        """`key` is the key, or a function that returns it for a job; jobs whose key is None are not limited.
 
         Raises ValueError for a count below 1.
         """

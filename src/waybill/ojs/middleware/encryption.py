@@ -4,9 +4,9 @@
                              version (1) | nonce (12) | ciphertext | tag (16)}]
     meta of the envelope:  "ojs.codec.encodings": ["binary/encrypted"], "ojs.codec.key_id": "2026-11"
 
-The job's id is the associated data: arguments that somebody moves into another job do not decrypt. That is version 2
-of the payload; version 1, of the specification, has no associated data, and is read only if that is allowed. Retries,
-dead letters and the event stream carry what the envelope carries, so nothing readable ever reaches the broker.
+The job's id is the associated data, so arguments that are moved into another job cannot be decrypted. That is version 2
+of the payload; version 1, of the specification, has no associated data, and is only accepted if allowed. Retries, dead
+letters and events contain the encrypted envelope, so no plain text ever reaches the broker.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BOUND_TO_ID: Final = 2
 
 
 class DecryptionFailed(FailJob):
-    """The arguments of a job cannot be read with the key that it names, and never will be."""
+    """The arguments of a job cannot be decrypted with the key that it names; a retry would not help."""
 
     def __init__(self, message: str) -> None:
         """The job goes to the dead letter queue, still encrypted."""
@@ -50,12 +50,12 @@ class DecryptionFailed(FailJob):
 class Encryption(JobMiddleware):
     """Encrypts with the present key, decrypts with any. Put it innermost, so other middleware sees plain arguments.
 
-    To rotate: give all workers the new key in addition to the old ones, then make it the present key of the clients,
-    and remove an old key when no job needs it.
+    To rotate keys: add the new key to all workers, then make it the present key of the clients, and remove an old key
+    when no job needs it any more.
     """
 
     def __init__(self, keys: Mapping[str, bytes], present: str, *, allow_unbound: bool = False) -> None:
-        """`keys` are 32 random bytes each, by key id; new jobs are encrypted with the one of id `present`.
+        """`keys` are 32 random bytes each, by key id; new jobs are encrypted with the key `present`.
 
         `allow_unbound` reads payloads of other implementations, which are not bound to their job. Raises ValueError for
         a key of the wrong length, or if the key `present` is missing.
@@ -70,7 +70,7 @@ class Encryption(JobMiddleware):
         self._allow_unbound = allow_unbound
 
     async def enqueue(self, job: Envelope, call: Enqueue) -> Envelope | None:
-        """Send the job on with encrypted arguments; the caller gets it back with its own."""
+        """Encrypt the arguments for the broker; the caller gets the job with plain arguments."""
         clear_args, clear_meta = job.args, job.meta
         job.args = [self._encrypt(job)]
         job.meta = {**clear_meta, ENCODINGS: [ENCODING], KEY_ID: self._present}
@@ -88,7 +88,7 @@ class Encryption(JobMiddleware):
     def decrypt(self, job: Envelope) -> list[object]:
         """Return the arguments of an encrypted job, for tools.
 
-        Raises DecryptionFailed, or JobError for a key that this process does not have (yet): that can be retried.
+        Raises DecryptionFailed, or JobError for an unknown key, which can be retried.
         """
         key_id = job.meta.get(KEY_ID)
         cipher = self._ciphers.get(key_id) if isinstance(key_id, str) else None
@@ -113,7 +113,7 @@ class Encryption(JobMiddleware):
 
 
 def is_encrypted(job: Envelope) -> bool:
-    """Say whether the arguments of a job are encrypted."""
+    """Whether the arguments of a job are encrypted."""
     return len(job.args) == 1 and isinstance(job.args[0], dict) and job.args[0].get("ojs_encoded") is True
 
 

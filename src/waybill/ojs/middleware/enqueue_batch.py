@@ -1,4 +1,4 @@
-"""Runs the enqueue chain for the jobs of one push: each job in a task of its own, all published together."""
+"""Runs the enqueue chain for the jobs of one push: each job in its own task, all published together."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from waybill.ojs.spec.envelope import Envelope, validate
 
 Outcome = Envelope | PushFailed
 Publish = Callable[[dict[int, Envelope]], Awaitable[dict[int, Outcome]]]
-"""Publishes the jobs with these indexes, and says for each what was enqueued, or why it was not."""
+"""Publishes the jobs with some indexes; returns each enqueued job, or the error."""
 
 Enqueuing = Callable[[list[Outgoing], datetime], Awaitable[list[Outcome]]]
-"""Enqueues what has come through the chain; says of each job in order what became of it."""
+"""Enqueues the jobs that have passed the chain; returns the outcome of each, in order."""
 
 
 class EnqueueBatch:
-    """The jobs of one push on their way through the chain."""
+    """The jobs of one push in the chain."""
 
     def __init__(self, chain: Sequence[EnqueueMiddleware], publish: Publish) -> None:
-        """`chain` is the same for all, outermost first."""
+        """`chain` is outermost first."""
         self._chain = chain
         self._publish = publish
         self._arrived: dict[int, Envelope] = {}
@@ -33,9 +33,9 @@ class EnqueueBatch:
         self._all_there = asyncio.Event()
 
     async def run(self, jobs: Sequence[Envelope]) -> list[Outcome | None]:
-        """Return for each job what the chain returned, None for one that it dropped, or why it was not enqueued.
+        """Return the result of the chain for each job: the job, None if it was dropped, or the error.
 
-        Raises what a middleware raises by itself, before anything was published.
+        Raises the errors of middleware before anything is published.
         """
         if not jobs:
             return []
@@ -60,7 +60,7 @@ class EnqueueBatch:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _go(self, index: int, job: Envelope) -> Envelope | None:
-        """Send one job through the chain, and note when it has arrived, was dropped or has failed."""
+        """Run the chain for one job, and record when it has passed, was dropped or has failed."""
         call = self._innermost(index, job.id)
         for layer in reversed(self._chain):
             call = _wrap(layer, call)
@@ -107,7 +107,7 @@ def _wrap(layer: EnqueueMiddleware, inner: Enqueue) -> Enqueue:
 async def enqueue_through(
     chain: Chain[EnqueueMiddleware], made: list[Outgoing], now: datetime, enqueue: Enqueuing
 ) -> list[Outcome]:
-    """Enqueue made jobs through the chain, which is frozen meanwhile; a job that is dropped gets a state of None."""
+    """Enqueue jobs through the chain, which is frozen meanwhile; the state of dropped jobs is None."""
 
     async def publish(arrived: dict[int, Envelope]) -> dict[int, Outcome]:
         for index, envelope in arrived.items():

@@ -1,10 +1,10 @@
-"""Log records as JSON, one a line, with the fields of ojs-logging section 5.
+"""Log records as JSON, one per line, with the fields of ojs-logging section 5.
 
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLogFormatter())
     logging.basicConfig(handlers=[handler], level=logging.INFO)
 
-Records that a handler of a job writes, those of the libraries that it calls too, name the job and its trace.
+Records of handlers, and of the libraries that they call, have the job and its trace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from waybill.ojs.job_context import current
 from waybill.ojs.spec.timestamps import format_unix_time
 
-# The severities of OpenTelemetry's log data model, for the least level of each.
+# The severities of OpenTelemetry's log data model, by minimum level.
 _SEVERITIES: Final = (
     (logging.CRITICAL, "FATAL", 21),
     (logging.ERROR, "ERROR", 17),
@@ -34,15 +34,15 @@ _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {
 
 
 class JsonLogFormatter(logging.Formatter):
-    """Makes one JSON object of a record; what was given as `extra` is in `attributes`."""
+    """Formats a record as a JSON object; values of `extra` are in `attributes`."""
 
     def __init__(self, component: str = "worker") -> None:
-        """`component` is "worker", "client" or "server", unless a record says so itself."""
+        """`component` is "worker", "client" or "server", unless a record sets it."""
         super().__init__()
         self._component = component
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, without its end."""
+        """Return the line without a line break."""
         severity, number = next((text, number) for level, text, number in _SEVERITIES if record.levelno >= level)
         fields: dict[str, object] = {
             "timestamp": format_unix_time(record.created),

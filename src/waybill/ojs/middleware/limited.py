@@ -18,9 +18,9 @@ MAX_SECONDS: Final = 31_536_000
 
 @dataclass(frozen=True)
 class WaitPolicy:
-    """How long a job waits for a permit in its worker, where it keeps a place, before it goes back to the broker.
+    """How long a job waits for a permit in its worker, where it occupies a place, before it returns to the broker.
 
-    Then it comes again after `postpone_seconds`, without having used an attempt. With `drop` it is discarded instead.
+    Then it is redelivered after `postpone_seconds`, and no attempt is used. With `drop` it is discarded instead.
     """
 
     wait_seconds: float = 5.0
@@ -33,14 +33,14 @@ class WaitPolicy:
         check_number("postpone_seconds", self.postpone_seconds, 0, MAX_SECONDS)
 
     def for_action(self, action: OnLimit) -> WaitPolicy:
-        """Return what a job's own `on_limit` means."""
+        """Return the policy for a job's `on_limit`."""
         if action == "wait":
             return self
         return replace(self, wait_seconds=min(self.wait_seconds, 0.05), drop=action == "drop")
 
 
 class KeyedPermitPools:
-    """A pool of permits for each key. Keeps the KEYS_REMEMBERED pools that were used last."""
+    """A pool of permits for each key. Keeps the KEYS_REMEMBERED most recently used pools."""
 
     def __init__(self, jobs: Jobs, count: int, period_seconds: float | None = None) -> None:
         """See `PermitPool`."""
@@ -51,7 +51,7 @@ class KeyedPermitPools:
         self._by_key: OrderedDict[str, PermitPool] = OrderedDict()
 
     def of(self, key: str) -> PermitPool:
-        """Return the permits of a key. Raises InvalidJob for one that breaks the rules."""
+        """Return the permits of a key. Raises InvalidJob for an invalid key."""
         permits = self._by_key.get(key)
         if permits is None:
             permits = self._by_key[key] = PermitPool(self._jobs, key, self._count, period_seconds=self._period_seconds)

@@ -1,7 +1,7 @@
-"""Log records that know their job: a filter for the fields, and a middleware that logs what happens to each job.
+"""Log records with their job: a filter that adds fields, and a middleware that logs the steps of each job.
 
-The filter reads the context variable that every handler runs with, so records of libraries that a handler calls, in a
-thread too, bear the job's id as well. No record holds arguments or results (ojs-logging section 9).
+The filter reads the context variable of the handler, so records of libraries that a handler calls, also in a thread,
+have the job's id, too. No record contains arguments or results (ojs-logging section 9).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class JobLogFilter(logging.Filter):
 class JobLogging(JobMiddleware):
     """Logs the enqueuing, the start and the end of every job, with durations in milliseconds.
 
-    Best outermost: what other middleware takes is in the duration then.
+    Use it outermost: then durations include other middleware.
     """
 
     async def enqueue(self, job: Envelope, call: Enqueue) -> Envelope | None:
@@ -67,7 +67,7 @@ async def log_context(job: JobContext, call: Call) -> object:
 
 
 def _of(job: Envelope, component: str) -> Mapping[str, object]:
-    """Return the log fields of a job other than the current one."""
+    """Return the log fields of a job that is not the current one."""
     fields = {"job_id": job.id, "job_type": job.type, "queue": job.queue, "state": job.state}
     return {"category": "lifecycle", "component": component, "ojs": fields}
 

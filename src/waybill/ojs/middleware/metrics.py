@@ -2,7 +2,7 @@
 
     jobs = Jobs(uri, middleware=[JobMetrics()])
 
-Those of the worker and of its connection are in `waybill.ojs.observe.metrics`.
+Metrics of workers and their connections are in `waybill.ojs.observe.metrics`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BY_TYPE: Final = ("queue", "type")
 
 
 class JobMetrics(JobMiddleware):
-    """Counts and times jobs where they are enqueued and where they run. Best outermost."""
+    """Counts and times the enqueuing and the execution of jobs. Use it outermost."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         """Register the metrics. Raises ValueError if the registry has them already."""
@@ -45,14 +45,14 @@ class JobMetrics(JobMiddleware):
         )
         self._queue_time = Histogram(
             "ojs_job_queue_time_seconds",
-            "Time from enqueuing, or from when a job was due, to its first start.",
+            "Time from when a job was available to its first start.",
             _BY_TYPE,
             buckets=QUEUE_TIME_BOUNDS,
             registry=registry,
         )
 
     async def enqueue(self, job: Envelope, call: Enqueue) -> Envelope | None:
-        """Count a job once it is enqueued."""
+        """Count an enqueued job."""
         started = time.perf_counter()
         pushed = await call(job)
         if pushed is not None:

@@ -1,17 +1,17 @@
-"""Permits in a queue, which limit jobs across all workers, on any broker, without another server.
+"""Permits in queues, which limit jobs across all workers, on any broker, without another server.
 
-A key has `count` permits, each a message. Whoever runs a job holds one unacknowledged, so a crash gives it back:
+A key has `count` permits, each a message. A worker holds one unacknowledged for each job, so a crash returns it:
 
     ojs.permit.{key}  --consume, hold-->  worker  --nack with requeue-->  ojs.permit.{key}
 
-For a rate, a used permit travels through a queue whose time to live is the period, so at most `count` jobs start in any
-period (a sliding window). The broker moves it, by dead lettering, so none can get lost or double:
+For a rate, a used permit passes through a queue whose time to live is the period, so at most `count` jobs start in any
+period (a sliding window). The broker moves it, by dead lettering, so no permit is lost or duplicated:
 
     ojs.rate.{key}  --consume-->  worker  --nack-->  ojs.rate.{key}.used  --after the period-->  ojs.rate.{key}
 
-The first worker that needs the permits makes them. It holds a lock meanwhile (an exclusive queue), and leaves a marker
-that says how many it made, and when: their generation. A worker that gets a permit of an older generation throws it
-away, so after a crash half-way, or with another `count`, all permits are made again.
+The first worker that needs the permits creates them. It holds a lock meanwhile (an exclusive queue), and leaves a
+marker with their number and their generation, a timestamp. Workers discard permits of older generations, so after a
+crash during creation, or with another `count`, all permits are created again.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from waybill.ojs.topology.topology import Declaration
 LOCK_PAUSE_SECONDS: Final = 0.02
 LOCK_LIFE_MS: Final = 10_000
 IDLE_LIFE_MS: Final = 24 * 3600 * 1000
-"""The permits of a key that is unused for this time are deleted, and made again when they are needed."""
+"""The permits of a key that is unused for this time are deleted, and created again when needed."""
 
 _log = logging.getLogger("waybill.ojs.permits")
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """How many permits there are, and when they were made, in Unix milliseconds."""
+    """The number of permits, and when they were created, in Unix milliseconds."""
 
     generation: int
     count: int
@@ -54,13 +54,13 @@ class Permit:
     """The right to run one job."""
 
     def __init__(self, delivery: Delivery, *, is_used_up: bool) -> None:
-        """Made by `PermitPool.acquire`. One that is used up is on its way through the period already."""
+        """Made by `PermitPool.acquire`. A used permit of a rate is passing through the period already."""
         self._delivery = delivery
         if is_used_up:
             delivery.nack(requeue=False)
 
     def release(self) -> None:
-        """Let another job run. Nothing for one that is used up, or that a lost connection has given back."""
+        """Return the permit. Does nothing for a used one, or if the connection is lost."""
         self._delivery.nack(requeue=True)
 
 
@@ -74,7 +74,7 @@ class PermitPool:
     """The permits of one key, for the jobs of one process."""
 
     def __init__(self, jobs: Jobs, key: str, count: int, *, period_seconds: float | None = None) -> None:
-        """`count` jobs may run at a time; or, with a period, start in each period. Raises InvalidJob, ValueError."""
+        """`count` jobs may run at the same time; with a period, start in each period. Raises InvalidJob, ValueError."""
         check_key(key)
         check_limit(count, period_seconds)
         self._jobs = jobs
@@ -89,18 +89,18 @@ class PermitPool:
         self._cancelling: set[asyncio.Task[None]] = set()
 
     async def acquire(self, timeout_seconds: float) -> Permit:
-        """Wait for a permit. Raises TimeoutError if none is free in time, and what the connection raises."""
+        """Wait for a permit. Raises TimeoutError if none is free in time, and the errors of the connection."""
         async with asyncio.timeout(timeout_seconds):
             while True:
                 channel = await self._ready()
                 try:
                     return await self._take(channel)
                 except NotFound:
-                    # Nobody had asked for so long that the queue has gone away.
+                    # The queue was deleted because it was unused.
                     self._broker = None
 
     async def take_now(self) -> Permit | None:
-        """Return a permit if one is free, None if not. Raises what the connection raises."""
+        """Return a permit if one is free, else None. Raises the errors of the connection."""
         while True:
             channel = await self._ready()
             try:
@@ -118,7 +118,7 @@ class PermitPool:
 
     @property
     def name(self) -> str:
-        """The queue that the permits are in."""
+        """The queue of the permits."""
         return self._name
 
     async def _take(self, channel: Channel) -> Permit:
@@ -149,7 +149,7 @@ class PermitPool:
     # --- making permits ---
 
     async def _ready(self) -> Channel:
-        """Return the channel to consume on, after the permits were made if nobody had."""
+        """Return the channel for consuming; creates the permits if they do not exist."""
         broker = await self._jobs.broker_connection()
         async with self._preparing:
             if self._channel is None or broker is not self._broker:
@@ -181,7 +181,7 @@ class PermitPool:
         if self._period_ms is not None:
             used = f"{self._name}.used"
             back = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self._name}
-            # Its life is longer than that of a permit in it.
+            # It must live longer than the permits in it.
             life = {"x-expires": IDLE_LIFE_MS + self._period_ms}
             await channel.declare_queue(
                 used, durable=True, arguments={**back, **life, "x-message-ttl": self._period_ms}
@@ -204,7 +204,7 @@ class PermitPool:
         properties = BasicProperties(content_type="application/json", delivery_mode=PERSISTENT)
         publishes = [
             channel.publish_nowait(body, routing_key=name, properties=properties, mandatory=True)
-            # The marker comes last: without it, all of this begins anew.
+            # The marker is last: without it, the creation starts again.
             for name in [*[self._name] * self._count, marker_queue]
         ]
         await asyncio.gather(*publishes)
@@ -221,7 +221,7 @@ class PermitPool:
     def _spawned(self, task: asyncio.Task[None]) -> None:
         self._cancelling.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # With its channel or connection, a consumer is gone as well.
+            # A lost channel or connection also ends the consumer.
             _log.debug("a consumer of %s could not be cancelled: %r", self._name, error)
 
 

@@ -1,7 +1,7 @@
-"""At most so many starts of jobs of a key in a period, over all workers.
+"""Limits the number of job starts of a key in a period, across all workers.
 
 jobs.use(RateLimit(jobs, 100, timedelta(minutes=1), key="mail"))
-jobs.use(JobRateLimits(jobs))       # what each job itself asks for with `rate_limit`
+jobs.use(JobRateLimits(jobs))       # the `rate_limit` of each job
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from waybill.ojs.spec.rate_limit import RateLimitPolicy, read_rate_limit
 
 
 class RateLimit(JobMiddleware):
-    """Starts a job with a permit of its key, which comes back after the period: a sliding window.
+    """Starts a job with a permit of its key, which returns after the period: a sliding window.
 
     With `evenly`, starts are spaced: one in each `period / count`.
     """
@@ -33,7 +33,7 @@ class RateLimit(JobMiddleware):
         evenly: bool = False,
         wait_policy: WaitPolicy | None = None,
     ) -> None:
-        """`key` as for ConcurrencyLimit. Raises ValueError for a count below 1 or a period below a millisecond."""
+        """`key` is as for ConcurrencyLimit. Raises ValueError for a count below 1 or a period below a millisecond."""
         self._key = key
         self._wait_policy = wait_policy or WaitPolicy()
         self._permits = _permits(jobs, count, period, evenly=evenly)
@@ -62,7 +62,7 @@ class JobRateLimits(JobMiddleware):
         policy = read_rate_limit(job.envelope.rate_limit)
         wait_policy = self._wait_policy.for_action(policy.on_limit)
         async with AsyncExitStack() as stack:
-            # The permit that comes back first: one of a rate is used up, whether the job then runs or not.
+            # Concurrency first: a permit of a rate is used up even if the job cannot run.
             if policy.concurrency is not None:
                 permits = self._of(policy.concurrency, lambda count: KeyedPermitPools(self._jobs, count))
                 stack.callback((await acquire(permits.of(policy.key), wait_policy)).release)
@@ -83,7 +83,7 @@ class JobRateLimits(JobMiddleware):
 
 def _permits(jobs: Jobs, count: int, period: timedelta, *, evenly: bool) -> KeyedPermitPools:
     seconds = period.total_seconds()
-    # The broker counts in milliseconds.
+    # The broker's times to live are in milliseconds.
     return KeyedPermitPools(jobs, 1, max(seconds / count, 0.001)) if evenly else KeyedPermitPools(jobs, count, seconds)
 
 

@@ -1,7 +1,7 @@
 """Retries a handler immediately, within the same attempt, for brief failures.
 
-A retry by the policy of the job goes through a queue and takes a second at least. This one holds the worker's place
-meanwhile, and counts as one attempt, so it should be short.
+A retry by the policy of the job goes through a queue and takes at least a second. This one occupies a place of the
+worker meanwhile, and counts as one attempt, so it should be short.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _log = logging.getLogger("waybill.ojs.job")
 
 
 class RetryInPlace(JobMiddleware):
-    """Calls what is inside up to `tries` times while it raises one of `errors`, doubling the pause in between."""
+    """Makes the inner call up to `tries` times while it raises one of `errors`, with doubling pauses."""
 
     def __init__(
         self, *errors: type[Exception], tries: int = 3, pause_seconds: float = 0.05, max_pause_seconds: float = 1.0
     ) -> None:
-        """`errors` are ConnectionError and TimeoutError unless given. Raises ValueError for a figure out of range."""
+        """`errors` defaults to ConnectionError and TimeoutError. Raises ValueError for numbers out of range."""
         check_whole("tries", tries, 1, 1_000_000)
         check_number("pause_seconds", pause_seconds, 0, 86_400)
         check_number("max_pause_seconds", max_pause_seconds, 0, 86_400)
@@ -33,7 +33,7 @@ class RetryInPlace(JobMiddleware):
         self._max_pause_seconds = max_pause_seconds
 
     async def execute(self, job: JobContext, call: Call) -> object:
-        """Return the first result; raise the last error. A JobError has the handler's decision in it and goes on."""
+        """Return the first result, or raise the last error. A JobError is the handler's decision and is not retried."""
         pause = self._pause_seconds
         for count in range(1, self._tries):
             try:

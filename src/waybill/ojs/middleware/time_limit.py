@@ -22,7 +22,7 @@ class TimeLimit(JobMiddleware):
     """Fails attempts with the error type `timeout` that take longer than `seconds`; the retry policy applies."""
 
     def __init__(self, seconds: float, *, by_type: Mapping[str, float] | None = None) -> None:
-        """`by_type` has other limits for some job types. Raises ValueError for one that is not above 0."""
+        """`by_type` has limits for single job types. Raises ValueError unless all limits are above 0."""
         self._seconds = seconds
         self._by_type = dict(by_type or {})
         for limit in (seconds, *self._by_type.values()):
@@ -30,7 +30,7 @@ class TimeLimit(JobMiddleware):
                 raise ValueError(f"a time limit is a number of seconds above 0 and up to {MAX_SECONDS}, not {limit!r}")
 
     async def execute(self, job: JobContext, call: Call) -> object:
-        """Cancel a coroutine, or leave a thread behind whose job knows that it is cancelled."""
+        """Cancel a coroutine; for a thread, mark its job as cancelled and abandon it."""
         seconds = self._by_type.get(job.type, self._seconds)
         limit = asyncio.timeout(seconds)
         try:

@@ -2,13 +2,13 @@
 
     jobs = Jobs(uri, middleware=[Tracing()])
 
-    POST /orders                       the caller's span, if there is one
-      └ email enqueue     PRODUCER     its context goes out in the headers, and in `meta`
+    POST /orders                       the caller's span, if any
+      └ email enqueue     PRODUCER     its context is sent in the headers and in `meta`
           ├ email process CONSUMER     attempt 1, linked to the enqueuing
           └ email process CONSUMER     attempt 2, linked to the enqueuing and to attempt 1
 
-The context of the push stays the same for all attempts, as the binding asks; what a failed attempt adds travels in a
-header of its own.
+The context of the push is the same for all attempts, as the binding requires; the link to a failed attempt is sent in a
+separate header.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ TRACESTATE: Final = "tracestate"
 
 
 class Tracing(JobMiddleware):
-    """Makes the spans. Best outermost: then records of other middleware belong to them."""
+    """Creates the spans. Use it outermost: then the records of other middleware belong to them."""
 
     def __init__(self, provider: TracerProvider | None = None) -> None:
-        """`provider` is the global one unless given. Without an SDK behind it, no span is recorded."""
+        """`provider` defaults to the global one. Without an SDK, no spans are recorded."""
         self._tracer = get_tracer("waybill.ojs", tracer_provider=provider)
 
     def prepare(self, job: Envelope) -> None:
@@ -56,8 +56,8 @@ class Tracing(JobMiddleware):
         job.meta = {**carrier, **job.meta}
 
     async def enqueue(self, job: Envelope, call: Enqueue) -> Envelope | None:
-        """Make the span of the enqueuing, and give its context to the job."""
-        # A context that the caller has put there itself is the parent.
+        """Create the span of the enqueuing, and add its context to the job."""
+        # A context set by the caller is the parent.
         parent = _propagator.extract(_carrier(job.meta)) if TRACEPARENT in job.meta else None
         with self._tracer.start_as_current_span(
             f"{job.queue} enqueue",
@@ -75,7 +75,7 @@ class Tracing(JobMiddleware):
             return pushed
 
     async def execute(self, job: JobContext, call: Call) -> object:
-        """Make the span of an attempt: a child of the enqueuing, linked to the attempt before."""
+        """Create the span of an attempt: a child of the enqueuing, linked to the previous attempt."""
         traceparent, tracestate = job.trace()
         parent = _propagator.extract(_carrier({TRACEPARENT: traceparent, TRACESTATE: tracestate}))
         links = [Link(context) for context in (_span_context(parent), self._previous(job)) if context is not None]

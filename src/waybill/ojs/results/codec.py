@@ -1,4 +1,4 @@
-"""A handler's result as JSON, or why there is none."""
+"""Encodes the result of a handler as JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ DEFAULT_SIZE_LIMIT: Final = 1024 * 1024
 
 
 def encode_result(result: object, encode: Callable[[object], bytes], size_limit: int) -> bytes | ErrorSummary:
-    """Return a result as JSON, or why it cannot be had: the job is done in any case."""
+    """Return a result as JSON, or why it is not available; the job has completed in any case."""
     try:
         encoded = encode(result)
-    except BaseException as error:  # noqa: BLE001 - a result may be of any kind and depth, its encoder may do anything
+    except BaseException as error:  # noqa: BLE001 - results may have any type and depth, and encoders may raise anything
         return ErrorSummary(code=RESULT_NOT_JSON, message=f"the result is not JSON: {type(error).__name__}")
     if len(encoded) > size_limit:
         text = f"the result is too large: {len(encoded)} bytes, {size_limit} are allowed"

@@ -1,4 +1,4 @@
-"""What `job.result()` raises: how a job ended that has no result, and why a result cannot be had."""
+"""The errors of `job.result()`: jobs that ended without success, and unavailable results."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from waybill.ojs.spec.states import State
 
 
 class HandlerTraceback(Exception):
-    """The cause of a `JobFailed`: where the handler has raised its exception, on whatever machine that was."""
+    """The cause of a `JobFailed`: the traceback of the handler's exception, maybe on another machine."""
 
     def __init__(self, text: str) -> None:
-        """`text` has a line for each frame, the innermost last."""
+        """`text` has one line per frame, the innermost last."""
         super().__init__(f"in the worker\n{text}")
         self.text = text
 
 
 class JobFailed(JobsError):
-    """A job ended without success; what its last attempt has raised is here as text.
+    """A job ended without success; the error of its last attempt is here as text.
 
-    `type` is the exception's class or the name that the handler has given it, `message` its text, `traceback` a line
-    for each frame or None, `code` the OJS error code, `attempts` how many attempts there were.
+    `type` is the exception's class or the name that the handler has set, `message` its text, `traceback` one line per
+    frame or None, `code` the OJS error code, `attempts` the number of attempts.
     """
 
     how = "failed"
 
     def __init__(self, outcome: Outcome) -> None:
-        """Made of the outcome of a job."""
+        """Made from the outcome of a job."""
         error = outcome.error
         self.job_id = outcome.id
         self.state = outcome.state
@@ -44,13 +44,13 @@ class JobFailed(JobsError):
 
 
 class DiscardedJob(JobFailed):
-    """A job has failed for good: it has no attempts left, or its handler has given it up."""
+    """A job was discarded: it has no attempts left, or its handler has discarded it."""
 
     how = "was discarded"
 
 
 class DeadLetteredJob(DiscardedJob):
-    """A job has failed for good and is kept among the dead letters, where it can be tried again."""
+    """A job became a dead letter, and can be retried from the dead letter queue."""
 
     how = "became a dead letter"
 
@@ -71,13 +71,13 @@ class ResultTimeout(JobsError, TimeoutError):
     """A job has not ended in time, or its end was not reported; the job continues."""
 
     def __init__(self, job_id: str, message: str) -> None:
-        """`message` says what was waited for."""
+        """`message` describes the missing result."""
         super().__init__(f"job {job_id}: {message}")
         self.job_id = job_id
 
 
 class NoResult(JobsError):
-    """A job has completed, but its result cannot be had."""
+    """A job has completed, but its result is not available."""
 
     def __init__(self, job_id: str, code: str, message: str) -> None:
         """`code` is RESULT_TOO_LARGE, RESULT_NOT_JSON or RESULT_PRUNED."""
@@ -98,7 +98,7 @@ _UNAVAILABLE: Final[dict[str, type[NoResult]]] = {RESULT_TOO_LARGE: ResultTooLar
 
 
 def error_of(outcome: Outcome) -> JobFailed | NoResult | None:
-    """Return what an outcome is raised as, None for a result."""
+    """Return the error for an outcome, None for a result."""
     error = outcome.error
     if outcome.state == State.COMPLETED.value:
         if error is None:

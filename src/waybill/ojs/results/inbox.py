@@ -1,11 +1,10 @@
 """The waiting side of results: a reply queue of this process, and the jobs that it waits for.
 
-A job that was pushed here names the queue, so that its worker tells its outcome. Of other jobs, and of one that takes
-long, a coordinator is asked: it answers over the same queue, once the job has ended. Nothing is asked twice without
-need: when the connection was lost, since what was on its way may be lost as well, and every few minutes, so that a
-coordinator need not remember for ever who waits.
+A job that was pushed here names the queue, so its worker sends the outcome there. For other jobs, and for long ones, a
+coordinator is asked: it answers over the same queue after the job has ended. Requests are only repeated after a lost
+connection, because answers may be lost, and every few minutes, so that coordinators can forget old requests.
 
-The queue outlives a lost connection, but not by much, and the process only until the broker finds it unused.
+The queue survives a lost connection for a short time; after the process has ended, the broker deletes it as unused.
 """
 
 from __future__ import annotations
@@ -28,47 +27,47 @@ from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.topology.topology import Declaration
 
 UNUSED_MS: Final = 120_000
-"""How long the queue stays when nobody reads it."""
+"""How long the broker keeps the unused queue."""
 PREFETCH: Final = 1000
 OPEN_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 2.0
 ASK_AFTER_SECONDS: Final = 2.0
-"""When to ask a coordinator for a job whose worker should tell of it: one that was cancelled may never come to one."""
+"""When to ask a coordinator for a job pushed here: a cancelled job may never reach a worker."""
 ASK_AGAIN_SECONDS: Final = 300.0
 HOLD_SECONDS: Final = 330.0
-"""For how long a coordinator remembers a question."""
+"""How long a coordinator remembers a request."""
 POLL_SECONDS: Final = 0.5
 
 _log = logging.getLogger("waybill.ojs.client")
 
 
 class Handle(Protocol):
-    """What takes an outcome: a `Job`."""
+    """Receives an outcome: a `Job`."""
 
     id: str
     outcome: Outcome | None
 
 
 class _Wait:
-    """One job that is waited for."""
+    """A job whose end is awaited."""
 
     __slots__ = ("asked_at", "due_at", "futures")
 
     def __init__(self, due_at: float) -> None:
         self.futures: list[asyncio.Future[Outcome]] = []
         self.due_at = due_at
-        """When to ask for it, by the loop's clock."""
+        """When to ask a coordinator, by the loop's clock."""
         self.asked_at: float | None = None
 
 
 class Inbox:
-    """Takes the outcomes of jobs over one connection."""
+    """Receives the outcomes of jobs over one connection."""
 
     def __init__(self, broker: BrokerConnection, control: Control) -> None:
         """Nothing is declared before `open`."""
         self.broker = broker
         self.reply_to: str | None = None
-        """The queue that a job names for its outcome, None if there is none."""
+        """The reply queue for pushed jobs, None if there is none."""
         self._control = control
         self._channel: Channel | None = None
         self._consumer: Consumer | None = None
@@ -114,11 +113,11 @@ class Inbox:
                     await consumer.cancel()
                     await channel.delete_queue(self.reply_to)
             except (ClientError, TimeoutError) as error:
-                # It goes away by itself.
+                # The broker deletes it when it expires.
                 _log.debug("the reply queue was not deleted; it expires by itself: %r", error)
 
     def expect(self, handle: Handle) -> None:
-        """Keep the outcome of a job that will be pushed, as long as its handle is referenced."""
+        """Store the outcome of a job that will be pushed, as long as its handle is referenced."""
         self._handles[handle.id] = handle
 
     async def outcome(self, handle: Handle, timeout_seconds: float | None) -> Outcome:
@@ -153,7 +152,7 @@ class Inbox:
         try:
             channel = await self.broker.connection.channel(confirms=False, prefetch_count=PREFETCH)
             if user is None or topology.declaration is Declaration.NEVER:
-                # Nobody can guess its name, so that it may be named without proof. It ends with the connection.
+                # Its name cannot be guessed, so coordinators accept it without a check. It ends with the connection.
                 declared = await channel.declare_queue(exclusive=True, auto_delete=True)
                 name = declared.name
             else:
@@ -163,7 +162,7 @@ class Inbox:
             self._consumer = await channel.consume(name, self._take)
         except ClientError as error:
             _log.warning("could not create a reply queue; asking coordinators for results instead: %s", error)
-            # What a lost connection was in the way of is tried again.
+            # Errors of a lost connection are retried.
             self._is_refused = isinstance(error, ChannelClosed)
             return
         self._channel = channel
@@ -173,7 +172,7 @@ class Inbox:
         delivery.ack()
         try:
             outcomes = read_outcomes(delivery.body)
-        except Exception as error:  # noqa: BLE001 - no message may end this, whatever it is
+        except Exception as error:  # noqa: BLE001 - no message may end this loop
             _log.warning("invalid message in the reply queue, skipped: %s", type(error).__name__)
             return
         for outcome in outcomes:
@@ -189,7 +188,7 @@ class Inbox:
     # --- requests ---
 
     def _ask_anew(self) -> None:
-        """After a lost connection: answers may be lost, and questions."""
+        """Ask again after a lost connection: requests and answers may be lost."""
         if self.reply_to is not None:
             self.reply_to = self.broker.connection.current_queue_name(self.reply_to)
         now = self._loop.time()
@@ -199,7 +198,7 @@ class Inbox:
             self._look_within(0.0)
 
     def _look_within(self, seconds: float) -> None:
-        """Look by then for what is to be asked."""
+        """Check by then which jobs to ask for."""
         looking = self._looking
         at = self._loop.time() + seconds
         if looking is not None and looking.when() <= at:
@@ -224,12 +223,12 @@ class Inbox:
             self._look_within(POLL_SECONDS)
 
     async def _ask(self, job_ids: list[str]) -> None:
-        """Ask a coordinator to tell when these jobs have ended."""
+        """Ask a coordinator to report the ends of some jobs."""
         try:
             reply_to = await self.open()
             if reply_to is not None:
                 request = WaitRequest(job_ids=job_ids, hold_seconds=HOLD_SECONDS)
                 await self._control.send(WAIT, request, reply_to, int(HOLD_SECONDS * 1000))
         except (ClientError, ControlFailed) as error:
-            # It is asked again after a reconnect.
+            # The request is repeated after a reconnect.
             _log.warning("could not ask a coordinator for the results of %d jobs: %s", len(job_ids), error)

@@ -1,7 +1,7 @@
-"""How a job ended, as it travels: from its worker to the process that has pushed it, or from a coordinator.
+"""The outcome of a job as a message, from its worker or a coordinator to the process that pushed it.
 
-A message to a queue of ours is a JSON array of outcomes; to another one, it is one outcome, with the correlation id of
-the job's message. The worker writes it after the event that says the same.
+A message to a reply queue of Waybill is a JSON array of outcomes; to any other queue, it is one outcome, with the
+correlation id of the job's message. The worker sends it after the event of the end.
 
     {"id": "019...", "state": "completed", "result": 7}
     {"id": "019...", "state": "discarded", "error": {"code": "HANDLER_ERROR", "message": "...", "type": "ValueError"}}
@@ -23,7 +23,7 @@ from waybill.ojs.spec.states import State
 TYPE: Final = "ojs.job.outcome"
 CONTENT_TYPE: Final = "application/json"
 REPLY_QUEUES: Final = "ojs.reply."
-"""What the names of our queues of replies begin with, after the prefix of the topology."""
+"""The beginning of the names of Waybill's reply queues, after the prefix of the topology."""
 
 RESULT_TOO_LARGE: Final = "RESULT_TOO_LARGE"
 RESULT_NOT_JSON: Final = "RESULT_NOT_JSON"
@@ -37,7 +37,7 @@ _REPLY_TO: Final = 0x02
 
 
 class Outcome(msgspec.Struct, omit_defaults=True):
-    """The end of a job. A completed one with an error has a result that cannot be had."""
+    """The end of a job. A completed one with an error has no available result."""
 
     id: str
     state: str
@@ -52,7 +52,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def encode_completed(job_id: str, result: bytes | None) -> bytes:
-    """Return the JSON of a success with this result, JSON as well."""
+    """Return the JSON of a success with this encoded result."""
     if result is None:
         result = b"null"
     quoted = f'"{job_id}"'.encode() if is_plain(job_id) else _encode(job_id)
@@ -65,7 +65,7 @@ def encode_outcome(outcome: Outcome) -> bytes:
 
 
 def join_outcomes(outcomes: Sequence[bytes]) -> bytes:
-    """Return the body of a message to a queue of ours."""
+    """Return the body of a message to a reply queue of Waybill."""
     return b"[%b]" % b",".join(outcomes)
 
 
@@ -75,7 +75,7 @@ def read_outcomes(body: bytes) -> list[Outcome]:
 
 
 def outcome_of(job: JobInfo) -> Outcome:
-    """Return the outcome of a job that has ended, as a coordinator knows it."""
+    """Return the outcome of an ended job from a coordinator's state."""
     error = None
     is_dead_letter = False
     if job.error is not None:
@@ -85,21 +85,21 @@ def outcome_of(job: JobInfo) -> Outcome:
             error = ErrorSummary(code="HANDLER_ERROR", message=str(job.error.get("message", "")))
         is_dead_letter = job.error.get("dead_letter") is True
     if job.state == _COMPLETED and error is not None and not error.code.startswith("RESULT_"):
-        # That of an attempt before the last.
+        # The error of an earlier attempt.
         error = None
     result = msgspec.Raw(_encode(job.result))
     return Outcome(job.id, job.state, result, error, job.attempt, is_dead_letter)
 
 
 def wants_reply(encoded_properties: bytes) -> bool:
-    """Say whether a message names a queue for replies."""
+    """Whether a message has a reply queue."""
     return encoded_properties[0] & _REPLY_TO != 0
 
 
 def reply_to_of(encoded_properties: bytes) -> str:
-    """Return that queue, without decoding the rest. For a message that has one; raises ValueError for a malformed one.
+    """Return the reply queue of a message that has one, without decoding the rest. Raises ValueError if malformed.
 
-    Before it stand content-type, content-encoding, headers, delivery-mode, priority and correlation-id, if their bits
+    It is preceded by content-type, content-encoding, headers, delivery-mode, priority and correlation-id, if their bits
     are set.
     """
     encoded = encoded_properties

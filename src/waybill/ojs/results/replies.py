@@ -1,10 +1,10 @@
 """The worker's side of results: sends the outcome of a job to the program that pushed it.
 
-It is told once the event that says the same is safe, and before the delivery is acknowledged. So a worker that dies in
-between leaves the job to another one, which tells it then. A queue of replies that is no more swallows what is sent to
-it: the broker drops it, and the job is none the worse.
+The outcome is sent after its event was confirmed, and before the delivery is acknowledged. So if the worker dies in
+between, another one gets the job and sends the outcome. If the reply queue no longer exists, the broker drops the
+message; the job is not affected.
 
-The outcomes of many jobs for one queue go out in one message.
+Outcomes of many jobs for one queue are sent in one message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_MESSAGE_BYTES: Final = 256 * 1024
 MAX_REMEMBERED_BYTES: Final = 4096
 MAX_WAITING: Final = 20_000
 TRANSIENT: Final = 1
-"""Whoever waits through a restart of the broker asks a coordinator."""
+"""Not persistent: after a restart of the broker, waiting programs ask a coordinator."""
 
 Reply = tuple[Delivery, str, bytes]
 """A delivery, the id of its job, and the JSON of the outcome."""
@@ -42,10 +42,10 @@ _log = logging.getLogger("waybill.ojs.worker")
 
 
 class Replies:
-    """Tells the outcomes of one worker's jobs."""
+    """Sends the outcomes of one worker's jobs."""
 
     def __init__(self, broker: BrokerConnection, remembered: int) -> None:
-        """Remembers the last `remembered` outcomes that are small, for attempts that are delivered once more."""
+        """Remembers the last `remembered` small outcomes, for redelivered attempts."""
         self._connection = broker.connection
         self._own = broker.declarer.topology.prefix + REPLY_QUEUES
         self._counters = broker.events.counters
@@ -58,7 +58,7 @@ class Replies:
         self._told: BoundedDict[tuple[str, str | None], bytes] = BoundedDict(remembered)
 
     def tell(self, replies: Sequence[Reply]) -> None:
-        """Publish outcomes. Raises nothing, since replies are not part of the job."""
+        """Publish outcomes. Raises nothing, because replies are not part of the job."""
         channel = self._channel
         if channel is None:
             self._waiting += replies[: MAX_WAITING - len(self._waiting)]
@@ -82,7 +82,7 @@ class Replies:
             self._publish(channel, reply_to, texts)
 
     def tell_again(self, delivery: Delivery, job_id: str) -> None:
-        """Repeat the outcome of an attempt that is delivered once more: whether it was heard, nobody knows."""
+        """Repeat the outcome of a redelivered attempt, as the first message may be lost."""
         try:
             text = self._told.get((job_id, reply_to_of(delivery.encoded_properties)))
         except ValueError:
@@ -91,12 +91,12 @@ class Replies:
             self.tell([(delivery, job_id, text)])
 
     async def ready(self) -> None:
-        """Return when nothing waits here for the channel."""
+        """Wait until no outcomes are queued here."""
         if self._opening is not None:
             await asyncio.gather(self._opening, return_exceptions=True)
 
     def _publish(self, channel: Channel, reply_to: str, texts: list[bytes]) -> None:
-        """Publish what goes to one of our queues, in as few messages as the limit allows."""
+        """Publish outcomes to one of Waybill's reply queues, in as few messages as the limit allows."""
         start = size = 0
         for end, text in enumerate(texts):
             size += len(text)
@@ -106,7 +106,7 @@ class Replies:
         self._send(channel, reply_to, join_outcomes(texts[start:]), self._properties)
 
     def _tell_stranger(self, channel: Channel, reply_to: str, reply: Reply) -> None:
-        """Answer a program that has pushed a job as a remote call, over a queue that nobody else can be meant by."""
+        """Answer another program's remote call, if its reply queue is certainly its own."""
         delivery, job_id, text = reply
         if not reply_to.startswith((DIRECT_REPLY, SERVER_NAMED)):
             self._counters.skipped["reply"] += 1
@@ -130,7 +130,7 @@ class Replies:
             _log.warning("the outcome of a job could not be sent: %r", error)
 
     async def _open(self) -> None:
-        """Open a channel of its own: what is refused there closes no other."""
+        """Open a separate channel: errors there do not close other channels."""
         try:
             self._channel = await self._connection.channel(confirms=False)
         except ClientError as error:

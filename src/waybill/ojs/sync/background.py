@@ -1,8 +1,7 @@
-"""The event loop of this process for callers without one: on a thread of its own, never shared over a fork.
+"""The event loop of this process for callers without one: in its own thread, never shared across a fork.
 
-A forked child has no thread but the one that forked, and shares its parent's sockets. So what the parent has made is
-set aside in the child, untouched: to close it there would take the connection from the parent. The child begins anew
-with its first call.
+A forked child has only the forking thread, and shares its parent's sockets. So the child ignores the parent's objects:
+closing them would close the parent's connections. The child starts anew with its first call.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from waybill.client.own_loop import running_loop
 T = TypeVar("T")
 
 EXIT_SECONDS: Final = 5.0
-"""How long the end of a process waits for a broker that does not answer."""
+"""How long the exit of a process waits for a broker that does not answer."""
 
 
 class Client(Protocol):
-    """What lives in the loop, and is closed at the end of the process."""
+    """An object in the loop that is closed at the exit of the process."""
 
     async def close(self) -> None:
-        """Wait for what is on its way, and disconnect."""
+        """Wait for pending work, and disconnect."""
         ...
 
 
@@ -39,18 +38,18 @@ ClientT = TypeVar("ClientT", bound=Client)
 
 
 class Background:
-    """A loop and the clients that live in it, each under the object that it stands for."""
+    """A loop and its clients, by owner."""
 
     def __init__(self) -> None:
         self._thread = LoopThread()
         self._lock = threading.Lock()
         self._clients: dict[object, Client] = {}
         if multiprocessing.parent_process() is not None:
-            # A child of multiprocessing may leave without what atexit knows.
+            # Children of multiprocessing may exit without running atexit handlers.
             Finalize(self, self.close, exitpriority=1)
 
     def client(self, owner: object, make: Callable[[], ClientT], fits: Callable[[ClientT], bool]) -> ClientT:
-        """Return the client of `owner`; one that does not fit any more is closed, and another one made."""
+        """Return the client of `owner`; an outdated one is closed and replaced."""
         with self._lock:
             known: Any = self._clients.get(owner)
             if known is not None and fits(known):
@@ -62,17 +61,17 @@ class Background:
         return made
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` in the loop, in a copy of the caller's context; its result or exception."""
+        """Run `work` in the loop, in a copy of the caller's context; returns its result or raises its exception."""
         return self._thread.call(work)
 
     def start(self, work: Coroutine[Any, Any, T]) -> Callable[[], T]:
-        """Begin to run `work` in the loop; what is returned waits for it."""
+        """Start `work` in the loop; returns a function that waits for it."""
         thread = self._thread
         future = thread.start(work)
         return lambda: thread.result(future)
 
     def forget(self, owner: object) -> None:
-        """Close the client of `owner`, if there is one."""
+        """Close the client of `owner`, if any."""
         with self._lock:
             client = self._clients.pop(owner, None)
         if client is not None:
@@ -103,7 +102,7 @@ _set_aside: Final[list[Background]] = []
 
 def background() -> Background:
     """Return the loop of this process; it starts with the first call."""
-    global _current  # noqa: PLW0603 - one for the process is what it is for
+    global _current  # noqa: PLW0603 - one per process
     with _lock:
         if _current is None:
             _current = Background()
@@ -121,7 +120,7 @@ def in_a_loop() -> bool:
 
 
 def _close() -> None:
-    """Close all that is open, at the end of the process."""
+    """Close all clients at the exit of the process."""
     global _current
     with _lock:
         last, _current = _current, None
@@ -130,9 +129,9 @@ def _close() -> None:
 
 
 def _begin_anew() -> None:
-    """Set aside what the parent has made: in a child that was just forked."""
+    """Ignore the parent's objects in a forked child."""
     global _current, _lock  # noqa: PLW0603 - see `background`
-    # Another thread may have held it while this one forked.
+    # Another thread may have held the lock during the fork.
     _lock = threading.Lock()
     if _current is not None:
         _set_aside.append(_current)

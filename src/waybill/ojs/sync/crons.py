@@ -1,4 +1,4 @@
-"""`jobs.sync.crons`: register, ask for and operate cron jobs from code without an event loop."""
+"""`jobs.sync.crons`: register, query and control cron jobs from code without an event loop."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 class Caller(Protocol):
-    """Runs a coroutine of the cron jobs where their connection lives, and waits for it."""
+    """Runs a coroutine in the loop of the connection, and waits for it."""
 
     def __call__(self, work: Callable[[Crons], Coroutine[Any, Any, T]], instead: str, /) -> T:
-        """`instead` is what to write inside an event loop, for the error message."""
+        """`instead` is the asynchronous equivalent, for the error message."""
         ...
 
 
 class SyncCrons:
-    """The methods of `Crons` for any thread without an event loop: each waits for its end.
+    """The blocking methods of `Crons`, for any thread without an event loop.
 
-    Arguments, results and errors are those of `Crons`, where they are described.
+    Arguments, results and errors are those of `Crons`.
     """
 
     def __init__(self, call: Caller) -> None:

@@ -14,15 +14,15 @@ T = TypeVar("T")
 
 
 class Caller(Protocol):
-    """Runs a coroutine of the job where its connection lives, and waits for it."""
+    """Runs a coroutine in the loop of the connection, and waits for it."""
 
     def __call__(self, work: Callable[[Job[Any]], Coroutine[Any, Any, T]], instead: str, /) -> T:
-        """`instead` is what to write inside an event loop, for the error message."""
+        """`instead` is the asynchronous equivalent, for the error message."""
         ...
 
 
 class SyncJob(Generic[R_co]):
-    """A job that was pushed, here or elsewhere. Its methods are those of `Job`, and wait for their ends.
+    """A job that was pushed, here or elsewhere, with the blocking methods of `Job`.
 
     `R_co` is what its handler returns. Any thread may use it.
     """
@@ -37,39 +37,39 @@ class SyncJob(Generic[R_co]):
 
     @property
     def envelope(self) -> Envelope:
-        """The job as it was pushed. Raises LookupError for a handle that was made of an id."""
+        """The job as it was pushed. Raises LookupError for a handle made from an id."""
         return self._job.envelope
 
     @property
     def type(self) -> str:
-        """The type of the job. Raises LookupError for a handle that was made of an id."""
+        """The type of the job. Raises LookupError for a handle made from an id."""
         return self._job.type
 
     @property
     def queue(self) -> str:
-        """The queue that the job was pushed to. Raises LookupError for a handle that was made of an id."""
+        """The queue of the job. Raises LookupError for a handle made from an id."""
         return self._job.queue
 
     @property
     def is_duplicate(self) -> bool:
-        """Whether a unique job was there already, and this is the handle of that one."""
+        """Whether the unique job existed already; this is the handle of the existing job."""
         return self._job.is_duplicate
 
     def result(self, timeout: float | None = None) -> R_co:
-        """Wait for the job to end and return what its handler returned; see `Job.result` for what it raises."""
+        """Wait for the job to end and return the result of its handler; see `Job.result` for errors."""
         found: R_co = self._call(lambda job: job.result(timeout), "job.result(...)")
         return found
 
     def wait(self, timeout: float | None = None) -> str:
-        """Wait for the job to end in whatever way; return its state. Raises ResultTimeout."""
+        """Wait for the end of the job; return its final state. Raises ResultTimeout."""
         return self._call(lambda job: job.wait(timeout), "job.wait(...)")
 
     def state(self) -> str:
-        """Return the present state of the job; see `Job.state`."""
+        """Return the current state of the job; see `Job.state`."""
         return self._call(lambda job: job.state(), "job.state()")
 
     def info(self) -> JobInfo | None:
-        """Return all that a coordinator knows of the job."""
+        """Return everything that a coordinator knows about the job."""
         return self._call(lambda job: job.info(), "job.info()")
 
     def cancel(self) -> None:
@@ -77,5 +77,5 @@ class SyncJob(Generic[R_co]):
         self._call(lambda job: job.cancel(), "job.cancel()")
 
     def __repr__(self) -> str:
-        """Name the job."""
+        """Show the id of the job."""
         return f"<SyncJob {self.id}>"

@@ -1,10 +1,10 @@
-"""`Jobs.sync`: push and ask from code without an event loop.
+"""`Jobs.sync`: push and query jobs from code without an event loop.
 
     jobs.sync.push_many([send_email.job(address, "Hello") for address in addresses])
     job = send_email.push_sync("ada@example.com", "Hello")
 
-A loop runs on a thread of its own, one for the process, and keeps one connection for each `Jobs` object. It starts with
-the first call, in a forked child anew, and is closed when the process ends.
+One loop per process runs in its own thread, with one connection for each `Jobs` object. It starts with the first call,
+also in a forked child, and is closed at the exit of the process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class AsyncJobs(JobsPort, Protocol):
-    """What `SyncJobs` calls in the loop: `Jobs`, where it is described."""
+    """The methods of `Jobs` that `SyncJobs` calls in the loop."""
 
     uri: str
     topology: Topology
@@ -64,12 +64,11 @@ class AsyncJobs(JobsPort, Protocol):
 
 
 class SyncJobs:
-    """The methods of a `Jobs` object for any thread without an event loop: each waits for its end.
+    """The blocking methods of a `Jobs` object, for any thread without an event loop.
 
-    Arguments, results and errors are those of `Jobs`, where they are described; jobs come as `SyncJob`. A push of one
-    job returns when the broker has confirmed it: its job.enqueued event is on its way or follows within 5 ms, and the
-    end of the process waits for it. A call from inside a running event loop raises WrongEventLoop, which names what to
-    await instead.
+    Arguments, results and errors are those of `Jobs`; jobs are returned as `SyncJob`. A push of one job returns after
+    the broker has confirmed it; its job.enqueued event follows within 5 ms, and the exit of the process waits for it.
+    Inside a running event loop, calls raise WrongEventLoop, which names the asynchronous equivalent.
     """
 
     def __init__(self, jobs: AsyncJobs) -> None:
@@ -92,7 +91,7 @@ class SyncJobs:
         return self._call(lambda twin: twin.push_many(batch), "jobs.push_many(...)")
 
     def pipeline(self) -> SyncPipeline:
-        """Begin to push many jobs one after the other without waiting for each; see `SyncPipeline`."""
+        """Push many jobs without waiting for each; see `SyncPipeline`."""
         return SyncPipeline(self._start)
 
     def job(self, job_id: str) -> SyncJob[Any]:
@@ -101,8 +100,8 @@ class SyncJobs:
         return self._handle(self._twin().job(job_id))
 
     def workflow(self, workflow_id: str) -> SyncWorkflow[Any]:
-        """Return a handle for a workflow that anybody has pushed; nothing is asked yet."""
-        from waybill.ojs.sync.workflow import SyncWorkflow  # noqa: PLC0415 - as few need it, others start sooner
+        """Return a handle for any workflow by its id. Makes no request."""
+        from waybill.ojs.sync.workflow import SyncWorkflow  # noqa: PLC0415 - rarely needed; imports take time
         from waybill.ojs.workflow.handle import WorkflowHandle  # noqa: PLC0415 - see above
 
         def call(work: Callable[[WorkflowHandle[Any]], Coroutine[Any, Any, T]], instead: str) -> T:
@@ -112,8 +111,8 @@ class SyncJobs:
 
     @property
     def crons(self) -> SyncCrons:
-        """The cron jobs, as `Jobs.crons` has them."""
-        from waybill.ojs.sync.crons import SyncCrons  # noqa: PLC0415 - as few need it, others start sooner
+        """The cron jobs, as in `Jobs.crons`."""
+        from waybill.ojs.sync.crons import SyncCrons  # noqa: PLC0415 - rarely needed; imports take time
 
         def call(work: Callable[[Crons], Coroutine[Any, Any, T]], instead: str) -> T:
             return self._call(lambda jobs: work(jobs.crons), instead)
@@ -145,13 +144,13 @@ class SyncJobs:
         return self._call(lambda jobs: jobs.is_paused(queue), "jobs.is_paused(...)")
 
     def call(self, work: Callable[[AsyncJobs], Coroutine[Any, Any, T]], instead: str) -> T:
-        """Run `work` in the loop with the object that lives there: for parts of this package."""
+        """Run `work` in the loop with the object there. Internal to the package."""
         return self._call(work, instead)
 
     def close(self) -> None:
         """Wait until all events are confirmed, and disconnect. The next call connects again.
 
-        The end of the process does that too.
+        The exit of the process does so, too.
         """
         here = started()
         if here is not None:
@@ -170,20 +169,20 @@ class SyncJobs:
         made_in = started()
 
         def call(work: Callable[[Job[Any]], Coroutine[Any, Any, T]], instead: str) -> T:
-            # A child that was forked since asks by the id: the handle's own connection is its parent's.
+            # A forked child uses the id, because the handle's connection is its parent's.
             return self._call(lambda jobs: work(job if started() is made_in else jobs.job(job.id)), instead)
 
         return SyncJob(job, call)
 
     def _twin(self) -> AsyncJobs:
-        """Return the object that lives in this process's loop, for the broker that is meant now."""
+        """Return the object in this process's loop, for the current broker."""
         jobs = self._jobs
         return background().client(
             jobs, self._make_twin, lambda twin: twin.uri == jobs.uri and twin.topology == jobs.topology
         )
 
     def _make_twin(self) -> AsyncJobs:
-        # One thread that pushes job after job would wait for the disk twice each time.
+        # Else a thread that pushes one job after the other would wait for two disk syncs per job.
         twin = self._jobs.twin()
         twin.awaits_events = False
         return twin

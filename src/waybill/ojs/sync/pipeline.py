@@ -1,4 +1,4 @@
-"""Many jobs from one thread: while some are on their way, the next are made."""
+"""Pushes many jobs from one thread: while a batch is in flight, the next one is made."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from waybill.ojs.handler import MadeJob, NewJob
 from waybill.ojs.spec.envelope import Envelope
 
 BATCH: Final = 1000
-"""How many jobs are made while as many are on their way."""
+"""The number of jobs per batch."""
 
 AnyJob = NewJob | MadeJob | Envelope | dict[str, object]
 Pushed = Callable[[], list[Envelope]]
-"""Waits for jobs that are on their way."""
+"""Waits for jobs in flight."""
 Start = Callable[[list[AnyJob]], Pushed]
 """Starts to push jobs."""
 
 
 class SyncPipeline:
-    """A push of any number of jobs in their order, without a pause between them.
+    """Pushes any number of jobs in order, without pauses.
 
         with jobs.sync.pipeline() as pipeline:
             for address in addresses:
                 pipeline.push(send_email.job(address, "Hello"))
 
-    Leaving the block waits until the broker has confirmed all of them. An error ends the pipeline: `push`, or the end
-    of the block, raises the InvalidJob or BatchFailed that `Jobs.push_many` raises, for a job given before; those after
-    it may not have been pushed. A block that is left by an exception pushes no more than is on its way.
+    Leaving the block waits until the broker has confirmed all jobs. An error ends the pipeline: `push`, or the end of
+    the block, raises InvalidJob or BatchFailed, as `Jobs.push_many`, for an earlier job; later jobs may not have been
+    pushed. If an exception leaves the block, only jobs in flight are pushed.
     """
 
     def __init__(self, start: Start) -> None:
         """Made by `SyncJobs.pipeline`."""
         self.pushed_count = 0
-        """How many jobs are confirmed."""
+        """The number of confirmed jobs."""
         self._start = start
         self._made: list[AnyJob] = []
         self._on_the_way: Pushed | None = None
 
     def push(self, job: AnyJob) -> None:
-        """Enqueue a job soon. Waits while BATCH jobs are on their way and as many wait for them."""
+        """Enqueue a job soon. Waits while BATCH jobs are in flight and as many are buffered."""
         made = self._made
         made.append(job)
         if len(made) >= BATCH:
@@ -59,7 +59,7 @@ class SyncPipeline:
             self.pushed_count += len(before())
 
     def __enter__(self) -> Self:
-        """Nothing happens yet."""
+        """Enter."""
         return self
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""Workflows for callers without an event loop: what `push_sync` of a chain, group and so on returns."""
+"""Workflows for callers without an event loop, as returned by `push_sync` of chains, groups and others."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 class Caller(Protocol):
-    """Runs a coroutine of the workflow where its connection lives, and waits for it."""
+    """Runs a coroutine in the loop of the connection, and waits for it."""
 
     def __call__(self, work: Callable[[WorkflowHandle[Any]], Coroutine[Any, Any, T]], instead: str, /) -> T:
-        """`instead` is what to write inside an event loop, for the error message."""
+        """`instead` is the asynchronous equivalent, for the error message."""
         ...
 
 
 class SyncWorkflow(Generic[R_co]):
-    """A workflow that was pushed, here or elsewhere. Its methods are those of `WorkflowHandle`, and wait for their end.
+    """A workflow that was pushed, here or elsewhere, with the blocking methods of `WorkflowHandle`.
 
     `R_co` is its result. Any thread may use it.
     """
@@ -59,5 +59,5 @@ class SyncWorkflow(Generic[R_co]):
         return self._call(lambda handle: handle.retry(), "workflow.retry()")
 
     def __repr__(self) -> str:
-        """Name the workflow."""
+        """Show the id of the workflow."""
         return f"<SyncWorkflow {self.id}>"

@@ -134,7 +134,7 @@ class WorkflowHandle(Generic[R_co]):
         return info
 
     def __repr__(self) -> str:
-        """Name the workflow."""
+        """Show the id of the workflow."""
         return f"<Workflow {self.id}>"
 
     def _found(self, reply: WorkflowReply) -> WorkflowInfo:
