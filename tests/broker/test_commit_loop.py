@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from waybill.broker import Broker
-from waybill.broker.commit_loop import INLINE_WRITE_BYTES
+from waybill.broker.commit_loop import INLINE_WRITE_BYTES, CommitLoop
 from waybill.client import BasicProperties, connect
-from waybill.transport.disk import SWITCH_INTERVAL_S
+from waybill.model.runtime import Chore
+from waybill.node.node import Node, NodeOptions
+from waybill.storage.memory import MemoryStore
+from waybill.transport.clock import Clock
+from waybill.transport.disk import SWITCH_INTERVAL_S, CommitThread
 
 PERSISTENT = BasicProperties(delivery_mode=2)
 
@@ -44,3 +48,35 @@ async def test_a_long_batch_never_blocks_the_loop(
 async def test_the_thread_that_commits_asks_soon_for_the_interpreter_lock(tmp_path: Path) -> None:
     async with Broker(port=0, data_dir=tmp_path):
         assert sys.getswitchinterval() <= SWITCH_INTERVAL_S
+
+
+class Endless(Chore):
+    """Has more to do after every turn."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    def work(self) -> bool:
+        self.turns += 1
+        return False
+
+
+async def test_a_round_of_the_event_loop_has_one_turn_however_often_a_timer_or_a_commit_ends_one() -> None:
+    """Else sockets are read ever later, as long as there is more work than a turn takes."""
+    thread = CommitThread(asyncio.get_running_loop())
+    clock = Clock()
+    node = Node(MemoryStore(), NodeOptions("test", "0", bytes, 1 << 30), clock.now())
+    chore = Endless()
+    commit_loop = CommitLoop(node, thread, clock, lambda error: None)
+    try:
+        node.runtime.begin(chore)
+        for _ in range(20):
+            commit_loop.catch_up()
+            await asyncio.sleep(0)
+        before = chore.turns
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert chore.turns - before == 20
+    finally:
+        commit_loop.stop()
+        thread.close()

@@ -1,15 +1,17 @@
 """A peer asks for more in one read than there is room for in a turn: others are served before all of it is done."""
 
 import time
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.engine.amqp091.peer import Channel, Cut, EngineWire, NodeBench
 from tests.engine.amqp10.peer import Peer
-from waybill.engine.server_connection import PACE_S
+from waybill.engine.server_connection import PACE_S, ServerConnection
 from waybill.model.consumer import Consumer
 from waybill.model.consumer_line import ConsumerLine, consumers_in_order
-from waybill.model.runtime import TURN_UNITS
+from waybill.model.runtime import BYTES_PER_UNIT, TURN_UNITS
 from waybill.wire.amqp091.frames import FRAME_BODY, content_frames, frame, method_frame
 from waybill.wire.amqp091.methods import (
     BasicAck,
@@ -23,7 +25,10 @@ from waybill.wire.amqp091.methods import (
 )
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.encode import encode_value
-from waybill.wire.amqp10.types import Described, ULong
+from waybill.wire.amqp10.frames import frame as frame10
+from waybill.wire.amqp10.messaging import Source
+from waybill.wire.amqp10.performatives import Flow
+from waybill.wire.amqp10.types import Described, Symbol, ULong
 
 DATA = encode_value(Described(ULong(0x75), b"1"))
 MESSAGES = 6 * TURN_UNITS
@@ -140,6 +145,51 @@ def test_a_polled_message_is_charged_for_its_conversion() -> None:
     runtime.begin_turn()
     receive(channel, method_frame(1, BasicGet("q")), bench.now)
     assert runtime.work_left < runtime.turn_units - 64
+
+
+SELECTOR = Described(Symbol("apache.org:selector-filter:string"), "a IS NULL")
+
+
+@pytest.mark.parametrize("source", [{}, {"filter": {Symbol("s"): SELECTOR}}, {"distribution_mode": Symbol("copy")}])
+def test_a_turn_delivers_less_of_large_messages(source: dict[str, Any]) -> None:
+    """Copying 50 kB takes far longer than what else a delivery costs: a turn gave a thousand of them to a browser."""
+    bench = NodeBench(Cut.WHOLE)
+    channel = bench.channel()
+    channel.declare("q")
+    message = method_frame(1, BasicPublish("", "q")) + content_frames(1, BasicProperties(), bytes(50_000), 131_072)
+    for _ in range(200):
+        receive(channel, message, bench.now)
+        bench.settle()
+    peer = Peer(bench)
+    peer.open()
+    session = peer.begin(incoming_window=1 << 20)
+    receiver = session.receiver("/queues/q", source=Source("/queues/q", **source))
+    runtime = bench.node.runtime
+    runtime.begin_turn()
+    flow = Flow(next_incoming_id=0, incoming_window=1 << 20, next_outgoing_id=0, outgoing_window=1 << 20)
+    flow = replace(flow, handle=receiver.handle, delivery_count=0, link_credit=1000)
+    wire = peer.wire
+    assert isinstance(wire, EngineWire)
+    engine = wire.engine
+    assert isinstance(engine, ServerConnection)
+    engine.output_high_water = 1 << 30
+    engine.receive_data(frame10(0, flow.encode()), bench.now)
+    bench.node.work(bench.now)
+    assert 0 < len(engine.out) < 5 << 20
+    assert runtime.has_late_work
+
+
+def test_a_polled_message_is_charged_for_its_size() -> None:
+    bench = NodeBench(Cut.WHOLE)
+    channel = bench.channel()
+    channel.declare("q")
+    message = method_frame(1, BasicPublish("", "q")) + content_frames(1, BasicProperties(), bytes(1 << 20), 131_072)
+    receive(channel, message, bench.now)
+    bench.settle()
+    runtime = bench.node.runtime
+    runtime.begin_turn()
+    receive(channel, method_frame(1, BasicGet("q")), bench.now)
+    assert runtime.work_left <= runtime.turn_units - (1 << 20) // BYTES_PER_UNIT
 
 
 @pytest.mark.parametrize("units", [TURN_UNITS, 40, 484, 595])

@@ -25,8 +25,8 @@ INLINE_SYNC_S: Final = 0.001
 SYNC_SMOOTHING: Final = 0.1
 # If more than this waits for the next commit, those who send much are read slowly; if more than that, nobody is read
 # until the disk has caught up.
-PENDING_BEHIND_BYTES: Final = 16 << 20
-PENDING_HIGH_WATER_BYTES: Final = 64 << 20
+PENDING_BEHIND_BYTES: Final = 8 << 20
+PENDING_HIGH_WATER_BYTES: Final = 16 << 20
 PAUSE_AFTER_FAULT_S: Final = 0.1
 # A sync that takes longer is logged: publishers wait for it.
 SLOW_SYNC_S: Final = 1.0
@@ -97,6 +97,7 @@ class CommitLoop:
         self._loop = asyncio.get_running_loop()
         self._log = node.runtime.operator_log
         self._is_due = False
+        self._is_scheduled = False
         self._sync_s = 0.0
         self._slow_sync_s = 0.0
         # For operators.
@@ -121,8 +122,18 @@ class CommitLoop:
     def after_receive(self) -> None:
         """Work once for all that the loop reads in this round, which saves commits and writes."""
         if not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self.take)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        """Work once more in the next round of the event loop, and only once: it reads sockets between its rounds."""
+        self._is_due = True
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._take_scheduled)
+
+    def _take_scheduled(self) -> None:
+        self._is_scheduled = False
+        self.take()
 
     def take(self) -> None:
         """Work now if a turn is due."""
@@ -145,8 +156,7 @@ class CommitLoop:
         node.end_turn()
         if (is_cut_short or node.has_late_work) and not self._is_due:
             # The loop reads and serves others before it comes to this.
-            self._is_due = True
-            self._loop.call_soon(self.take)
+            self._schedule()
         pending = node.pending_bytes if self.is_committing else 0
         node.runtime.is_disk_behind = pending > PENDING_BEHIND_BYTES
         if pending > PENDING_HIGH_WATER_BYTES:
@@ -301,6 +311,9 @@ class CommitLoop:
     def _commit_what_waits(self) -> None:
         """Start the commit of what arrived during the last one, before a turn that may be long."""
         try:
+            if self._node.has_late_work:
+                # It will be a long one: send the confirms first.
+                self._serve()
             commit = self._node.begin_commit()
             if commit is not None:
                 self._commit(commit)

@@ -13,7 +13,7 @@ from waybill.model.entry import NO_LOCATION, Entry, EntryQueue, Holder
 from waybill.model.errors import DamagedMessage, ReadPostponed
 from waybill.model.message import Message
 from waybill.model.read_retry import ReadRetry
-from waybill.model.runtime import Runtime
+from waybill.model.runtime import BYTES_PER_UNIT, Runtime
 
 READ_UNITS: Final = 4
 
@@ -37,6 +37,7 @@ def page_in(runtime: Runtime, entry: Entry) -> i64:
     """Give an entry its message back. Returns by how much it grew. Raises DamagedMessage, ReadPostponed."""
     runtime.work_left -= READ_UNITS
     message = runtime.messages.read(entry.location)
+    runtime.work_left -= message.size // BYTES_PER_UNIT
     if entry.changes:
         message = message.amended(entry.changes)
     growth = message.size - entry.message.size

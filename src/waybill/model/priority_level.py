@@ -22,7 +22,7 @@ from waybill.model.entry import NO_LOCATION, Entry, EntryQueue
 from waybill.model.errors import DamagedMessage, ReadPostponed
 from waybill.model.paging import PagedIn, page_in_all, page_in_first
 from waybill.model.read_retry import ReadRetry
-from waybill.model.runtime import Runtime, Sealed
+from waybill.model.runtime import BYTES_PER_UNIT, Runtime, Sealed
 
 CHUNK_BYTES_UNDER_PRESSURE: Final = 8 << 10
 LEVEL_BYTES: Final = 2000
@@ -276,7 +276,9 @@ class PriorityLevel(Sealed):
         return None
 
     def _entry_of(self, chunk: Chunk, index: int) -> Entry:
-        entry = Entry(self.queue, self.runtime.messages.read(chunk.locations[index]), chunk.sequences[index])
+        message = self.runtime.messages.read(chunk.locations[index])
+        self.runtime.work_left -= message.size // BYTES_PER_UNIT
+        entry = Entry(self.queue, message, chunk.sequences[index])
         entry.location = chunk.locations[index]
         entry.is_stored = chunk.are_stored
         entry.redelivered = chunk.redelivered
@@ -476,6 +478,7 @@ class PriorityLevel(Sealed):
         self.loaded = loaded
         self.head_bytes += size
         self.runtime.memory_bytes += size
+        self.runtime.work_left -= READ_UNITS + size // BYTES_PER_UNIT
         return lost
 
     def _to_head(self, entry: Entry) -> None:

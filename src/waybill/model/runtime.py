@@ -33,7 +33,7 @@ READ_SHARE_BITS: Final = 4
 SMALL_SHARE_BITS: Final = 8
 LOGINS_PER_TURN: Final = 2
 """Passwords hashed per turn: each takes 10 to 25 ms, on purpose."""
-BYTES_PER_UNIT: Final = 16_384
+BYTES_PER_UNIT: Final = 4096
 """How many copied octets cost a unit."""
 HELD_LIMIT_BYTES: Final = 512 << 20
 TIMER_RETRY_S: Final = 1.0

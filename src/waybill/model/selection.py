@@ -16,6 +16,7 @@ from waybill.model.entry import Entry, EntryQueue
 from waybill.model.leveled_queue import LeveledQueue
 from waybill.model.paging import empty
 from waybill.model.priority_level import PriorityLevel
+from waybill.model.runtime import BYTES_PER_UNIT
 
 LOWEST_PRIORITY: Final = -(1 << 62)
 
@@ -85,6 +86,7 @@ class Selection:
                 self.positions[index] = entry.sequence
                 is_expired = 0.0 < entry.expires_at <= queue.runtime.now
                 if not is_expired and consumer.chooses(entry):
+                    queue.runtime.work_left -= entry.message.size // BYTES_PER_UNIT
                     if consumer.copies:
                         self._copy(entry)
                     else:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.engine.amqp091.peer import MEMORY_LIMIT_BYTES, Channel, Cut, EngineWire, NodeBench
 from tests.engine.disk_bench import DiskBench
-from waybill.engine.server_connection import UNREAD_LIMIT
-from waybill.wire.amqp091.methods import BasicGet, ConnectionBlocked, TxSelect, TxSelectOk
+from waybill.engine.server_connection import UNREAD_LIMIT, ServerConnection
+from waybill.wire.amqp091.methods import BasicGet, BasicGetOk, ConnectionBlocked, TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 KILOBYTE = bytes(1024)
@@ -248,6 +248,16 @@ def test_one_read_cannot_ask_for_everything(whole_bench: NodeBench) -> None:
     publisher.declare("q")
     for _ in range(60):
         publisher.publish(bytes(2 << 20))
-    asker.send(*[BasicGet("q", no_ack=False)] * 60)
+    asker.send(*[BasicGet("q", no_ack=True)] * 20)
+    # Each turn sends a few.
+    assert len([asker.expect(BasicGetOk) for _ in range(20)]) == 20
+    engine = wire_of(asker).engine
+    assert isinstance(engine, ServerConnection)
+    # The output waits for the disk.
+    engine._is_held = True
+    asker.send(*[BasicGet("q", no_ack=False)] * 40)
+    engine._is_held = False
+    whole_bench.node.mark_dirty(engine)
+    whole_bench.settle()
     assert "too many messages" in asker.peer.expect_refused(506)
-    assert publisher.depth() == 60
+    assert publisher.depth() == 40

@@ -23,6 +23,7 @@ from waybill.model.entry import Entry
 from waybill.model.errors import InvalidArgument, PreconditionFailed, ResourceRefused
 from waybill.model.footprint import consumer_size
 from waybill.model.queue import Queue
+from waybill.model.runtime import BYTES_PER_UNIT
 from waybill.model.stream_filter import stream_filter
 from waybill.model.transaction import REJECT, RELEASE
 from waybill.wire.amqp091.content import rewrite_channel
@@ -172,6 +173,7 @@ def get(channel: Channel, method: BasicGet) -> None:
         channel.send(BasicGetEmpty())
         return
     entry, content = found
+    connection.host.runtime.work_left -= len(content) // BYTES_PER_UNIT
     if queue.awaits_commit(entry):
         connection.hold()
     channel.delivery_tag += 1
