@@ -16,7 +16,7 @@ import trustme
 
 from tests.transport.test_pump import Recorder
 from waybill.transport.clock import Clock
-from waybill.transport.listener import HANDSHAKE_BATCH, Admission, Listener
+from waybill.transport.listener import HANDSHAKE_BATCH, Admission, Listener, Visitor
 from waybill.transport.listener import _listening as listening
 from waybill.transport.pump import Pump
 from waybill.transport.tls import server_context
@@ -157,6 +157,38 @@ async def test_what_is_no_tls_frees_its_place(context: ssl.SSLContext, peers: Ex
     await asyncio.sleep(0)
     await door.until(0)
     await hello(door, peers)
+    await door.close()
+
+
+async def test_a_round_of_the_event_loop_begins_a_few_handshakes_however_many_were_turned_away(
+    context: ssl.SSLContext, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door = Door(context, places=1000)
+    await door.listener.start()
+    begun: list[object] = []
+    monkeypatch.setattr(door.listener, "_begin", begun.append)
+
+    def hear(count: int) -> list[Visitor]:
+        for _ in range(count):
+            ours, theirs = socket.socketpair()
+            peers.enter_context(theirs)
+            door.listener._welcome(ours)
+        visitors = list(door.listener._silent)
+        for visitor in visitors:
+            door.listener._hear(visitor)
+        return visitors
+
+    for _ in range(20):
+        door.listener._turn_away(*hear(1))
+    visitors = hear(5 * HANDSHAKE_BATCH)
+    await asyncio.sleep(0)
+    assert len(begun) == HANDSHAKE_BATCH
+    await asyncio.sleep(0.01)
+    assert begun == visitors
+    for visitor in visitors:
+        visitor.cut()
+        visitor.connection.close()
+        door.admission.leave(visitor)
     await door.close()
 
 

@@ -166,6 +166,7 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._silent: dict[Visitor, None] = {}
         self._heard: deque[Visitor] = deque()
+        self._begins_soon = False
         self._beginning: dict[Visitor, None] = {}
         self._is_listening = False
         self._retry: asyncio.TimerHandle | None = None
@@ -263,10 +264,15 @@ class Listener:
         self._loop.remove_reader(visitor.connection)
         del self._silent[visitor]
         self._heard.append(visitor)
-        if len(self._heard) == 1:
+        self._begin_soon()
+
+    def _begin_soon(self) -> None:
+        if not self._begins_soon:
+            self._begins_soon = True
             self._loop.call_soon(self._begin_some)
 
     def _begin_some(self) -> None:
+        self._begins_soon = False
         try:
             for _ in range(min(HANDSHAKE_BATCH, len(self._heard))):
                 visitor = self._heard.popleft()
@@ -276,7 +282,7 @@ class Listener:
                 self._begin(visitor)
         finally:
             if self._heard:
-                self._loop.call_soon(self._begin_some)
+                self._begin_soon()
 
     def _turn_away(self, visitor: Visitor) -> None:
         """Close a connection that sent nothing in time, or whose place is needed."""
