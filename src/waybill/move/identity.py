@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Final
 from uuid import uuid4
@@ -11,9 +12,11 @@ from waybill.client import BasicProperties, Connection, Inspector, ResourceLocke
 from waybill.move.errors import MoveFailed
 from waybill.ojs.spec.headers import PERSISTENT
 
-LOCK_ATTEMPTS: Final = 20
+LOCK_ATTEMPTS: Final = 120
 LOCK_PAUSE_SECONDS: Final = 0.25
-"""A killed move keeps its lock until the broker detects the lost connection."""
+"""A killed move keeps its lock until the broker detects the lost connection, which takes a busy broker seconds."""
+
+_log = logging.getLogger("waybill.move")
 
 
 async def lock(connection: Connection, name: str) -> None:
@@ -23,6 +26,8 @@ async def lock(connection: Connection, name: str) -> None:
             async with connection.side_channel() as channel:
                 await channel.declare_queue(name, exclusive=True)
         except ResourceLocked:
+            if not attempt:
+                _log.info("waiting: another move holds the queue %s at %s", name, connection.address)
             if attempt + 1 < LOCK_ATTEMPTS:
                 await asyncio.sleep(LOCK_PAUSE_SECONDS)
         else:
