@@ -3,9 +3,9 @@
     python -m tests.soak.failover [--rounds 3] [--jobs 4000]
 
 A broker, two coordinators and a server over HTTP run, each in a process of its own; all three share a database with two
-hosts. In each round jobs are pushed and done; the replica is cut off for a while, so that it lacks what was confirmed
-last; the primary is killed; the replica is promoted; and a new replica is made of it in the other's place. In the end
-each job has to be completed, once, by the database, its counts and the server's answer.
+hosts. In each round jobs are pushed and done; in every other one the replica is cut off, so that it lacks what was
+confirmed last; the primary is killed; the replica is promoted; and a new replica is made of it in the other's place. In
+the end each job has to be completed, once, by the database, its counts and the server's answer.
 """
 
 import asyncio

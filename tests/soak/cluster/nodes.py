@@ -20,14 +20,15 @@ COUNT: Final = 3
 CLUSTER: Final = "10.214.0"
 CONTROL: Final = "/usr/lib/rabbitmq/bin/rabbitmqctl"
 TICK_S: Final = 5
-"""Erlang takes a node for gone after about as many seconds without a sign of it."""
+"""Erlang takes a node for gone after about as many seconds without a sign of it. Its own default is 60."""
 
 
 class Node(RabbitMQ):
     """A node of the cluster; its namespace is made and removed by `Cluster`."""
 
-    def __init__(self, number: int, cookie: str) -> None:
+    def __init__(self, number: int, cookie: str, tick_s: int) -> None:
         self.number = number
+        self._tick_s = tick_s
         self.namespace = f"waybill{os.getpid()}-{number}"
         self.name = f"rabbit@{CLUSTER}.{number}"
         self._cookie = cookie
@@ -68,7 +69,7 @@ class Node(RabbitMQ):
         del environment["ERL_EPMD_ADDRESS"]
         environment["RABBITMQ_NODENAME"] = self.name
         environment["RABBITMQ_USE_LONGNAME"] = "true"
-        environment["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"] = f"-kernel net_ticktime {TICK_S}"
+        environment["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"] = f"-kernel net_ticktime {self._tick_s}"
         self.port = 5672
         return environment
 
@@ -80,11 +81,11 @@ class Node(RabbitMQ):
 class Cluster:
     """The nodes, and the networks between them."""
 
-    def __init__(self) -> None:
+    def __init__(self, tick_s: int = TICK_S) -> None:
         cookie = os.urandom(16).hex()
         self._bridge = f"wb{os.getpid()}"
         self._has_networks = False
-        self.nodes = [Node(number, cookie) for number in range(1, COUNT + 1)]
+        self.nodes = [Node(number, cookie, tick_s) for number in range(1, COUNT + 1)]
         # All nodes look for each other at the same port.
         for node in self.nodes:
             node._environment["ERL_EPMD_PORT"] = "4369"

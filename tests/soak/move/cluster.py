@@ -17,12 +17,14 @@ from tests.soak.move.there_and_back import there_and_back
 from waybill.broker import Broker
 
 CONTEXT: Final = "cluster"
+TICK_S: Final = 60
+"""No node is to be taken for gone, however busy the machine is: a move does not promise anything then."""
 
 
 async def soak_cluster(directory: Path, kills: int, jobs: int, chance: random.Random, log: Path) -> None:
     """Needs root and a network of its own (`unshare --net`). Raises WrongError."""
     run("ip", "link", "set", "lo", "up")
-    cluster = Cluster()
+    cluster = Cluster(TICK_S)
     with closing(cluster):
         cluster.start()
         there = Place(cluster.uri("/ojs"), "quorum", replicas=COUNT, context=CONTEXT)
