@@ -90,10 +90,11 @@ class Cluster:
         for node in self.nodes:
             node._environment["ERL_EPMD_PORT"] = "4369"
 
-    def uri(self, virtual_host: str) -> str:
+    def uri(self, virtual_host: str, heartbeat_s: int = 10) -> str:
         hosts = ",".join(f"{node.host}:{node.port}" for node in self.nodes)
         path = quote(virtual_host, safe="")
-        return f"amqp://{USER}:{PASSWORD}@{hosts}/{path}?heartbeat=10&connection_timeout=5000&request_timeout=30000"
+        options = f"heartbeat={heartbeat_s}&connection_timeout=5000&request_timeout=30000"
+        return f"amqp://{USER}:{PASSWORD}@{hosts}/{path}?{options}"
 
     def start(self) -> None:
         """Make the networks and the cluster. Raises CalledProcessError, RabbitMQFailedError."""

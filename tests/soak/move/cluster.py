@@ -18,7 +18,7 @@ from waybill.broker import Broker
 
 CONTEXT: Final = "cluster"
 TICK_S: Final = 60
-"""No node is to be taken for gone, however busy the machine is: a move does not promise anything then."""
+"""No node or client is to be taken for gone, however busy the machine is: a move promises nothing while nodes stop."""
 
 
 async def soak_cluster(directory: Path, kills: int, jobs: int, chance: random.Random, log: Path) -> None:
@@ -27,10 +27,13 @@ async def soak_cluster(directory: Path, kills: int, jobs: int, chance: random.Ra
     cluster = Cluster(TICK_S)
     with closing(cluster):
         cluster.start()
-        there = Place(cluster.uri("/ojs"), "quorum", replicas=COUNT, context=CONTEXT)
+        there = Place(cluster.uri("/ojs", heartbeat_s=TICK_S), "quorum", replicas=COUNT, context=CONTEXT)
         add_context(directory, there.uri)
-        async with Broker(port=0, data_dir=directory / "one-node") as broker:
-            await there_and_back("a cluster", Place(broker.uri()), there, kills, jobs, chance, log)
+        try:
+            async with Broker(port=0, data_dir=directory / "one-node") as broker:
+                await there_and_back("a cluster", Place(broker.uri()), there, kills, jobs, chance, log)
+        finally:
+            cluster.keep_logs(directory)
 
 
 def add_context(directory: Path, uri: str) -> None:

@@ -71,6 +71,7 @@ class Taker:
         self.numbers: list[int] = []
         self.scheduled: list[int] = []
         self.early = 0
+        self._seen: set[int] = set()
 
     @contextlib.asynccontextmanager
     async def taking(self, connection: Connection) -> AsyncIterator[None]:
@@ -83,6 +84,11 @@ class Taker:
     def _take(self, delivery: Delivery) -> None:
         job = msgspec.json.decode(delivery.body)
         [number] = job["args"]
+        if delivery.redelivered and number in self._seen:
+            # The same message again: this connection was lost before the broker had its ack.
+            delivery.ack()
+            return
+        self._seen.add(number)
         due = job.get("scheduled_at")
         if due is None:
             self.numbers.append(number)
