@@ -155,7 +155,7 @@ async def until_count(taker: Taker, count: int, mover: Mover, pushing: asyncio.T
     deadline = time.monotonic() + ALL_SECONDS
     while taker.count < count:
         if time.monotonic() > deadline:
-            raise WrongError(f"{taker.count} of {count} messages have come: the rest is lost")
+            raise WrongError(f"{taker.count} of {count} messages have come in {ALL_SECONDS:.0f} s")
         if mover.process.poll() is not None:
             raise WrongError(f"waybill move has ended with {mover.process.returncode}")
         if pushing.done():
