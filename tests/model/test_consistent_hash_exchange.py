@@ -7,7 +7,15 @@ from tests.engine.amqp091.peer import Channel, NodeBench
 from tests.engine.disk_bench import DiskBench
 from tests.security.restart import restarted
 from waybill.model.routing import STEPS_MAX
-from waybill.wire.amqp091.methods import ExchangeDeclare, QueueBind, QueueUnbind, QueueUnbindOk
+from waybill.wire.amqp091.methods import (
+    ExchangeBind,
+    ExchangeBindOk,
+    ExchangeDeclare,
+    QueueBind,
+    QueueUnbind,
+    QueueUnbindOk,
+)
+from waybill.wire.amqp091.properties import BasicProperties
 
 pytestmark = pytest.mark.ours
 
@@ -121,6 +129,48 @@ def test_stored_weights_are_taken_whatever_they_come_to(node_bench: NodeBench) -
     assert exchange.steps == 0
 
 
-@pytest.mark.parametrize("arguments", [{"hash-header": 1}, {"hash-property": "message_id"}])
+@pytest.mark.parametrize("name", ["message_id", "correlation_id"])
+def test_hashing_a_property(channel: Channel, name: str) -> None:
+    prepare(channel, {"a": "10", "b": "10"}, {"hash-property": name})
+    for number in range(100):
+        value = f"id-{number % 10}"
+        is_id = name == "message_id"
+        properties = BasicProperties(message_id=value) if is_id else BasicProperties(correlation_id=value)
+        channel.publish(str(number), f"key-{number}", "spread", properties=properties)
+    found = {queue: {int(body) % 10 for body in channel.take_all(queue)} for queue in ("a", "b")}
+    assert found["a"] | found["b"] == set(range(10))
+    assert not found["a"] & found["b"]
+    assert found["a"]
+    assert found["b"]
+    channel.publish("without", "", "spread")
+    assert len(channel.take_all("a") + channel.take_all("b")) == 1
+
+
+def test_a_property_is_hashed_behind_another_exchange_and_after_a_dead_letter(channel: Channel) -> None:
+    """As jobs reach the partitions of their queue: through the direct exchange, some of them as dead letters."""
+    prepare(channel, {"a": "10", "b": "10"}, {"hash-property": "message_id"})
+    channel.exchange("jobs", "direct")
+    channel.call(ExchangeBind("spread", "jobs", "orders"), ExchangeBindOk)
+    late = {"x-dead-letter-exchange": "jobs", "x-dead-letter-routing-key": "orders", "x-max-length": 0}
+    channel.declare("late", arguments=late)
+    for exchange, key in (("jobs", "orders"), ("", "late")):
+        for number in range(20):
+            channel.publish(str(number), key, exchange, properties=BasicProperties(message_id=f"id-{number}"))
+    found = {queue: sorted(channel.take_all(queue), key=int) for queue in ("a", "b")}
+    assert found["a"]
+    assert found["b"]
+    assert all(one[::2] == one[1::2] for one in found.values())
+    assert len(found["a"]) + len(found["b"]) == 40
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"hash-header": 1},
+        {"hash-property": "app_id"},
+        {"hash-property": 1},
+        {"hash-property": "message_id", "hash-header": "customer"},
+    ],
+)
 def test_arguments_that_cannot_be_are_refused(channel: Channel, arguments: dict[str, object]) -> None:
     channel.refuses(ExchangeDeclare("bad", HASH, arguments=arguments), 406)

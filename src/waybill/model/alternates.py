@@ -63,7 +63,7 @@ class Alternates:
             return
         try:
             headers = message.format.headers(message.content) if self._router.depends_on_headers(exchange) else {}
-            targets = self._router.match(exchange, [message.address.routing_key], headers)
+            targets = self._router.match(exchange, [message.address.routing_key], headers, message)
         except (ValueError, OverflowError, RecursionError, ModelError) as error:
             self._drop(queue, 1, f"cannot be routed by exchange '{exchange.name}': {error}")
             return

@@ -23,10 +23,11 @@ RING_POINTS: Final = 16_384
 MAX_WEIGHTS: Final = RING_POINTS
 POINTS_PER_STEP_BITS: Final = 1
 FEW_BITS: Final = 5
+HASHED_PROPERTIES: Final = ("message_id", "correlation_id", "timestamp")
 
 
 class ConsistentHashExchange(Exchange):
-    """Hashes the routing key or, with the argument `hash-header`, the header of that name."""
+    """Hashes the routing key or, with `hash-header` or `hash-property`, the header or the property of that name."""
 
     type = "x-consistent-hash"
 
@@ -42,10 +43,14 @@ class ConsistentHashExchange(Exchange):
         header = arguments.get("hash-header")
         if header is not None and not isinstance(header, str):
             raise InvalidArgument("invalid arg 'hash-header': must be a string")
-        if "hash-property" in arguments:
-            raise InvalidArgument("invalid arg 'hash-property': only the routing key or a 'hash-header' can be hashed")
+        hashed = arguments.get("hash-property", "")
+        if not isinstance(hashed, str) or ("hash-property" in arguments and hashed not in HASHED_PROPERTIES):
+            raise InvalidArgument(f"invalid arg 'hash-property': must be one of {', '.join(HASHED_PROPERTIES)}")
+        if hashed and header is not None:
+            raise InvalidArgument("invalid arg 'hash-property': there is a 'hash-header' as well")
         self._header: str | None = header
-        self.routes_by_headers = header is not None
+        self.hashed_property = hashed
+        self.routes_by_headers = header is not None or hashed != ""
         self._ring: list[tuple[int, str]] = []
         self._halvings = 0
         self._added: list[Binding] = []

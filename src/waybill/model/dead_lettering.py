@@ -118,7 +118,7 @@ class DeadLettering:
         headers.update(changes)
         targets = [
             target
-            for target in self._router.match(exchange, routing_keys, headers)
+            for target in self._router.match(exchange, routing_keys, headers, message)
             if reason == REJECTED or not closes_cycle(headers, target.name)
         ]
         if not targets:

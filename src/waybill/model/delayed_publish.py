@@ -18,4 +18,4 @@ def publish_due(router: Router, exchange: Exchange, message: Message, now: float
     routing_keys = routing_keys_of(message, headers)
     content = message.format.with_headers(message.content, {DELAY: headers[DELAY]}, [], keep_expiration=True)
     due = Message(message.format, content, message.address, message.durable, message.priority, message.ttl_ms, now)
-    publish_to(router.match(exchange, routing_keys, headers), due)
+    publish_to(router.match(exchange, routing_keys, headers, message), due)

@@ -15,7 +15,8 @@ class Exchange:
 
     `alternate`: the name of the exchange that gets what this one cannot route, or None. `onward`: the bindings from
     here to other exchanges; `incoming`: those from other exchanges to here. `waiting`: where messages with a delay wait
-    until they are due, in an exchange that `delays`.
+    until they are due, in an exchange that `delays`. `hashed_property`: the property of a message that is matched in
+    place of its routing key; empty for none.
     """
 
     type: str = ""
@@ -43,6 +44,7 @@ class Exchange:
         self.onward: dict[str, Binding] = {}
         self.incoming: dict[str, Binding] = {}
         self.waiting: Queue | None = None
+        self.hashed_property = ""
         self.footprint: i64 = 0
         # See `routed`.
         self.published_in: i64 = 0

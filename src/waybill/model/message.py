@@ -32,6 +32,10 @@ class MessageFormat:
         """The application headers in `content`, by name."""
         raise NotImplementedError
 
+    def property_text(self, content: bytes, name: str) -> str:
+        """The `message_id`, `correlation_id` or `timestamp` in `content` as text, empty if it has none."""
+        raise NotImplementedError
+
     def body_size(self, content: bytes) -> i64:
         """How many bytes of `content` are the message's body."""
         raise NotImplementedError

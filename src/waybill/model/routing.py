@@ -8,7 +8,7 @@ from waybill.model.binding import QUEUE
 from waybill.model.delay import delay_ms_of
 from waybill.model.errors import too_many_steps
 from waybill.model.exchange import Exchange
-from waybill.model.message import Address
+from waybill.model.message import Address, Message
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
 
@@ -57,10 +57,17 @@ class Router:
             self._addresses[key] = address
         return address
 
-    def match(self, exchange: Exchange, routing_keys: list[str], headers: dict[str, object]) -> list[Queue]:
+    def match(
+        self,
+        exchange: Exchange,
+        routing_keys: list[str],
+        headers: dict[str, object],
+        message: Message | None = None,
+    ) -> list[Queue]:
         """The queues that a message reaches through an exchange, each once.
 
-        Raises `PreconditionFailed` if that takes more than `STEPS_MAX` steps.
+        Without `message`, its properties are taken to be empty: they matter where `depends_on_headers` says so. Raises
+        `PreconditionFailed` if that takes more than `STEPS_MAX` steps.
         """
         steps = 0
         found: dict[str, Queue] = {}
@@ -72,7 +79,7 @@ class Router:
                 found[current.waiting.name] = current.waiting
                 continue
             is_matched = False
-            for routing_key in routing_keys:
+            for routing_key in routing_keys if not current.hashed_property else [_hashed(current, message)]:
                 if current is self._default:
                     queue = self._queues.get(routing_key)
                     if queue is not None:
@@ -117,3 +124,7 @@ class Router:
             pending.append(current.alternate)
             pending.extend(binding.destination for binding in current.onward.values())
         return False
+
+
+def _hashed(exchange: Exchange, message: Message | None) -> str:
+    return "" if message is None else message.format.property_text(message.content, exchange.hashed_property)

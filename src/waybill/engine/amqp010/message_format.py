@@ -37,6 +37,18 @@ class Amqp010Format(MessageFormat):
         found = properties.application_headers if properties is not None else None
         return dict(found) if found else {}
 
+    def property_text(self, content: bytes, name: str) -> str:
+        header = _header_of(content)
+        if name == "timestamp":
+            moment = None if header.delivery is None else header.delivery.timestamp
+            return "" if moment is None else str(int(moment))
+        properties = header.properties
+        if properties is None:
+            return ""
+        if name == "message_id":
+            return "" if properties.message_id is None else str(properties.message_id)
+        return (properties.correlation_id or b"").decode("utf-8", "replace")
+
     def body_size(self, content: bytes) -> i64:
         return len(content) - SIZE_OCTETS - i64(read_i32_be(content, 0))
 

@@ -15,7 +15,7 @@ from waybill.wire.amqp091.content import (
     scan,
     with_properties,
 )
-from waybill.wire.amqp091.field_table import EncodedField, encoded_fields
+from waybill.wire.amqp091.field_table import EncodedField, encoded_fields, unix_seconds
 from waybill.wire.amqp091.frames import FRAME_OVERHEAD
 from waybill.wire.amqp091.properties import FLAG_HEADERS, BasicProperties
 
@@ -37,6 +37,12 @@ class Amqp091Format(MessageFormat):
 
     def headers(self, content: bytes) -> dict[str, object]:
         return properties_of(content).headers or {}
+
+    def property_text(self, content: bytes, name: str) -> str:
+        properties = properties_of(content)
+        if name == "timestamp":
+            return "" if properties.timestamp is None else str(unix_seconds(properties.timestamp))
+        return (properties.message_id if name == "message_id" else properties.correlation_id) or ""
 
     def body_size(self, content: bytes) -> i64:
         return read_i64_be(content, BODY_SIZE_OFFSET)

@@ -25,6 +25,7 @@ from waybill.wire.amqp10.sections import (
     data_of,
     decode_annotations,
     decode_application_properties,
+    decode_properties,
     encode_annotations,
     scan_message,
 )
@@ -64,6 +65,21 @@ class Amqp10Format(MessageFormat):
         if facts.message_annotations != ABSENT:
             annotations = decode_annotations(content, facts.message_annotations, facts.message_annotations_end)
         return _headers(application_properties_in(content, facts), annotations)
+
+    def property_text(self, content: bytes, name: str) -> str:
+        """See the base class. A section that cannot be decoded has no properties."""
+        facts = MessageFacts()
+        try:
+            scan_message(content, 0, len(content), facts)
+            if facts.properties == ABSENT:
+                return ""
+            properties = decode_properties(content, facts.properties, facts.properties_end)
+        except DecodeError:
+            return ""
+        if name == "timestamp":
+            return "" if properties.creation_time is None else str(int(properties.creation_time) // 1000)
+        value = properties.message_id if name == "message_id" else properties.correlation_id
+        return "" if value is None else str(value)
 
     def body_size(self, content: bytes) -> i64:
         """The octets of the data sections, or of another body; of the whole content if it is not a message."""

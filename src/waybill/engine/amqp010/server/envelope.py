@@ -93,7 +93,7 @@ class Envelope:
             return route.queues
         connection.host.runtime.work_left -= len(self.prefix) >> HEADER_UNIT_BITS
         headers = AMQP010.headers(message.content)
-        return connection.virtual_host.router.match(route.exchange, [self.routing_key], headers)
+        return connection.virtual_host.router.match(route.exchange, [self.routing_key], headers, message)
 
     def is_outrunning(self) -> bool:
         """Whether one of its queues has consumers, and a backlog that they do not keep up with."""

@@ -109,7 +109,7 @@ class Channel(ConsumerHost):
         if facts.headers_size > 4 and (route.by_headers or has_copies(data, facts)):
             queues = route_by_headers(connection, route, message)
         elif route.by_headers:
-            queues = virtual_host.router.match(route.exchange, [published.routing_key], {})
+            queues = virtual_host.router.match(route.exchange, [published.routing_key], {}, message)
         self.publish_count += 1
         route.exchange.routed(1, len(queues))
         if self.transaction is not None:

@@ -47,7 +47,7 @@ def route_by_headers(connection: ChannelHost, route: Route, message: Message) ->
         connection.check_topic("write", route.exchange.name, routing_key)
     if "BCC" in headers:
         message.content = message.format.with_headers(message.content, {}, ["BCC"], keep_expiration=True)
-    return connection.virtual_host.router.match(route.exchange, routing_keys, headers)
+    return connection.virtual_host.router.match(route.exchange, routing_keys, headers, message)
 
 
 def expiration_ms(text: bytes) -> i64:

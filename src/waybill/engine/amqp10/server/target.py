@@ -116,7 +116,7 @@ class TargetNode:
             return route.queues
         for routing_key in routing_keys[1:]:
             self.connection.check_topic("write", route.exchange.name, routing_key)
-        return self.connection.virtual_host.router.match(route.exchange, routing_keys, headers)
+        return self.connection.virtual_host.router.match(route.exchange, routing_keys, headers, message)
 
     def is_outrunning(self, limit: i64) -> bool:
         """Whether a queue of the route has consumers, and more than `limit` ready messages."""
