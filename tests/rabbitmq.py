@@ -221,7 +221,7 @@ class RabbitMQ:
             f"listeners.tcp.local = 127.0.0.1:{self.port}\nload_definitions = {directory / 'definitions.json'}\n"
             + (
                 f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {self.management_port}\n"
-                if self._plugins
+                if "rabbitmq_management" in self._plugins
                 else ""
             )
         )
@@ -279,5 +279,5 @@ def rabbitmq() -> Iterator[RabbitMQ]:
     """A running RabbitMQ for the whole test session; tests are skipped where it is not installed."""
     if not installed():
         pytest.skip(INSTALL_HINT)
-    with RabbitMQ() as broker:
+    with RabbitMQ("rabbitmq_consistent_hash_exchange") as broker:
         yield broker

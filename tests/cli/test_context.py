@@ -124,5 +124,9 @@ def test_a_context_of_a_cluster() -> None:
     row = json.loads(waybill("context", "list", "--json").output)[0]
     assert row["broker"] == "amqp://a:5672,b:5672,c:5672/%2Fojs"
     assert (row["queue_type"], row["replicas"], row["leader_locator"]) == ("quorum", 3, "balanced")
+    divided = ("--partitions", "orders=4", "--partitions", "mail=2")
+    assert waybill("context", "add", "divided", nodes, *divided).output == "added divided\n"
+    rows = {row["name"]: row for row in json.loads(waybill("context", "list", "--json").output)}
+    assert rows["divided"]["partitions"] == {"orders": 4, "mail": 2}
     refused = waybill("context", "add", "wrong", nodes, "--replicas", "3")
     assert (refused.exit_code, "need queue_type quorum" in refused.output) == (2, True)

@@ -1,5 +1,7 @@
 import json
+from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.test_job import push
@@ -33,6 +35,41 @@ def test_a_topology_is_declared_checked_and_migrated(waybill_uri: str) -> None:
         main, ["queue", "list", "inbox", "--json", "--uri", waybill_uri, "--prefix", "cli-topology-2."]
     )
     assert json.loads(listed.output)[0]["ready"] == 1
+
+
+def test_a_queue_gets_partitions_and_is_one_queue_for_commands(
+    waybill_uri: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    runner = CliRunner()
+    for name, more in (("undivided", ()), ("divided", ("--partitions", "letters=4"))):
+        uri = ("context", "add", name, waybill_uri, *PREFIX, *more)
+        assert runner.invoke(main, uri).output == f"added {name}\n"
+    for number in range(20):
+        pushed = ["job", "push", "email.send", str([number]), "--queue", "letters", "--create"]
+        assert runner.invoke(main, [*pushed, "--context", "undivided"]).exit_code == 0
+    found = json.loads(topology(waybill_uri, "check", "letters", "--partitions", "letters=4", "--json").stdout)
+    wrong = {
+        one["name"].removeprefix("cli-topology."): one["standing"] for one in found if one["standing"] == "different"
+    }
+    assert wrong == {"ojs.queue.letters": "different"}
+    assert "moved 20" in topology(waybill_uri, "migrate", "letters", "--to-partitions", "letters=4").stdout
+    assert topology(waybill_uri, "check", "letters", "--partitions", "letters=4").exit_code == 0
+    assert topology(waybill_uri, "declare", "letters", "--partitions", "letters=4").exit_code == 0
+    assert topology(waybill_uri, "declare", "letters", "--partitions", "letters=5").exit_code == 1
+    listed = runner.invoke(main, ["queue", "list", "letters", "--json", "--context", "divided"])
+    assert json.loads(listed.output)[0]["ready"] == 20
+    assert runner.invoke(main, ["queue", "resume", "letters", "--context", "divided"]).exit_code == 0
+    checked = runner.invoke(main, ["doctor", "letters", "--json", "--context", "divided"])
+    assert "20 jobs wait without a consumer" in checked.output
+    purged = runner.invoke(main, ["queue", "purge", "letters", "--yes", "--json", "--context", "divided"])
+    assert json.loads(purged.output)["purged"] == 20
+
+
+def test_partitions_are_counted() -> None:
+    for wrong in ("letters", "letters=", "letters=0", "letters=257", "letters=x", "Letters=2", "=2"):
+        result = topology("amqp://localhost", "declare", "letters", "--partitions", wrong)
+        assert result.exit_code == 2, wrong
 
 
 def test_it_must_be_said_what_changes(waybill_uri: str) -> None:

@@ -12,7 +12,7 @@ from tests.move.stream_events import found_events
 from tests.ojs.eye import until
 from tests.rabbitmq import RabbitMQ
 from waybill.broker import Broker
-from waybill.client import connect
+from waybill.client import Inspector, connect
 from waybill.move import JobsMove, Moved, System
 from waybill.ojs import DeadLetters, Jobs, Retry, Topology, Unique, Worker
 
@@ -29,6 +29,24 @@ async def pair(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, str]]
         else:
             rabbitmq: RabbitMQ = request.getfixturevalue("rabbitmq")
             yield ours.uri(), rabbitmq.uri("/ojs")
+
+
+async def test_jobs_move_to_partitions_and_back(pair: tuple[str, str]) -> None:
+    here, there = pair
+    queue, ran = "spreads", Counter[int]()
+    divided = Topology(prefix="moving.", partitions={queue: 3})
+    async with with_handlers(here, queue, ran) as jobs:
+        for number in range(30):
+            await jobs.push("move.run", [number], queue=queue)
+    one, other = System(here, NAMES), System(there, divided)
+    assert (await JobsMove(one, other, [queue]).run()).jobs == 30
+    async with connect(there) as connection:
+        found = [await Inspector(connection).queue(name) for name in divided.job_queues(queue)]
+    assert all(one is not None and one.message_count for one in found)
+    assert (await JobsMove(other, one, [queue]).run()).jobs == 30
+    async with with_handlers(here, queue, ran) as jobs, Worker(jobs) as worker:
+        await until(lambda: worker.counts["completed"] == 30)
+    assert ran == Counter(range(30))
 
 
 async def move(source: str, target: str, *queues: str) -> Moved:

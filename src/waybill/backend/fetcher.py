@@ -313,7 +313,8 @@ class Fetcher:
             elif await self._inspector.queue(name) is None:
                 return None
             channel = await self._broker.connection.channel(coalesce_acks=True)
-            source = Source(queue, name, channel, lambda one, delivery: self._settlement.hand_back(delivery, one))
+            names = topology.job_queues(queue)
+            source = Source(queue, names, channel, lambda one, delivery: self._settlement.hand_back(delivery, one))
             self._queues.append(queue)
             try:
                 await self._paused.look()

@@ -17,6 +17,7 @@ from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import parse_timestamp
+from waybill.ojs.topology.job_queues import job_queue_counts
 
 MOST_LOOKED_AT: Final = 500
 """Scheduled jobs to check: more are counted as in the events, although some may be due."""
@@ -35,7 +36,7 @@ async def stats_of(backend: Backend, name: str) -> tuple[Form, bool]:
     topology = backend.broker.declarer.topology
     inspector = Inspector(backend.broker.connection)
     ready, dead, paused, all_counts = await asyncio.gather(
-        inspector.queue(topology.job_queue(name)),
+        job_queue_counts(inspector, topology, name),
         inspector.queue(topology.dead_letter_queue(name)),
         backend.jobs.is_paused(name),
         backend.job_counts(),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from waybill.client import Channel, ClientError, Consumer, Delivery
@@ -27,11 +27,13 @@ _log = logging.getLogger("waybill.backend")
 class Source:
     """The deliveries of one queue, over a separate channel: errors of other queues do not affect its leases."""
 
-    def __init__(self, queue: str, name: str, channel: Channel, hand_back: Callable[[str, Delivery], None]) -> None:
-        """`name` is the queue's name on the broker. `hand_back` requeues deliveries that are no longer needed."""
+    def __init__(
+        self, queue: str, names: Sequence[str], channel: Channel, hand_back: Callable[[str, Delivery], None]
+    ) -> None:
+        """`names` are its AMQP queues: one, or its partitions. `hand_back` requeues deliveries that are not needed."""
         self.queue = queue
         self.is_paused = False
-        self._name = name
+        self._names = deque(names)
         self._channel = channel
         self._hand_back = hand_back
         self._held: deque[Delivery] = deque()
@@ -47,9 +49,12 @@ class Source:
             delivery = self._held.popleft()
             if delivery.is_current:
                 taken.append(delivery)
-        while len(taken) < count and not self.is_paused:
+        empty_count = 0
+        while len(taken) < count and empty_count < len(self._names) and not self.is_paused:
             wanted = min(count - len(taken), AT_A_TIME)
-            getting = asyncio.ensure_future(self._channel.get_many(self._name, wanted))
+            getting = asyncio.ensure_future(self._channel.get_many(self._names[0], wanted))
+            # The next request begins with the next partition, so that none is forgotten.
+            self._names.rotate(-1)
             try:
                 got = await asyncio.shield(getting)
             except BaseException:
@@ -58,8 +63,7 @@ class Source:
                 getting.add_done_callback(self._keep_all)
                 raise
             taken += got
-            if len(got) < wanted:
-                break
+            empty_count = empty_count + 1 if len(got) < wanted else 0
         return taken
 
     def keep(self, delivery: Delivery) -> None:
@@ -97,32 +101,39 @@ class Source:
         self._give_back()
 
     async def _listen(self) -> None:
-        """Keep a consumer while requests wait."""
-        consumer: Consumer | None = None
+        """Keep consumers, one for each AMQP queue, while requests wait."""
+        consumers: list[Consumer] = []
         try:
             while self._waiting:
                 self._changed.clear()
-                is_over = self.is_paused or self._credit <= 0 or (consumer is not None and consumer.closed)
+                is_over = self.is_paused or self._credit <= 0 or any(one.closed for one in consumers)
                 try:
-                    if consumer is not None and is_over:
-                        ended, consumer = consumer, None
-                        await ended.cancel()
-                    if consumer is None and not self.is_paused:
+                    while consumers and is_over:
+                        await consumers.pop().cancel()
+                    if not consumers and not self.is_paused:
                         self._credit = min(max(len(self._waiting), 1), MOST_PREFETCHED)
-                        await self._channel.qos(self._credit)
-                        consumer = await self._channel.consume(self._name, self._arrived)
+                        await self._channel.qos(-(-self._credit // len(self._names)))
+                        await self._consume(consumers)
                 except ClientError as error:
                     _log.warning("cannot consume queue %s, trying again: %s", self.queue, error)
                     await asyncio.sleep(PAUSE_SECONDS)
                     continue
                 await self._changed.wait()
         finally:
-            if consumer is not None and not consumer.closed:
+            for consumer in consumers:
+                if consumer.closed:
+                    continue
                 try:
                     await consumer.cancel()
                 except ClientError as error:
                     _log.debug("the consumer of %s was not cancelled; it ends with its channel: %s", self.queue, error)
             self._give_back()
+
+    async def _consume(self, consumers: list[Consumer]) -> None:
+        """Add a consumer for each AMQP queue to a list."""
+        for name in tuple(self._names):
+            consumer = await self._channel.consume(name, self._arrived)
+            consumers.append(consumer)
 
     def _arrived(self, delivery: Delivery) -> None:
         self._credit -= 1

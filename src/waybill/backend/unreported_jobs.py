@@ -41,13 +41,14 @@ async def tell_of(broker: BrokerConnection, view: JobView, wanted: Mapping[str, 
     for queue, ids in wanted.items():
         known = {info.id for info in await view.many(list(ids))}
         missing = set(ids) - known
-        if missing:
-            await _look(broker, queue, missing)
+        for name in broker.declarer.topology.job_queues(queue):
+            if missing:
+                await _look(broker, queue, name, missing)
     await catch_up(view, broker.events)
 
 
-async def _look(broker: BrokerConnection, queue: str, missing: set[str]) -> None:
-    name = broker.declarer.topology.job_queue(queue)
+async def _look(broker: BrokerConnection, queue: str, name: str, missing: set[str]) -> None:
+    """Look in one AMQP queue of an OJS queue. What is found is missing no more."""
     if await Inspector(broker.connection).queue(name) is None:
         return
     held: list[Delivery] = []

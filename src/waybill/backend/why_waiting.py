@@ -11,6 +11,7 @@ from waybill.backend.job_form import TERMINAL, Form
 from waybill.backend.workers import is_stale
 from waybill.client import Inspector
 from waybill.ojs.spec.states import State
+from waybill.ojs.topology.job_queues import job_queue_counts
 
 _SOON: Final = frozenset({State.SCHEDULED.value, State.RETRYABLE.value})
 
@@ -48,7 +49,7 @@ async def why_waiting(backend: Backend, form: Form) -> list[Reason]:
 async def _of_workers(backend: Backend, queue: str) -> list[Reason]:
     """Check for workers of this queue: a consumer at the broker, or a worker that fetches from this server."""
     topology = backend.broker.declarer.topology
-    found = await Inspector(backend.broker.connection).queue(topology.job_queue(queue))
+    found = await job_queue_counts(Inspector(backend.broker.connection), topology, queue)
     fetching = [one for one in backend.extensions.workers.all() if queue in one.queues and not is_stale(one)]
     if fetching or (found is not None and found.consumer_count):
         quiet = [one for one in fetching if backend.extensions.directives.get(one.id) is not None]

@@ -10,6 +10,7 @@ import click
 from rich.table import Table
 
 from waybill.cli.console import Console
+from waybill.cli.partitions_option import partitions_option
 from waybill.cli.target import json_option, target_of
 from waybill.ojs.connection import contexts
 from waybill.ojs.connection.contexts import Context, Contexts, NamesProfile
@@ -35,6 +36,7 @@ def command() -> None:
     "--replicas", type=click.IntRange(1, 127), help="Number of cluster nodes with a replica of each queue and stream."
 )
 @click.option("--leader-locator", type=click.Choice(["client-local", "balanced"]), help="Placement of queue leaders.")
+@partitions_option()
 @click.option("--use", is_flag=True, help="Make it the current context. The first one always becomes current.")
 @json_option
 def add(
@@ -46,6 +48,7 @@ def add(
     queue_type: Literal["classic", "quorum"],
     replicas: int | None,
     leader_locator: Literal["client-local", "balanced"] | None,
+    partitions: dict[str, int] | None,
     *,
     use: bool,
     as_json: bool,
@@ -53,7 +56,7 @@ def add(
     """Remember the broker at URI as NAME. URI `-` reads standard input: other users can see command arguments."""
     if uri == "-":
         uri = sys.stdin.readline().strip()
-    context = Context(uri, management, names, prefix, queue_type, replicas, leader_locator)
+    context = Context(uri, management, names, prefix, queue_type, replicas, leader_locator, partitions or {})
     target = target_of(name, context)
     _ = target.address
     try:
@@ -96,6 +99,7 @@ def list_contexts(*, as_json: bool) -> None:
             "queue_type": context.queue_type,
             "replicas": context.replicas,
             "leader_locator": context.leader_locator,
+            "partitions": context.partitions,
             "management": context.management is not None,
         }
         for name, context in sorted(known.contexts.items())

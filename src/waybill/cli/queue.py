@@ -20,6 +20,7 @@ from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.retry import RETRY_BUCKETS_MS
 from waybill.ojs.topology.declarer import TopologyDeclarer
 from waybill.ojs.topology.discovery import known_queues
+from waybill.ojs.topology.job_queues import job_queue_counts
 
 
 @click.group()
@@ -113,7 +114,7 @@ async def counts(target: Target, queues: Sequence[str], since: timedelta) -> lis
         for queue in queues:
             check_queue(queue)
         for queue in queues or await known_queues(connection, topology, since):
-            jobs = await inspector.queue(topology.job_queue(queue))
+            jobs = await job_queue_counts(inspector, topology, queue)
             if jobs is None and not queues:
                 continue
             if jobs is None:
@@ -146,7 +147,8 @@ async def declare_all(target: Target, queues: tuple[str, ...], topology: Topolog
 async def _purge(target: Target, queue: str) -> int:
     check_queue(queue)
     async with connect(target.uri, name="waybill queue") as connection:
-        return await (await connection.channel()).purge_queue(target.topology().job_queue(queue))
+        channel = await connection.channel()
+        return sum([await channel.purge_queue(name) for name in target.topology().job_queues(queue)])
 
 
 async def _pause(target: Target, queues: tuple[str, ...], by: str | None) -> list[str]:

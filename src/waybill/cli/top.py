@@ -21,6 +21,7 @@ from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import Connection, Consumer, Inspector, NotFound, connect
 from waybill.ojs.observe.overview import FailureGroup, Overview, QueueState, RunningJob, WorkerState
 from waybill.ojs.spec.events import read_events
+from waybill.ojs.topology.job_queues import job_queue_counts
 
 PREFETCH: Final = 1000
 QUIET_SECONDS: Final = 0.5
@@ -124,7 +125,7 @@ async def _snapshot(connection: Connection, target: Target, overview: Overview, 
     queues += [QueueState(name, {}, {}) for name in named if name not in {one.queue for one in queues}]
     depths: dict[str, Depth] = {}
     for one in queues:
-        jobs = await inspector.queue(topology.job_queue(one.queue))
+        jobs = await job_queue_counts(inspector, topology, one.queue)
         dead = await inspector.queue(topology.dead_letter_queue(one.queue))
         if jobs is not None:
             depths[one.queue] = Depth(

@@ -13,12 +13,14 @@ from rich.table import Table
 
 from waybill.cli.console import Console
 from waybill.cli.failure import Failed, ask
+from waybill.cli.partitions_option import partitions_option
 from waybill.cli.queue import declare_all
 from waybill.cli.ranges import RATE
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import Inspector, connect
 from waybill.client.super_streams import PARTITIONS_MAX
 from waybill.ojs import Finding, Migration, MigrationBlocked, Move, Standing, check_topology
+from waybill.ojs.topology.job_queues import job_queue_counts
 
 if TYPE_CHECKING:
     from waybill.ojs.topology.topology import QueueType
@@ -37,11 +39,19 @@ def command() -> None:
 @command.command()
 @click.argument("queues", nargs=-1, required=True)
 @click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Type of job queues.")
+@partitions_option()
 @broker_options
 @json_option
-def declare(queues: tuple[str, ...], queue_type: QueueType | None, target: Target, *, as_json: bool) -> None:
+def declare(
+    queues: tuple[str, ...],
+    queue_type: QueueType | None,
+    partitions: dict[str, int] | None,
+    target: Target,
+    *,
+    as_json: bool,
+) -> None:
     """Declare exchanges, streams, and all queues that the OJS QUEUES may need. Repeating it changes nothing."""
-    target = target.changed(queue_type=queue_type)
+    target = target.changed(queue_type=queue_type, partitions=partitions)
     ask(target, declare_all(target, queues, target.topology()))
     click.echo(json.dumps({"declared": list(queues)}) if as_json else f"declared {', '.join(queues)}")
 
@@ -77,17 +87,24 @@ async def _declare_super_stream(
 @command.command()
 @click.argument("queues", nargs=-1, required=True)
 @click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Type of job queues.")
+@partitions_option()
 @click.option("--all", "everything", is_flag=True, help="Also show matching queues and exchanges.")
 @broker_options
 @json_option
 def check(
-    queues: tuple[str, ...], queue_type: QueueType | None, target: Target, *, everything: bool, as_json: bool
+    queues: tuple[str, ...],
+    queue_type: QueueType | None,
+    partitions: dict[str, int] | None,
+    target: Target,
+    *,
+    everything: bool,
+    as_json: bool,
 ) -> None:
     """Compare the broker with what QUEUES need; exits with 1 if something is missing or different.
 
     Changes nothing. AMQP cannot list bindings: `waybill topology declare` restores them.
     """
-    target = target.changed(queue_type=queue_type)
+    target = target.changed(queue_type=queue_type, partitions=partitions)
     found = ask(target, _check(target, queues))
     wrong = [finding for finding in found if finding.is_wrong]
     if as_json:
@@ -103,6 +120,7 @@ def check(
 @click.option("--to-names", type=click.Choice(["spec", "web"]), help="The naming profile to move to.")
 @click.option("--to-prefix", help="The prefix to move to.")
 @click.option("--to-queue-type", type=click.Choice(["classic", "quorum"]), help="The queue type to move to.")
+@partitions_option("--to-partitions")
 @click.option("--rate", type=RATE, help="At most this many messages per second.")
 @click.option("--delete", is_flag=True, help="Remove old queues with other names once they are empty.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be moved.")
@@ -113,6 +131,7 @@ def migrate(
     to_names: str | None,
     to_prefix: str | None,
     to_queue_type: QueueType | None,
+    to_partitions: dict[str, int] | None,
     rate: float | None,
     target: Target,
     *,
@@ -120,15 +139,16 @@ def migrate(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Move all jobs of QUEUES (waiting, scheduled, dead) to other names, another prefix or another queue type.
+    """Move all jobs of QUEUES (waiting, scheduled, dead) to other names, another prefix, queue type or partitions.
 
     Pauses the queues first and leaves them paused: resume them when the workers run with the new topology. Each job is
     confirmed in its new place before it leaves the old one. If the command is stopped, run it again. Name all queues of
     a prefix when the queue type changes: they share the queues of scheduled jobs.
     """
-    goal = target.changed(names=to_names, prefix=to_prefix, queue_type=to_queue_type)
+    partitions = None if to_partitions is None else {**target.partitions, **to_partitions}
+    goal = target.changed(names=to_names, prefix=to_prefix, queue_type=to_queue_type, partitions=partitions)
     if goal == target:
-        raise click.UsageError("Choose what to change: --to-names, --to-prefix or --to-queue-type.")
+        raise click.UsageError("Choose what to change: --to-names, --to-prefix, --to-queue-type or --to-partitions.")
     planned, moved = ask(target, _migrate(target, goal, queues, rate, delete=delete, dry_run=dry_run))
     if as_json:
         click.echo(json.dumps({"moved": moved, "dry_run": dry_run, "plan": [asdict(move) for move in planned]}))
@@ -187,7 +207,7 @@ async def _pause(target: Target, queues: tuple[str, ...]) -> None:
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 for queue in queues:
-                    while (found := await inspector.queue(topology.job_queue(queue))) and found.consumer_count:  # noqa: ASYNC110 - nothing signals that a consumer has gone
+                    while (found := await job_queue_counts(inspector, topology, queue)) and found.consumer_count:  # noqa: ASYNC110 - nothing signals that a consumer has gone
                         await asyncio.sleep(0.05)
         except TimeoutError:
             text = f"queue {queue} still has {found.consumer_count if found else 0} consumers although it is paused"

@@ -46,14 +46,14 @@ def queue_ways(old: Topology, new: Topology, queues: Sequence[str]) -> list[Queu
     for queue in dict.fromkeys(queues):
         check_queue(queue)
         ways += [
-            _to_queue(old.job_queue(queue), new.job_queue(queue), "jobs"),
+            *(_to_jobs(name, new, queue, "jobs") for name in old.job_queues(queue)),
             _to_queue(old.dead_letter_queue(queue), new.dead_letter_queue(queue), "dead letters"),
             *(
                 _to_queue(old.retry_queue(queue, delay_ms), new.retry_queue(queue, delay_ms), "retries")
                 for delay_ms in RETRY_BUCKETS_MS
             ),
             # Jobs from the ladder that are due go to their job queue.
-            _to_queue(old.release_queue(queue), new.job_queue(queue), "scheduled"),
+            _to_jobs(old.release_queue(queue), new, queue, "scheduled"),
         ]
     ways += [
         QueueWay(old.delay_level(level), new.delay_level(level), "scheduled", partial(_to_ladder, new, level))
@@ -87,6 +87,14 @@ def headers_of(properties: bytes) -> Mapping[str, object]:
 
 def _to_queue(source: str, target: str, kind: str) -> QueueWay:
     return QueueWay(source, target, kind, lambda _message, _headers: ("", target))
+
+
+def _to_jobs(source: str, new: Topology, queue: str, kind: str) -> QueueWay:
+    """To the job queue; where it has partitions, to the exchange that chooses one."""
+    if not new.is_partitioned(queue):
+        return _to_queue(source, new.job_queue(queue), kind)
+    exchange = new.partitions_exchange(queue)
+    return QueueWay(source, exchange, kind, lambda _message, _headers: (exchange, queue))
 
 
 def _to_ladder(topology: Topology, level: int, message: InTransit, headers: Mapping[str, object]) -> Address:

@@ -52,7 +52,8 @@ from waybill.ojs.spec.retry import Retry
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.unique import Unique
 from waybill.ojs.sync.job import SyncJob
-from waybill.ojs.topology.topology import SPEC, WEB, Declaration, Names, Topology
+from waybill.ojs.topology.names import SPEC, WEB, Names
+from waybill.ojs.topology.topology import Declaration, Topology
 from waybill.ojs.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ if TYPE_CHECKING:
     from waybill.ojs.sync.jobs import SyncJobs
     from waybill.ojs.sync.pipeline import SyncPipeline
     from waybill.ojs.sync.workflow import SyncWorkflow
+    from waybill.ojs.topology.broker_changes import MigrationBlocked
     from waybill.ojs.topology.check import Finding, Standing, check_topology
-    from waybill.ojs.topology.migration import Migration, MigrationBlocked, Move
+    from waybill.ojs.topology.migration import Migration, Move
     from waybill.ojs.workflow.handle import WorkflowHandle, WorkflowNotCompleted
     from waybill.ojs.workflow.numbering import new_workflow_id
     from waybill.ojs.workflow.parents import StepFailed, parent_outcomes, parent_result, parent_results
@@ -181,7 +183,7 @@ _HOMES: Final = {
     "DeadLetters": "dead_letters",
     "Finding": "topology.check",
     "Migration": "topology.migration",
-    "MigrationBlocked": "topology.migration",
+    "MigrationBlocked": "topology.broker_changes",
     "Move": "topology.migration",
     "Outbox": "push.outbox",
     "OutboxRelay": "push.outbox",

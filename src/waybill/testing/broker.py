@@ -211,7 +211,7 @@ class TestBroker:
 
         Workers must cope: delivery is at least once.
         """
-        return self._ask(self._duplicate(self.topology.job_queue(queue)))
+        return sum(self._ask(self._duplicate(name)) for name in self.topology.job_queues(queue))
 
     def fill_disk(self) -> None:
         """Leave the disk almost full: the broker blocks publishers (connection.blocked)."""

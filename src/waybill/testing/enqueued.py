@@ -32,7 +32,7 @@ class EnqueuedJob:
 
 def jobs_of(node: Node, virtual_host: str, topology: Topology, queue: str) -> list[EnqueuedJob]:
     """All waiting jobs of an OJS queue: available ones first, each group in the order of delivery."""
-    names = [(topology.job_queue(queue), State.AVAILABLE)]
+    names = [(name, State.AVAILABLE) for name in topology.job_queues(queue)]
     names += [(topology.delay_level(level), State.SCHEDULED) for level in range(LEVELS)]
     names += [(topology.release_queue(queue), State.SCHEDULED)]
     names += [(topology.retry_queue(queue, delay_ms), State.RETRYABLE) for delay_ms in RETRY_BUCKETS_MS]

@@ -14,7 +14,7 @@ from tests.program_environment import program_environment
 from waybill.client import Inspector, connect
 from waybill.ojs import WEB, DeadLetters, Jobs, Migration, MigrationBlocked, NewJob, Retry, Standing, Topology, Worker
 from waybill.ojs import check_topology as check
-from waybill.ojs.topology.migration import WINDOW
+from waybill.ojs.topology.mover import WINDOW
 from waybill.ojs.topology.topology import QueueDeclaration
 
 OLD = Topology(prefix="m.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -24,6 +24,7 @@ class Context(msgspec.Struct, frozen=True, omit_defaults=True):
     queue_type: Literal["classic", "quorum"] = "classic"
     replicas: int | None = None
     leader_locator: Literal["client-local", "balanced"] | None = None
+    partitions: dict[str, Annotated[int, msgspec.Meta(ge=1, le=256)]] = {}
 
 
 class Contexts(msgspec.Struct, omit_defaults=True):

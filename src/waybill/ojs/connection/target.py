@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +17,8 @@ import msgspec
 from waybill.ojs.connection import contexts
 from waybill.ojs.connection.contexts import Context
 from waybill.ojs.errors import UnknownContext
-from waybill.ojs.topology.topology import SPEC, WEB, LeaderLocator, QueueType, Topology
+from waybill.ojs.topology.names import SPEC, WEB
+from waybill.ojs.topology.topology import LeaderLocator, QueueType, Topology
 
 DEFAULT_URI: Final = "amqp://guest:guest@localhost:5672/%2Fojs"
 
@@ -33,6 +35,7 @@ class Broker:
     queue_type: QueueType = "classic"
     replicas: int | None = None
     leader_locator: LeaderLocator | None = None
+    partitions: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
 
     def topology(self) -> Topology:
         """What is declared on this broker."""
@@ -42,6 +45,7 @@ class Broker:
             queue_type=self.queue_type,
             replicas=self.replicas,
             leader_locator=self.leader_locator,
+            partitions=self.partitions,
         )
 
 

@@ -20,6 +20,7 @@ from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.topology.job_queues import job_queue_counts
 
 _AVAILABLE: Final = State.AVAILABLE.value
 
@@ -45,7 +46,7 @@ class Certainty:
     async def _is_short(self, queue: str) -> bool:
         """Whether a queue holds fewer jobs than wait in it by the events."""
         try:
-            found = await self._inspector.queue(self._topology.job_queue(queue))
+            found = await job_queue_counts(self._inspector, self._topology, queue)
         except ClientError:
             # Where nobody may look, the events are all there is.
             return False

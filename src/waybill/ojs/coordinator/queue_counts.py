@@ -9,6 +9,7 @@ from typing import Final
 
 from waybill.client import ClientError, Inspector
 from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.topology.job_queues import job_queue_counts
 
 POLL_SECONDS: Final = 5.0
 
@@ -27,7 +28,7 @@ async def watch_queues(broker: BrokerConnection, queues: Sequence[str], found: d
     while True:
         for queue in queues:
             try:
-                counts = await inspector.queue(broker.declarer.topology.job_queue(queue))
+                counts = await job_queue_counts(inspector, broker.declarer.topology, queue)
             except ClientError:
                 counts = None
             if counts is None:

@@ -135,15 +135,20 @@ class TopologyDeclarer:
                 case BindingDeclaration():
                     await self._channel.bind_queue(entity.destination, entity.exchange, entity.routing_key)
         except PreconditionFailed as error:
-            if as_found and isinstance(entity, QueueDeclaration):
+            if as_found and isinstance(entity, QueueDeclaration) and not entity.is_exact:
                 _log.debug("%s exists with other properties; using it unchanged: %s", entity, error)
                 return
             _log.error("%s exists with other properties; leaving it unchanged: %s", entity, error)
-            raise TopologyConflict(f"{entity} exists with other properties: {error}") from error
+            text = f"{entity} exists with other properties: {error}"
+            if isinstance(entity, QueueDeclaration) and "x-max-length" in error.text:
+                # The queue that stands in for partitions, or one that is to have some.
+                text += "; all programs need the same limits and partitions of a queue"
+            raise TopologyConflict(text) from error
         except CommandInvalid as error:
-            raise TopologyConflict(
-                f"this broker does not support the exchange type of {entity}: use Topology(schedule_by='ladder')"
-            ) from error
+            way_out = "use Topology(schedule_by='ladder')"
+            if isinstance(entity, ExchangeDeclaration) and entity.type == "x-consistent-hash":
+                way_out = "partitions need RabbitMQ's plugin rabbitmq_consistent_hash_exchange, which comes with it"
+            raise TopologyConflict(f"this broker does not support the exchange type of {entity}: {way_out}") from error
 
     async def _declare_queue(self, entity: QueueDeclaration) -> None:
         """Declare a queue, or find it as a program with the other naming profile has declared it.

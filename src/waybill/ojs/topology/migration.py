@@ -13,44 +13,28 @@ again. A kill leaves at most WINDOW messages in two places; copies that meet in 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Self
+from typing import Self
 
 from waybill.client import (
-    BasicProperties,
-    Channel,
     Connection,
     Delivery,
     Inspector,
-    NotFound,
-    PreconditionFailed,
     ReconnectPolicy,
     connect,
 )
-from waybill.ojs.errors import JobsError
 from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.headers import ATTEMPT, SCHEDULED_AT
 from waybill.ojs.spec.retry import RETRY_BUCKETS_MS
 from waybill.ojs.topology import delay_ladder
+from waybill.ojs.topology.broker_changes import BrokerChanges, declare_one
+from waybill.ojs.topology.mover import Destination, Mover, Progress
+from waybill.ojs.topology.repartition import HOLDING, Division
 from waybill.ojs.topology.topology import BindingDeclaration, Entity, ExchangeDeclaration, QueueDeclaration, Topology
-
-HOLDING: Final = "{queue}.migrating"
-WINDOW: Final = 32
-IDLE_SECONDS: Final = 0.2
-
-Progress = Callable[[int], None]
-Destination = tuple[str, str]
-"""Exchange and routing key."""
-
-
-class MigrationBlocked(JobsError):
-    """Somebody consumes a queue that is to be moved: pause it, or end its workers."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +92,10 @@ class Migration:
             await self._connection.close()
 
     @property
+    def _changes(self) -> BrokerChanges:
+        return BrokerChanges(self._open)
+
+    @property
     def _open(self) -> Connection:
         if self._connection is None:
             raise RuntimeError("use a migration in `async with`")
@@ -115,7 +103,13 @@ class Migration:
 
     async def plan(self, queues: Sequence[str]) -> list[Move]:
         """What `run` would do now; changes nothing."""
-        return [Move(pair.old.name, pair.new.name, count, pair.in_place) for pair, count in await self._pending(queues)]
+        planned: list[Move] = []
+        for one, counts in await self._pending(queues):
+            if isinstance(one, Division):
+                planned += [Move(name, one.target, count, in_place=False) for name, count in counts.items()]
+            else:
+                planned.append(Move(one.old.name, one.new.name, sum(counts.values()), one.in_place))
+        return planned
 
     async def run(
         self,
@@ -132,28 +126,38 @@ class Migration:
         before anything is done if a queue has consumers, or the client's errors: run it again then.
         """
         pending = await self._pending(queues)
-        await self._require_no_consumers([pair.old.name for pair, _ in pending])
+        await self._changes.require_no_consumers([name for _, counts in pending for name in counts])
         async with await self._open.channel() as channel:
             # Only the exchanges: the queues that stand there are what is about to be replaced.
             for topology in (self._old, self._new):
                 for entity in [*topology.shared_entities(), *topology.ladder_entities()]:
                     if isinstance(entity, ExchangeDeclaration):
-                        await channel.declare_exchange(entity.name, entity.type, durable=True)
-        mover = _Mover(self._open, rate, on_progress, self._user)
-        for pair, _ in pending:
-            if pair.in_place:
-                await self._replace(pair, mover)
+                        await declare_one(channel, entity)
+            for entity in [entity for queue in queues for entity in self._new.job_queue_entities(queue)]:
+                if isinstance(entity, ExchangeDeclaration):
+                    await declare_one(channel, entity)
+        mover = Mover(self._open, rate, on_progress, self._user)
+        for one, _ in pending:
+            if isinstance(one, Division):
+                await one.run(self._changes, mover, Inspector(self._open), delete=delete)
+            elif one.in_place:
+                await self._replace(one, mover)
             else:
-                await self._transfer(pair, mover, delete=delete)
-        await self._declare([entity for queue in queues for entity in self._new.all_entities(queue)])
+                await self._transfer(one, mover, delete=delete)
+        await self._changes.declare([entity for queue in queues for entity in self._new.all_entities(queue)])
         return mover.count
 
     # --- planning ---
 
-    async def _pending(self, queues: Sequence[str]) -> list[tuple[_Pair, int]]:
+    async def _pending(self, queues: Sequence[str]) -> list[tuple[_Pair | Division, dict[str, int]]]:
+        """Return what is to be done, with the counts of the queues that are to be emptied."""
         inspector = Inspector(self._open)
-        found: list[tuple[_Pair, int]] = []
+        found: list[tuple[_Pair | Division, dict[str, int]]] = []
         for pair in self._pairs(queues):
+            if isinstance(pair, Division):
+                if (counts := await pair.pending(inspector)) is not None:
+                    found.append((pair, counts))
+                continue
             old, held = await inspector.queue(pair.old.name), await inspector.queue(pair.holding)
             if old is None and held is None:
                 continue
@@ -162,16 +166,20 @@ class Migration:
                     continue
             elif held is None and old is not None and old.message_count == 0:
                 continue
-            found.append((pair, sum(one.message_count for one in (old, held) if one is not None)))
+            found.append((pair, {one.name: one.message_count for one in (old, held) if one is not None}))
         return found
 
-    def _pairs(self, queues: Sequence[str]) -> list[_Pair]:
+    def _pairs(self, queues: Sequence[str]) -> list[_Pair | Division]:
         """Return the queues of both topologies, those that dead letters go to before those that they come from."""
-        pairs: list[_Pair] = []
+        pairs: list[_Pair | Division] = []
         old, new = self._old, self._new
         for queue in dict.fromkeys(queues):
             check_queue(queue)
-            pairs += _paired(old.queue_entities(queue), new.queue_entities(queue))
+            if len(old.job_queues(queue)) == len(new.job_queues(queue)):
+                pairs += _paired(old.queue_entities(queue), new.queue_entities(queue))
+            else:
+                pairs += _paired(old.dead_letter_entities(queue), new.dead_letter_entities(queue))
+                pairs.append(Division(old, new, queue))
             for delay_ms in RETRY_BUCKETS_MS:
                 pairs += _paired(old.retry_entities(queue, delay_ms), new.retry_entities(queue, delay_ms))
             pairs += _paired(old.release_entities(queue), new.release_entities(queue))
@@ -182,39 +190,34 @@ class Migration:
             for level, pair in reversed(list(enumerate(ladder)))
         ]
 
-    async def _require_no_consumers(self, names: Sequence[str]) -> None:
-        inspector = Inspector(self._open)
-        for name in names:
-            queue = await inspector.queue(name)
-            if queue is not None and queue.consumer_count:
-                raise MigrationBlocked(f"{name} has {queue.consumer_count} consumers")
-
     # --- moving ---
 
-    async def _transfer(self, pair: _Pair, mover: _Mover, *, delete: bool) -> None:
-        await self._declare([pair.new, *pair.new_bindings])
+    async def _transfer(self, pair: _Pair, mover: Mover, *, delete: bool) -> None:
+        await self._changes.declare([pair.new, *pair.new_bindings])
         await mover.move(pair.old.name, self._destination(pair))
         if delete:
-            await self._delete(pair.old)
+            await self._changes.delete(pair.old)
 
-    async def _replace(self, pair: _Pair, mover: _Mover) -> None:
+    async def _replace(self, pair: _Pair, mover: Mover) -> None:
         inspector = Inspector(self._open)
         bindings = [*pair.old_bindings, *(one for one in pair.new_bindings if one not in pair.old_bindings)]
         exists = await inspector.queue(pair.old.name) is not None
         if exists and await inspector.queue_difference(pair.old.name, pair.new.arguments) is not None:
-            await self._declare([QueueDeclaration(pair.holding), *(_bound(one, pair.holding) for one in bindings)])
-            await self._unbind(pair.old_bindings)
+            await self._changes.declare(
+                [QueueDeclaration(pair.holding), *(_bound(one, pair.holding) for one in bindings)]
+            )
+            await self._changes.unbind(pair.old_bindings)
             while True:
                 await mover.move(pair.old.name, partial(_holding_destination, pair), arrives=False)
-                if await self._delete(pair.old):
+                if await self._changes.delete(pair.old):
                     break
         # Bound under its old keys too: producers of either topology reach it.
-        await self._declare([pair.new, *bindings])
+        await self._changes.declare([pair.new, *bindings])
         if await inspector.queue(pair.holding) is not None:
-            await self._unbind([_bound(one, pair.holding) for one in bindings])
+            await self._changes.unbind([_bound(one, pair.holding) for one in bindings])
             while True:
                 await mover.move(pair.holding, self._destination(pair), drops_copies=True)
-                if await self._delete(QueueDeclaration(pair.holding)):
+                if await self._changes.delete(QueueDeclaration(pair.holding)):
                     break
 
     def _destination(self, pair: _Pair) -> Callable[[Delivery], Destination]:
@@ -222,125 +225,6 @@ class Migration:
         if level is None:
             return lambda _: ("", pair.new.name)
         return lambda one: ladder_destination(self._new, level, one.routing_key, one.properties.headers or {})
-
-    async def _declare(self, entities: Sequence[Entity]) -> None:
-        async with await self._open.channel() as channel:
-            for entity in {repr(entity): entity for entity in entities}.values():
-                await _declare_one(channel, entity)
-
-    async def _unbind(self, bindings: Sequence[BindingDeclaration]) -> None:
-        for binding in bindings:
-            with contextlib.suppress(NotFound):
-                async with await self._open.channel() as channel:
-                    await channel.unbind_queue(binding.destination, binding.exchange, binding.routing_key)
-
-    async def _delete(self, queue: QueueDeclaration) -> bool:
-        """Delete an empty queue without consumers; False if it is not empty any more."""
-        await self._require_no_consumers([queue.name])
-        # RabbitMQ knows no conditions for quorum queues. Nothing is bound to this one any more, so it stays empty.
-        is_quorum = queue.arguments.get("x-queue-type") == "quorum"
-        if is_quorum:
-            found = await Inspector(self._open).queue(queue.name)
-            if found is not None and found.message_count:
-                return False
-        try:
-            async with await self._open.channel() as channel:
-                await channel.delete_queue(queue.name, if_unused=not is_quorum, if_empty=not is_quorum)
-        except PreconditionFailed:
-            await self._require_no_consumers([queue.name])
-            return False
-        return True
-
-
-class _Mover:
-    """Moves messages from queue to queue, WINDOW at a time."""
-
-    def __init__(self, connection: Connection, rate: float | None, on_progress: Progress | None, user: str) -> None:
-        self.count = 0
-        self._sent = 0
-        self._connection = connection
-        self._rate = rate
-        self._on_progress = on_progress
-        self._user = user
-        self._loop = asyncio.get_running_loop()
-        self._started = self._loop.time()
-
-    async def move(
-        self,
-        source: str,
-        destination: Callable[[Delivery], Destination],
-        *,
-        drops_copies: bool = False,
-        arrives: bool = True,
-    ) -> None:
-        """Move all that is in `source`. Raises what publishing raises; what is not confirmed stays in `source`.
-
-        What `arrives` counts as moved; what is only held does not.
-        """
-        inspector = Inspector(self._connection)
-        found = await inspector.queue(source)
-        if found is None or found.message_count == 0:
-            return
-        seen: set[bytes] = set()
-        failures: list[BaseException] = []
-        async with (
-            await self._connection.channel(prefetch_count=WINDOW) as taking,
-            await self._connection.channel(confirms=True) as publishing,
-        ):
-            consumer = await taking.consume(source)
-            while True:
-                try:
-                    async with asyncio.timeout(IDLE_SECONDS):
-                        delivery = await anext(consumer)
-                except TimeoutError:
-                    queue = await inspector.queue(source)
-                    if failures or queue is None or (queue.message_count == 0 and not publishing.unconfirmed_count):
-                        break
-                    continue
-                if failures:
-                    break
-                if drops_copies and _is_copy(delivery, seen):
-                    delivery.ack()
-                    continue
-                future = self._publish(publishing, delivery, destination(delivery))
-                future.add_done_callback(partial(self._settle, delivery, failures, arrives))
-                if self._rate is not None:
-                    self._sent += 1
-                    due = self._started + self._sent / self._rate
-                    await asyncio.sleep(max(0.0, due - self._loop.time()))
-            await consumer.cancel()
-        if failures:
-            raise failures[0]
-
-    def _publish(self, channel: Channel, delivery: Delivery, destination: Destination) -> asyncio.Future[None]:
-        exchange, routing_key = destination
-        return channel.publish_nowait(
-            delivery.body,
-            exchange=exchange,
-            routing_key=routing_key,
-            properties=_movable(delivery.properties, self._user),
-            mandatory=True,
-        )
-
-    def _settle(
-        self,
-        delivery: Delivery,
-        failures: list[BaseException],
-        arrives: bool,  # noqa: FBT001 - bound by partial
-        future: asyncio.Future[None],
-    ) -> None:
-        if future.cancelled():
-            return
-        error = future.exception()
-        if error is not None:
-            failures.append(error)
-            return
-        delivery.ack()
-        if not arrives:
-            return
-        self.count += 1
-        if self._on_progress is not None:
-            self._on_progress(self.count)
 
 
 def _paired(old: Sequence[Entity], new: Sequence[Entity]) -> list[_Pair]:
@@ -362,42 +246,6 @@ def _bindings_to(name: str, entities: Sequence[Entity]) -> list[BindingDeclarati
 
 def _bound(binding: BindingDeclaration, queue: str) -> BindingDeclaration:
     return BindingDeclaration(queue, binding.exchange, binding.routing_key)
-
-
-async def _declare_one(channel: Channel, entity: Entity) -> None:
-    match entity:
-        case ExchangeDeclaration():
-            await channel.declare_exchange(entity.name, entity.type, durable=True)
-        case QueueDeclaration():
-            await channel.declare_queue(entity.name, durable=True, arguments=entity.arguments)
-        case BindingDeclaration(to_exchange=True):
-            await channel.bind_exchange(entity.destination, entity.exchange, entity.routing_key)
-        case BindingDeclaration():
-            await channel.bind_queue(entity.destination, entity.exchange, entity.routing_key)
-
-
-def _is_copy(delivery: Delivery, seen: set[bytes]) -> bool:
-    """Whether this very job was moved before in this run; notes it if not. What has no id is never a copy."""
-    message_id = delivery.properties.message_id
-    if not message_id:
-        return False
-    digest = hashlib.blake2b(message_id.encode() + b"\0" + delivery.body, digest_size=16).digest()
-    if digest in seen:
-        return True
-    seen.add(digest)
-    return False
-
-
-def _movable(properties: BasicProperties, user: str) -> BasicProperties:
-    """Return the same properties, without what would send the copy elsewhere or have the broker refuse it."""
-    headers = properties.headers
-    if headers is not None and ("CC" in headers or "BCC" in headers):
-        # RabbitMQ would route the copy to those keys as well, a second time.
-        properties.headers = {name: value for name, value in headers.items() if name not in {"CC", "BCC"}}
-    if properties.user_id not in {None, user}:
-        # It is checked against the login of whoever publishes.
-        properties.user_id = None
-    return properties
 
 
 def _holding_destination(pair: _Pair, delivery: Delivery) -> Destination:

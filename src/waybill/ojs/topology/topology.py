@@ -6,7 +6,8 @@ A `Topology` is a value: it says what should exist. `TopologyDeclarer` makes it 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal
 
@@ -15,12 +16,16 @@ import msgspec
 from waybill.client.ranges import check_whole
 from waybill.ojs.spec.retry import RETRY_BUCKETS_MS
 from waybill.ojs.topology import delay_ladder
+from waybill.ojs.topology.names import SPEC, WEB, Names
 
 RELAY_BYTES: Final = 200_000_000
 RELAY_SEGMENT_BYTES: Final = 10_000_000
 """Room for about a million cancellations; the oldest ones are forgotten beyond it."""
 
 MAX_REPLICAS: Final = 127
+MAX_PARTITIONS: Final = 256
+PARTITION_WEIGHT: Final = "16"
+"""The weight of each partition: RabbitMQ divides hashes evenly, Waybill's broker the more evenly the larger it is."""
 
 BEAT_LIFE_MS: Final = 5000
 """How long a beat of a coordinator waits for one that takes it."""
@@ -42,44 +47,6 @@ class Declaration(Enum):
     """By somebody else: for brokers on which the application may not declare."""
 
 
-@dataclass(frozen=True)
-class Names:
-    """The naming profile; patterns take {queue} and {delay_ms}. The prefix of a topology goes before every name."""
-
-    direct: str = "ojs.exchange.direct"
-    dead_letter_exchange: str = "ojs.exchange.dlx"
-    retry: str = "ojs.exchange.retry"
-    delayed: str = "ojs.exchange.delayed"
-    events: str = "ojs.exchange.events"
-    event_stream: str = "ojs.events"
-    relay: str = "ojs.exchange.control"
-    relay_stream: str = "ojs.control"
-    job_queue: str = "ojs.queue.{queue}"
-    dead_letter_queue: str = "ojs.queue.dlx.{queue}"
-    retry_queue: str = "ojs.queue.retry.{queue}.{delay_ms}"
-    control_queue: str = "ojs.queue.control.{queue}"
-    request_queue: str = "ojs.requests"
-    leader_queue: str = "ojs.leader"
-    release_queue: str = "ojs.queue.delay.{queue}"
-    delay_level: str = "ojs.delay.{level:02}"
-    delay_release: str = "ojs.delay.release"
-    pause: str = "ojs.pause.{queue}"
-    unique_place: str = "ojs.unique.{key}"
-
-
-SPEC: Final = Names()
-"""The names of the binding's specification: the default."""
-
-WEB: Final = Names(
-    direct="ojs.direct",
-    dead_letter_exchange="ojs.dlx",
-    retry="ojs.retry",
-    delayed="ojs.delayed",
-    dead_letter_queue="ojs.dead.{queue}",
-)
-"""The names of the binding's web page."""
-
-
 _DEAD_LETTER_ROLES: Final = ("direct", "dead_letter_exchange", "retry")
 """The exchanges of a profile that queues of the same name dead-letter to."""
 
@@ -93,10 +60,14 @@ class ExchangeDeclaration(msgspec.Struct, frozen=True):
 
 
 class QueueDeclaration(msgspec.Struct, frozen=True):
-    """A durable queue that is neither exclusive nor deleted when it has no consumer."""
+    """A durable queue that is neither exclusive nor deleted when it has no consumer.
+
+    With `is_exact`, one with other properties is never used as it is found.
+    """
 
     name: str
     arguments: dict[str, object] = {}
+    is_exact: bool = False
 
 
 class BindingDeclaration(msgspec.Struct, frozen=True):
@@ -133,6 +104,11 @@ class Topology:
     coordinators and the marks of paused queues are quorum queues as well, so that nothing depends on one node.
     `leader_locator` says where leaders go: `balanced` over the nodes, or where the client is connected. Both need
     quorum queues; Waybill's broker has one node, and ignores them.
+
+    `partitions` divides single OJS queues, by name, into so many AMQP queues, for more jobs than one queue takes. An
+    exchange of type `x-consistent-hash` chooses by the id of a job; RabbitMQ needs its plugin
+    `rabbitmq_consistent_hash_exchange` enabled. Limits apply to each partition, and the order of jobs is kept within
+    one. All programs need the same figures: one with others is refused (TopologyConflict).
     """
 
     names: Names = SPEC
@@ -149,6 +125,7 @@ class Topology:
     schedule_by: Literal["ladder", "exchange"] = "ladder"
     replicas: int | None = None
     leader_locator: LeaderLocator | None = None
+    partitions: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Refuse what would lose jobs, and figures that a broker would refuse. Raises ValueError."""
@@ -161,6 +138,10 @@ class Topology:
         check_whole("max_length", self.max_length, 0, 2**63 - 1)
         check_whole("max_length_bytes", self.max_length_bytes, 0, 2**63 - 1)
         check_whole("message_ttl_ms", self.message_ttl_ms, 0, 2**32 - 1)
+        for queue, count in self.partitions.items():
+            check_whole(f"the number of partitions of queue {queue}", count, 1, MAX_PARTITIONS)
+        if self.deduplicate and any(count > 1 for count in self.partitions.values()):
+            raise ValueError("deduplicate works within one AMQP queue: it cannot be used with partitions")
 
     # --- names ---
 
@@ -205,8 +186,28 @@ class Topology:
         return self.prefix + self.names.delay_release
 
     def job_queue(self, queue: str) -> str:
-        """The AMQP queue of an OJS queue."""
+        """The AMQP queue of an OJS queue; of one with partitions, the queue that stands in for it and stays empty."""
         return self.prefix + self.names.job_queue.format(queue=queue)
+
+    def is_partitioned(self, queue: str) -> bool:
+        """Whether an OJS queue has more than one AMQP queue."""
+        return self.partitions.get(queue, 1) > 1
+
+    def job_queues(self, queue: str) -> list[str]:
+        """The AMQP queues that the jobs of an OJS queue wait in: one, or its partitions."""
+        if not self.is_partitioned(queue):
+            return [self.job_queue(queue)]
+        pattern = self.prefix + self.names.partition
+        return [pattern.format(queue=queue, number=number) for number in range(self.partitions[queue])]
+
+    @property
+    def partition_prefix(self) -> str:
+        """How the names of all partitions begin."""
+        return self.prefix + self.names.partition.partition("{")[0]
+
+    def partitions_exchange(self, queue: str) -> str:
+        """The exchange that chooses the partition of a job."""
+        return self.prefix + self.names.partitions.format(queue=queue)
 
     def dead_letter_queue(self, queue: str) -> str:
         """The queue for discarded jobs of an OJS queue."""
@@ -301,12 +302,40 @@ class Topology:
 
     def queue_entities(self, queue: str) -> list[Entity]:
         """Return a job queue and its dead letter queue, bound. The dead letter queue comes first: it must be fed."""
+        return [*self.dead_letter_entities(queue), *self.job_queue_entities(queue)]
+
+    def dead_letter_entities(self, queue: str) -> list[Entity]:
+        """Return the dead letter queue, bound."""
         return [
             QueueDeclaration(self.dead_letter_queue(queue), self._type_argument()),
             BindingDeclaration(self.dead_letter_queue(queue), self.dead_letter_exchange, queue),
-            QueueDeclaration(self.job_queue(queue), self.job_queue_arguments(queue)),
-            BindingDeclaration(self.job_queue(queue), self.direct, queue),
         ]
+
+    def job_queue_entities(self, queue: str) -> list[Entity]:
+        """Return a job queue, or its partitions. No job can come before all partitions are bound."""
+        if not self.is_partitioned(queue):
+            return [
+                QueueDeclaration(self.job_queue(queue), self.job_queue_arguments(queue)),
+                BindingDeclaration(self.job_queue(queue), self.direct, queue),
+            ]
+        exchange, names = self.partitions_exchange(queue), self.job_queues(queue)
+        arguments = self.job_queue_arguments(queue)
+        return [
+            QueueDeclaration(self.job_queue(queue), self._placeholder_arguments(len(names)), is_exact=True),
+            ExchangeDeclaration(exchange, "x-consistent-hash", {"hash-property": "message_id"}),
+            *(QueueDeclaration(name, arguments) for name in names),
+            *(BindingDeclaration(name, exchange, PARTITION_WEIGHT) for name in names),
+            BindingDeclaration(exchange, self.direct, queue, to_exchange=True),
+        ]
+
+    def _placeholder_arguments(self, count: int) -> dict[str, object]:
+        """Return the arguments of the queue that has the name of a job queue with partitions.
+
+        A program that knows of other partitions, or of none, declares that queue with other arguments, and the broker
+        refuses it before it can bind anything. So the number of partitions is in an argument that brokers compare. One
+        that binds the queue without declaring it gets copies dropped: the queue keeps nothing.
+        """
+        return {"x-max-length": 0, "x-max-length-bytes": count, **self.control_arguments()}
 
     def control_entities(self, queue: str) -> list[Entity]:
         """Return the control queue, read by one coordinator at a time, bound under its full and its short name."""
@@ -373,6 +402,8 @@ class Topology:
     def release_entities(self, queue: str) -> list[Entity]:
         """Return the way of scheduled jobs to their queue; below the ladder, a queue that gives the key back."""
         if self.schedule_by == "exchange":
+            if self.is_partitioned(queue):
+                return [BindingDeclaration(self.partitions_exchange(queue), self.delayed, queue, to_exchange=True)]
             return [BindingDeclaration(self.job_queue(queue), self.delayed, queue)]
         name = self.release_queue(queue)
         arguments: dict[str, object] = {

@@ -37,13 +37,18 @@ _log = logging.getLogger("waybill.ojs.worker")
 class _Feed:
     """A channel with a limit, and the consumers on it."""
 
-    def __init__(self, channel: Channel, broker: BrokerConnection, runner: Runner, *, is_global: bool) -> None:
+    def __init__(
+        self, channel: Channel, broker: BrokerConnection, runner: Runner, *, is_global: bool, divisor: int
+    ) -> None:
+        """Without `is_global`, each consumer gets the limit divided by `divisor`, rounded up."""
         self.limit = 0
-        self.consumers: dict[str, Consumer] = {}
+        self.consumers: dict[str, dict[str, Consumer]] = {}
+        """By OJS queue, then by AMQP queue: more than one if it has partitions."""
         self._channel = channel
         self._broker = broker
         self._runner = runner
         self._is_global = is_global
+        self._divisor = 1 if is_global else divisor
 
     async def set_limit(self, limit: int) -> None:
         """Change how many deliveries may be held.
@@ -52,19 +57,35 @@ class _Feed:
         """
         if limit == self.limit:
             return
-        await self._channel.qos(limit, global_=self._is_global)
+        await self._channel.qos(-(-limit // self._divisor), global_=self._is_global)
         self.limit = limit
         if not self._is_global:
             for queue in list(self.consumers):
                 await self.leave(queue)
 
     async def consume(self, queue: str, arguments: dict[str, object]) -> None:
-        name = self._broker.declarer.topology.job_queue(queue)
-        receive = functools.partial(self._runner.receive, queue)
-        self.consumers[queue] = await self._channel.consume(name, receive, arguments=arguments)
+        """Consume what is not consumed yet of a queue."""
+        consumers = self.consumers.setdefault(queue, {})
+        for name in self._broker.declarer.topology.job_queues(queue):
+            if name not in consumers:
+                receive = functools.partial(self._runner.receive, queue, source=name)
+                consumers[name] = await self._channel.consume(name, receive, arguments=arguments)
 
     async def leave(self, queue: str) -> None:
-        await self.consumers.pop(queue).cancel()
+        """Consume a queue no more. What an error keeps from being cancelled is left to the next time."""
+        consumers = self.consumers[queue]
+        while consumers:
+            name = next(iter(consumers))
+            await consumers.pop(name).cancel()
+        del self.consumers[queue]
+
+    def has_all(self, queue: str) -> bool:
+        """Whether everything of a queue is consumed."""
+        return len(self.consumers.get(queue, ())) == len(self._broker.declarer.topology.job_queues(queue))
+
+    def is_registered(self, queue: str) -> bool:
+        """Whether the broker knows of all consumers of a queue."""
+        return self.has_all(queue) and all(one.is_registered for one in self.consumers[queue].values())
 
 
 class Consumers:
@@ -87,10 +108,12 @@ class Consumers:
         self._caps = {queue: min(prefetch, caps.get(queue, prefetch)) for queue in weights}
         self._timeouts_ms = timeouts_ms
         # The topology may have changed by now: a broker without quorum queues makes it classic.
-        is_classic = broker.declarer.topology.queue_type == "classic"
+        topology = broker.declarer.topology
+        is_classic = topology.queue_type == "classic"
+        self._partition_counts = {queue: len(topology.job_queues(queue)) for queue in weights}
         self._is_divided = 1 < len(weights) <= prefetch
         self._is_lent = self._is_divided and is_classic
-        self._is_global = is_classic and len(weights) > 1
+        self._is_global = is_classic and sum(self._partition_counts.values()) > 1
         self._total = prefetch
         self._feeds: dict[str, _Feed] = {}
         self._wanted: list[str] = []
@@ -106,13 +129,13 @@ class Consumers:
     @property
     def queues(self) -> list[str]:
         """What is consumed."""
-        return [queue for queue, feed in self._feeds.items() if queue in feed.consumers]
+        return [queue for queue, feed in self._feeds.items() if feed.has_all(queue)]
 
     @property
     def is_consuming(self) -> bool:
         """Whether the broker knows of all consumers that there should be, and there should be one."""
-        consumers = [self._feeds[queue].consumers.get(queue) for queue in self._due]
-        return bool(consumers) and all(consumer is not None and consumer.is_registered for consumer in consumers)
+        due = self._due
+        return bool(due) and all(self._feeds[queue].is_registered(queue) for queue in due)
 
     @property
     def _due(self) -> list[str]:
@@ -147,9 +170,11 @@ class Consumers:
         connection = self._broker.connection
         if self._is_divided:
             for queue in self._weights:
-                self._feeds[queue] = self._feed(await connection.channel(coalesce_acks=True))
+                channel = await connection.channel(coalesce_acks=True)
+                self._feeds[queue] = self._feed(channel, self._partition_counts[queue])
         else:
-            self._feeds = dict.fromkeys(self._weights, self._feed(await connection.channel(coalesce_acks=True)))
+            channel = await connection.channel(coalesce_acks=True)
+            self._feeds = dict.fromkeys(self._weights, self._feed(channel, max(self._partition_counts.values())))
             if len(set(self._weights.values())) > 1:
                 _log.warning(
                     "weights have no effect: %d queues share a prefetch of %d", len(self._weights), self._prefetch
@@ -174,14 +199,14 @@ class Consumers:
             for queue, feed in self._feeds.items():
                 if queue in feed.consumers and queue not in wanted:
                     await feed.leave(queue)
-                elif queue in wanted and queue not in feed.consumers:
+                elif queue in wanted and not feed.has_all(queue):
                     timeout_ms = self._timeouts_ms.get(queue)
                     await feed.consume(queue, {} if timeout_ms is None else {"x-consumer-timeout": timeout_ms})
 
     # --- limits ---
 
-    def _feed(self, channel: Channel) -> _Feed:
-        return _Feed(channel, self._broker, self._runner, is_global=self._is_global)
+    def _feed(self, channel: Channel, divisor: int) -> _Feed:
+        return _Feed(channel, self._broker, self._runner, is_global=self._is_global, divisor=divisor)
 
     def _allocate(self, demands: Mapping[str, int]) -> dict[str, int]:
         count = len(self._weights)

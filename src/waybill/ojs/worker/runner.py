@@ -120,14 +120,14 @@ class Runner:
 
     # --- deliveries ---
 
-    def receive(self, queue: str, delivery: Delivery) -> None:
-        """Take a delivery from an OJS queue: start it, or let it wait for its turn."""
+    def receive(self, queue: str, delivery: Delivery, source: str = "") -> None:
+        """Take a delivery of an OJS queue, from its AMQP queue `source`: start it, or let it wait for its turn."""
         self._counters.consumed[queue] += 1
         self._counters.unacked[queue] += 1
         if delivery.redelivered:
             self.redelivered_count += 1
         if self._lost_deliveries.any_lost:
-            self._lost_deliveries.arrived(queue, delivery)
+            self._lost_deliveries.arrived(source or queue, delivery)
         if self._stopping:
             self._guarded_return(queue, delivery)
         elif self._waiting or self._is_full():

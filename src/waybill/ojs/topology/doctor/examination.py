@@ -27,6 +27,7 @@ from waybill.ojs.spec.envelope import DEFAULT_TIMEOUT_SECONDS
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.topology.check import Finding, Standing, check_topology
 from waybill.ojs.topology.doctor.diagnosis import Diagnosis, Severity
+from waybill.ojs.topology.job_queues import job_queue_counts
 from waybill.ojs.topology.topology import Topology
 
 PROBE_SECONDS: Final = 3.0
@@ -274,7 +275,7 @@ class Examination:
 
     async def _of_queue(self, queue: str) -> list[Diagnosis]:
         topology, inspector = self._topology, self._inspector
-        jobs = await inspector.queue(topology.job_queue(queue))
+        jobs = await job_queue_counts(inspector, topology, queue)
         dead = await inspector.queue(topology.dead_letter_queue(queue))
         control = await inspector.queue(topology.control_queue(queue))
         found: list[Diagnosis] = []

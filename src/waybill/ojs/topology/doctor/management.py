@@ -84,14 +84,19 @@ def _of_nodes(nodes: list[Row]) -> Iterator[Diagnosis]:
 
 
 def _of_queues(rows: list[Row], node_count: int, topology: Topology) -> Iterator[Diagnosis]:
-    job_prefix = topology.job_queue("")
+    job_prefixes = topology.job_queue(""), topology.partition_prefix
     for row in rows:
         name = str(row.get("name"))
         arguments = row.get("arguments")
         arguments = arguments if isinstance(arguments, dict) else {}
         policy = row.get("effective_policy_definition")
         policy = policy if isinstance(policy, dict) else {}
-        if not name.startswith(job_prefix) or name.startswith((topology.control_queue(""), topology.release_queue(""))):
+        if not name.startswith(job_prefixes) or name.startswith(
+            (topology.control_queue(""), topology.release_queue(""))
+        ):
+            continue
+        if arguments.get("x-max-length") == 0:
+            # It stands in for partitions, and stays empty.
             continue
         if not row.get("durable"):
             remedy = "delete it when it is empty and declare it durable"
