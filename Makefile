@@ -129,6 +129,9 @@ bench-state: setup $(BUILT)/stamp ## events a second that a coordinator folds in
 bench-jobs: setup ## compare jobs with Celery, Dramatiq, Taskiq and FastStream on this machine
 	@$(RUN) -m benchmarks.jobs $(BENCH_ARGUMENTS)
 
+capacity: setup $(BUILT)/stamp ## machines for up to 10^9 jobs a day, and such a day simulated, from costs measured in the same run
+	@$(BUILT_RUN) -m benchmarks.capacity --measure $(BENCH_ARGUMENTS)
+
 bench-pipeline: setup $(BUILT)/stamp ## rates of the pipeline beside plain loops with pika, and the report of 5 million events
 	@$(BUILT_RUN) -m benchmarks.pipeline $(BENCH_ARGUMENTS)
 
