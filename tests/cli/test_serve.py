@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pika
 import pytest
 from click.testing import CliRunner
 
@@ -32,6 +34,29 @@ def test_it_serves_until_it_is_told_to_end(repository: Path) -> None:
         assert process.wait(20) == 0
 
 
+def test_it_serves_the_broker_of_a_context(waybill_uri: str, tmp_path: Path) -> None:
+    environment = {name: value for name, value in program_environment().items() if not name.startswith("WAYBILL_")}
+    environment["XDG_CONFIG_HOME"] = str(tmp_path)
+    add = ["context", "add", "divided", waybill_uri, "--prefix", "served.", "--partitions", "served=3"]
+    subprocess.run([sys.executable, "-m", "waybill", *add], check=True, env=environment, capture_output=True)
+    command = [sys.executable, "-m", "waybill", "serve", "--context", "divided", "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        connection = http.client.HTTPConnection(process.stdout.readline().strip().removeprefix("ready http://"))
+        job = json.dumps({"type": "served.run", "args": [], "options": {"queue": "served"}})
+        connection.request("POST", "/ojs/v1/jobs", job, {"Content-Type": "application/json"})
+        assert connection.getresponse().status == 201
+        connection.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    with pika.BlockingConnection(pika.URLParameters(waybill_uri)) as looking:
+        names = [f"served.ojs.partition.served.{number}" for number in range(3)]
+        found = [looking.channel().queue_declare(name, passive=True).method.message_count for name in names]
+    assert sum(found) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -39,6 +64,8 @@ def test_it_serves_until_it_is_told_to_end(repository: Path) -> None:
         (["--host", "example.com", "--memory"], "--keys"),
         (["--test-mode"], "--memory"),
         (["--uri", "amqp://localhost", "--memory"], "--uri"),
+        (["--uri", "amqp://localhost", "--context", "other"], "--context"),
+        (["--context", "no-such-context"], "no-such-context"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: list[str], text: str) -> None:

@@ -17,9 +17,9 @@ from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
 from waybill.cli.own_broker import Reloader, make_broker, own_login, set_up_log
 from waybill.cli.settings_options import ALL_TABLES, HTTP_SHORT, Source, loaded, settings_options
-from waybill.cli.target import Target
+from waybill.cli.target import Target, chosen
 from waybill.client import ClientError, ReconnectPolicy
-from waybill.ojs import Jobs
+from waybill.ojs import Jobs, Topology
 from waybill.settings import Configuration
 from waybill.settings.sources import DEFAULT, ENVIRONMENT, OPTION
 from waybill.transport.descriptors import raise_descriptor_limit
@@ -41,26 +41,32 @@ PUSH_SECONDS = 20.0
     "uri",
     help="Broker URL: amqp://user:password@host/vhost.  [default: WAYBILL_URL, or a broker in this process]",
 )
+@click.option("--context", "context_name", help="Broker from `waybill context list`, with its names and queue types.")
 @click.option(
     "--test-mode",
     is_flag=True,
     help="For conformance tests: let POST /ojs/v1/admin/reset empty the server. Needs --memory.",
 )
 @settings_options(ALL_TABLES, HTTP_SHORT, {"amqp.port": 0})
-def command(uri: str | None, source: Source, *, test_mode: bool) -> None:
+def command(uri: str | None, context_name: str | None, source: Source, *, test_mode: bool) -> None:
     """Serve jobs over HTTP until SIGTERM or Ctrl-C. Prints `ready http://...` when it accepts connections.
 
-    Without --uri and WAYBILL_URL it runs a broker of its own. Only loopback can be served without --keys.
+    Without --uri, --context and WAYBILL_URL it runs a broker of its own. Only loopback can be served without --keys.
     """
     configuration = loaded(source)
     http = http_settings(configuration)
     if test_mode and not configuration.is_on("memory"):
         raise click.UsageError("--test-mode needs --memory: it empties the server.")
-    uri = _broker_of(uri, configuration)
+    topology = None
+    if context_name is not None:
+        target = chosen(uri, context_name)
+        uri, topology = target.uri, target.topology()
+    if (uri := _broker_of(uri, configuration)) is not None:
+        _ = Target(uri).address
     raise_descriptor_limit()
     set_up_log(configuration)
     try:
-        run(_serve(http, uri, source, configuration, is_test=test_mode))
+        run(_serve(http, uri, source, configuration, topology, is_test=test_mode))
     except ClientError as error:
         raise explained(error, Target(uri or "")) from None
     except ImportError as error:
@@ -78,7 +84,9 @@ def _broker_of(uri: str | None, configuration: Configuration) -> str | None:
     rank = max((value.rank for value in own), default=DEFAULT)
     if uri is not None:
         if rank == OPTION:
-            raise click.UsageError("--memory and --data-dir are for a broker in this process: leave out --uri.")
+            raise click.UsageError(
+                "--memory and --data-dir are for a broker in this process: leave out --uri and --context."
+            )
         return uri
     if rank >= ENVIRONMENT:
         return None
@@ -86,7 +94,13 @@ def _broker_of(uri: str | None, configuration: Configuration) -> str | None:
 
 
 async def _serve(
-    http: HttpSettings, uri: str | None, source: Source, configuration: Configuration, *, is_test: bool
+    http: HttpSettings,
+    uri: str | None,
+    source: Source,
+    configuration: Configuration,
+    topology: Topology | None,
+    *,
+    is_test: bool,
 ) -> None:
     from waybill.backend.serving import Serving
 
@@ -102,7 +116,7 @@ async def _serve(
                 broker = await stack.enter_async_context(make_broker(configuration))
                 Reloader(broker, source, configuration).listen()
                 target = broker.uri("/", *own_login(configuration, "/"))
-            yield Jobs(target, results=False, push_timeout=PUSH_SECONDS, reconnect=RECONNECT)
+            yield Jobs(target, topology=topology, results=False, push_timeout=PUSH_SECONDS, reconnect=RECONNECT)
 
     serving = Serving(
         jobs,
