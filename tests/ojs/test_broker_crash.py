@@ -14,7 +14,7 @@ from tests.ojs.eye import Eye, until
 from tests.ojs.proxy import Proxy
 from tests.rabbitmq import INSTALL_HINT, RabbitMQ, installed
 from waybill.client import ReconnectPolicy
-from waybill.ojs import Jobs, Retry, Worker, current_job
+from waybill.ojs import Jobs, Retry, Topology, Worker, current_job
 
 FAST = ReconnectPolicy(first_delay_s=0.05, max_delay_s=0.2)
 ONCE = Retry(max_attempts=1)
@@ -30,7 +30,7 @@ def mortal(request: pytest.FixtureRequest, repository: Path, tmp_path: Path) -> 
     else:
         if not installed():
             pytest.skip(INSTALL_HINT)
-        broker = RabbitMQ()
+        broker = RabbitMQ("rabbitmq_consistent_hash_exchange")
     try:
         broker.start()
         yield broker
@@ -72,12 +72,20 @@ async def test_a_broker_that_went_down_costs_a_living_worker_no_attempt(mortal: 
     assert work.attempts == {1: 6}
 
 
+@pytest.mark.parametrize("partitions", [1, 4])
 async def test_a_broker_that_went_down_costs_jobs_that_come_to_another_worker_no_attempt(
-    mortal: RabbitMQ | BrokerProcess,
+    mortal: RabbitMQ | BrokerProcess, partitions: int
 ) -> None:
-    """Half of what a broker gives out again was in somebody else's hand, and some of it in nobody's."""
+    """Half of what a broker gives out again was in somebody else's hand, and some of it in nobody's.
+
+    With partitions, one of them may give out what is new while another gives out again.
+    """
     end = mortal.kill if isinstance(mortal, BrokerProcess) else mortal.stop
-    async with Jobs(mortal.uri("/ojs"), reconnect=FAST) as jobs, Jobs(mortal.uri("/ojs"), reconnect=FAST) as others:
+    uri, topology = mortal.uri("/ojs"), Topology(partitions={"shared": partitions})
+    async with (
+        Jobs(uri, reconnect=FAST, topology=topology) as jobs,
+        Jobs(uri, reconnect=FAST, topology=topology) as others,
+    ):
         gate = asyncio.Event()
         done: set[int] = set()
 
