@@ -370,10 +370,11 @@ def test_headers_with_x_are_compared_if_asked(
 
 
 @requirement("M010-094")
-def test_an_unknown_match_mode_is_refused(channel: Channel) -> None:
+@pytest.mark.parametrize("mode", ["some", 5, ["all"], {"all": True}], ids=str)
+def test_an_unknown_match_mode_is_refused(channel: Channel, mode: object) -> None:
     channel.declare("q")
     channel.exchange("x", "headers")
-    channel.refuses(QueueBind("q", "x", "", arguments={"x-match": "some"}), 406)
+    channel.refuses(QueueBind("q", "x", "", arguments={"x-match": mode}), 406)
 
 
 @requirement("M010-028")

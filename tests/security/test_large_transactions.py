@@ -5,6 +5,8 @@ import pytest
 from tests.engine.amqp091.peer import Channel, Cut, NodeBench
 from tests.engine.amqp10.peer import Peer as Peer10
 from tests.engine.amqp10.peer import Sender, Session, declare, message
+from waybill.model.death_headers import DEATH_UNITS
+from waybill.model.transaction import OTHER_UNITS
 from waybill.wire.amqp091.frames import content_frames, method_frame
 from waybill.wire.amqp091.methods import (
     BasicAck,
@@ -18,6 +20,7 @@ from waybill.wire.amqp091.methods import (
     TxSelectOk,
 )
 from waybill.wire.amqp091.properties import BasicProperties
+from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.messaging import Accepted, Rejected, Released
 from waybill.wire.amqp10.performatives import Disposition
 from waybill.wire.amqp10.sections import encode_amqp_value
@@ -117,6 +120,38 @@ def test_rejections_count_twice(bench: NodeBench, requeue: bool) -> None:
     assert (queue.unsettled_count, queue.ready_count) == (0, PUBLISHES_MAX + 1)
 
 
+@pytest.mark.parametrize("limit", [{"x-max-length": 1}, {"x-max-length-bytes": 1}])
+def test_publishes_that_may_end_as_dead_letters_count_more(bench: NodeBench, limit: dict[str, object]) -> None:
+    channel = bench.channel()
+    channel.declare("full", {**limit, "x-dead-letter-exchange": "amq.fanout"})
+    channel.declare("plain", {"x-dead-letter-exchange": "amq.fanout"})
+    channel.call(TxSelect(), TxSelectOk)
+    fits = UNITS_MAX // (OTHER_UNITS + DEATH_UNITS)
+    publish(channel, fits, key="full")
+    channel.call(TxCommit(), TxCommitOk)
+    publish(channel, PUBLISHES_MAX, key="plain")
+    channel.call(TxCommit(), TxCommitOk)
+    publish(channel, fits + 1, key="full")
+    assert "a transaction holds more" in channel.expect_refused(406).reply_text
+
+
+@pytest.mark.parametrize("requeue", [True, False])
+@pytest.mark.parametrize("more", [0, 1])
+def test_outcomes_that_may_end_as_dead_letters_count_more(bench: NodeBench, more: int, requeue: bool) -> None:
+    channel = bench.channel()
+    channel.declare("q", {"x-dead-letter-exchange": "amq.fanout"})
+    fits = UNITS_MAX // (OTHER_UNITS + DEATH_UNITS)
+    publish(channel, fits + more)
+    channel.consume("q", no_ack=False)
+    bench.settle()
+    channel.call(TxSelect(), TxSelectOk)
+    channel.send(BasicNack(0, multiple=True, requeue=requeue))
+    bench.settle()
+    queue = bench.node.virtual_hosts["/"].queues["q"]
+    # The channel is closed, and everything is given back.
+    assert queue.ready_count == (fits + 1 if more else 0)
+
+
 def test_a_commit_is_charged_to_its_turn(bench: NodeBench) -> None:
     channel = transactional(bench)
     publish(channel, PUBLISHES_MAX)
@@ -193,3 +228,20 @@ def test_as_many_acceptances_as_may_be(bench: NodeBench) -> None:
     )
     assert control.send(encode_amqp_value(Discharge(state.txn_id, fail=False))).state == Accepted()
     assert (queue.unsettled_count, queue.message_count) == (0, 0)
+
+
+@pytest.mark.parametrize("outcome", [Rejected(), Released()])
+def test_a_retired_delivery_that_may_end_as_a_dead_letter_counts_more(bench: NodeBench, outcome: Composite) -> None:
+    declare(bench, x_dead_letter_exchange="amq.fanout")
+    sender = connect(bench).sender("/queues/q")
+    fits = UNITS_MAX // (OTHER_UNITS + DEATH_UNITS)
+    for _ in range(fits + 1):
+        sender.send(message())
+    session, control, state = begin(bench)
+    receiver = session.receiver("/queues/q", credit=fits + 1)
+    numbers = [receiver.delivery().number for _ in range(fits + 1)]
+    retired = TransactionalState(state.txn_id, outcome)
+    session.send(Disposition(role=True, first=numbers[0], last=numbers[-2], state=retired))
+    session.expect_nothing()
+    session.send(Disposition(role=True, first=numbers[-1], state=retired))
+    control.expect_detached(EXCEEDED)

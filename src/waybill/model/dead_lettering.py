@@ -10,7 +10,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from waybill.model.death_headers import REJECTED, closes_cycle, died_too_often, record_death, routing_keys_of
+from waybill.model.death_headers import (
+    DEATH_UNITS,
+    REJECTED,
+    closes_cycle,
+    died_too_often,
+    record_death,
+    routing_keys_of,
+)
 from waybill.model.errors import ModelError
 from waybill.model.exchange import Exchange
 from waybill.model.fan_out import publish_to
@@ -22,7 +29,6 @@ from waybill.model.runtime import Runtime
 COPIES_MAX: Final = 256
 """How many copies of a message successive deaths may make while no client rejects it."""
 TARGETS_MAX: Final = 4096
-DEAD_LETTER_UNITS: Final = 12
 HEADER_UNIT_BYTES: Final = 64
 
 
@@ -83,7 +89,7 @@ class DeadLettering:
         exchange = self._exchanges.get(policy.dead_letter_exchange)
         if exchange is None:
             return
-        self._runtime.work_left -= DEAD_LETTER_UNITS
+        self._runtime.work_left -= DEATH_UNITS
         try:
             self._publish_dead(exchange, queue, message, reason)
         except (ValueError, OverflowError, RecursionError, ModelError) as error:

@@ -17,6 +17,8 @@ MAX_LENGTH: Final = "maxlen"
 DELIVERY_LIMIT: Final = "delivery_limit"
 """The reasons of a death, as RabbitMQ names them."""
 
+DEATH_UNITS: Final = 12
+"""How many units of work a dead letter takes: it is decoded, annotated and routed."""
 DEATHS: Final = "x-death"
 COUNT_LIMIT: Final = 2**62
 # A message with this many deaths on record is dropped: each death copies the record of all earlier ones.

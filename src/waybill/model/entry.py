@@ -12,7 +12,8 @@ class EntryQueue(Drainable):
     """The queue of an entry, which settles, rejects and requeues deliveries.
 
     `is_append_only`: consuming removes nothing, and outcomes only restore credit (a stream). `footprint`: its memory
-    besides messages (see `waybill.model.footprint`).
+    besides messages (see `waybill.model.footprint`). `death_units`: how many units of a transaction the death of a
+    message takes besides its outcome.
     """
 
     is_append_only: bool = False
@@ -20,6 +21,7 @@ class EntryQueue(Drainable):
     def __init__(self) -> None:
         super().__init__()
         self.footprint: i64 = 0
+        self.death_units: i64 = 0
 
     def accept(self, entry: "Entry") -> None:
         """Remove the message: the consumer has processed it."""

@@ -156,7 +156,7 @@ class HeadersExchange(Exchange):
 
     def add(self, binding: Binding) -> None:
         mode = binding.arguments.get("x-match", "all")
-        if mode not in {"all", "any", "all-with-x", "any-with-x"}:
+        if not isinstance(mode, str) or mode not in {"all", "any", "all-with-x", "any-with-x"}:
             raise InvalidArgument(f"Invalid x-match field value {mode!r}; expected all, any, all-with-x, or any-with-x")
         super().add(binding)
 

@@ -6,7 +6,7 @@
 from mypy_extensions import i64
 
 from waybill.model.consumer import Consumer
-from waybill.model.death_headers import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REJECTED
+from waybill.model.death_headers import DEATH_UNITS, DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REJECTED
 from waybill.model.deduplication import Deduplication
 from waybill.model.dispatch import serve
 from waybill.model.entry import NO_LOCATION, Entry, Holder
@@ -63,6 +63,7 @@ class MessageQueue(LeveledQueue):
         self.ttl_ms: i64 = policy.message_ttl_ms
         self.limits = QueueLimits(policy)
         self.is_limited = self.limits.is_limited
+        self.death_units = 0 if policy.dead_letter_exchange is None else DEATH_UNITS
         if self.ready_count == 0:
             # A change while messages are ready would mean counting each of them again.
             self.counts_bodies = policy.max_length_bytes != NO_LIMIT
@@ -73,6 +74,9 @@ class MessageQueue(LeveledQueue):
         self._disuse.restart()
 
     # --- in ---
+
+    def overflow_units(self) -> i64:
+        return self.death_units if self.is_limited else 0
 
     def publish(self, message: Message, location: i64) -> i64:
         size = message.size

@@ -95,6 +95,10 @@ class Queue(EntryQueue):
         self.rejected: i64 = 0
         self.awaiting_redelivery: i64 = 0
 
+    def overflow_units(self) -> i64:
+        """How many units of a transaction a publish takes besides its own, if the queue is full then."""
+        return 0
+
     def set_policy(self, policy: QueuePolicy) -> None:
         """Put other settings in force."""
         self.policy = policy

@@ -4,6 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from waybill.model.death_headers import DEATH_UNITS
 from waybill.model.entry import Entry
 from waybill.model.fan_out import publish_to
 from waybill.model.message import Message
@@ -23,12 +24,23 @@ OTHER_UNITS: Final = 2
 
 def too_large(units_max: i64) -> str:
     """The error text for a transaction that is too large."""
-    return f"a transaction holds more than {units_max}: an acceptance is 1, any other outcome or copy of a message 2"
+    return (
+        f"a transaction holds more than {units_max}: an acceptance is 1, any other outcome or copy of a message 2, "
+        f"and {DEATH_UNITS} more if it may lead to a dead letter"
+    )
 
 
-def publish_units(queue_count: i64) -> i64:
-    """The units of a publish to that many queues."""
-    return OTHER_UNITS * max(queue_count, 1)
+def publish_units(queues: list[Queue]) -> i64:
+    """The units of a publish to these queues, which may be full when it takes place."""
+    units: i64 = 0
+    for queue in queues:
+        units += OTHER_UNITS + queue.overflow_units()
+    return max(units, OTHER_UNITS)
+
+
+def outcome_units(entry: Entry, *, is_accepted: bool) -> i64:
+    """The units of an outcome. Any but an acceptance may be the last that the message survives."""
+    return ACCEPT_UNITS if is_accepted else OTHER_UNITS + entry.queue.death_units
 
 
 class Transaction:

@@ -285,7 +285,7 @@ class _HeadersFilter(Filter):
 
     def __init__(self, pairs: dict[str, object]) -> None:
         mode = pairs.get("x-match", "all")
-        if mode not in {"all", "any"}:
+        if not isinstance(mode, str) or mode not in {"all", "any"}:
             raise FilterError("x-match is all or any")
         self.wants_all = mode == "all"
         self.pairs = {key: value for key, value in pairs.items() if not key.startswith("x-")}

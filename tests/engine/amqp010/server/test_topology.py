@@ -97,6 +97,17 @@ def test_what_is_refused(session: Session, command: Command, code: int) -> None:
     assert refused(session, command) == code
 
 
+@pytest.mark.parametrize("kind", ["nonsense", 1, ["ring"], {"a": 1}], ids=str)
+def test_a_policy_type_that_nobody_knows_is_ignored(session: Session, kind: object) -> None:
+    session.call(QueueDeclare("q", arguments={"qpid.policy_type": kind, "qpid.max_count": 1}))
+    for body in (b"1", b"2"):
+        session.publish(body, key="q")
+    session.sync()
+    found = session.call(QueueQuery("q"))
+    assert isinstance(found, QueueQueryResult)
+    assert found.message_count == 1
+
+
 @requirement("X010-005", "M010-029", "M010-050", "M010-056", "M010-082")
 def test_exchanges_and_bindings_work_without_any_message(session: Session) -> None:
     session.call(ExchangeDeclare("e", "topic", durable=True))

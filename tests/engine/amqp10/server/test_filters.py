@@ -192,6 +192,7 @@ def test_no_local_is_not_promised() -> None:
         (Described(Symbol("amqp:sql-filter"), "p.nonsense = 1"), QUEUE),
         (Described(Symbol(DIRECT), None), QUEUE),
         (Described(Symbol(HEADERS), {"x-match": "none"}), QUEUE),
+        (Described(Symbol(HEADERS), {"x-match": ["all"]}), QUEUE),
         (Described(Symbol(HEADERS), {5: "x"}), QUEUE),
         (Described(Symbol(APPLICATION), {"a": [1]}), QUEUE),
         (Described(Symbol(APPLICATION), {"a": "&x"}), QUEUE),

@@ -13,7 +13,7 @@ RENAMED: Final[dict[str, str]] = {
     "qpid.max_size": "x-max-length-bytes",
     "qpid.msg_sequence": "",
 }
-OVERFLOWS: Final[dict[object, str]] = {"reject": "reject-publish", "ring": "drop-head", "ring_strict": "drop-head"}
+OVERFLOWS: Final[dict[str, str]] = {"reject": "reject-publish", "ring": "drop-head", "ring_strict": "drop-head"}
 PREFIXES: Final = ("x-", "qpid.", "no-local")
 
 
@@ -30,7 +30,7 @@ def queue_arguments(given: dict[str, object]) -> dict[str, object]:
             if RENAMED[name]:
                 arguments[RENAMED[name]] = int(value) if isinstance(value, int) else value
         elif name == "qpid.policy_type":
-            if value in OVERFLOWS:
+            if isinstance(value, str) and value in OVERFLOWS:
                 arguments["x-overflow"] = OVERFLOWS[value]
         elif not name.startswith(PREFIXES):
             raise session_fault(ERROR_NOT_IMPLEMENTED, f"the argument '{name}' is not known")

@@ -242,7 +242,7 @@ class Session(SessionView):
 
     def _publish_later(self, queues: list[Queue], message: Message) -> None:
         """In a transaction a message is published once that is committed."""
-        units = publish_units(len(queues))
+        units = publish_units(queues)
         branch = self.branch
         if branch is not None:
             if not branch.publish(queues, message, units):

@@ -33,11 +33,10 @@ from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.transaction import (
     ACCEPT,
-    ACCEPT_UNITS,
     HELD_MESSAGE_BYTES,
-    OTHER_UNITS,
     RELEASE,
     Transaction,
+    outcome_units,
     publish_units,
     too_large,
 )
@@ -193,7 +192,7 @@ class Channel(ConsumerHost):
             raise channel_fault(
                 PRECONDITION_FAILED, f"a transaction holds more than {limit >> 20} MiB of messages", BASIC, PUBLISH
             )
-        if not transaction.add_units(publish_units(len(queues))):
+        if not transaction.add_units(publish_units(queues)):
             raise channel_fault(
                 PRECONDITION_FAILED, too_large(self.connection.host.limits.transaction_units_max), BASIC, PUBLISH
             )
@@ -324,7 +323,10 @@ class Channel(ConsumerHost):
         transaction = self.transaction
         if transaction is not None:
             tags = self._tags_up_to(tag) if multiple else [tag]
-            if not transaction.add_units(len(tags) * (ACCEPT_UNITS if outcome == ACCEPT else OTHER_UNITS)):
+            units: i64 = 0
+            for number in tags:
+                units += outcome_units(self.unsettled[number], is_accepted=outcome == ACCEPT)
+            if not transaction.add_units(units):
                 raise channel_fault(
                     PRECONDITION_FAILED, too_large(self.connection.host.limits.transaction_units_max), BASIC, method_id
                 )

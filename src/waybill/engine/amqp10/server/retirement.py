@@ -11,7 +11,7 @@ from waybill.engine.amqp10.server.link_host import LinkHost
 from waybill.engine.amqp10.server.outcomes import Outcome, outcome_of
 from waybill.engine.amqp10.server.settlement import link_of
 from waybill.engine.amqp10.server.task import SessionTask
-from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired, outcome_units
+from waybill.engine.amqp10.server.transaction import LinkTransaction, Retired, retirement_units
 from waybill.model.entry import Entry
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.disposition import DispositionFacts
@@ -106,7 +106,7 @@ class Retirement(SessionTask):
             if retired.transaction is not transaction:
                 retired.transaction.control.detach(TWO_TRANSACTIONS)
                 return False
-            if not self._is_counted():
+            if not self._is_counted(retired.entry):
                 return False
             # A provisional outcome may change until the discharge.
             retired.outcome = self._outcome
@@ -114,9 +114,10 @@ class Retirement(SessionTask):
         elif self._stage == 1:
             entry = session.unsettled.get(number)
             if entry is not None:
-                return self._is_counted() and self._retire_unsettled(number, entry)
+                return self._is_counted(entry) and self._retire_unsettled(number, entry)
         else:
-            if not self._is_counted():
+            held = self._detached.entries.get(number)
+            if held is not None and not self._is_counted(held[1]):
                 return False
             pair = self._detached.take(number)
             if pair is not None:
@@ -147,10 +148,10 @@ class Retirement(SessionTask):
             Retired(link, number, entry, self._outcome, transaction, enlisted, is_settled=self._is_settled)
         )
 
-    def _is_counted(self) -> bool:
+    def _is_counted(self, entry: Entry) -> bool:
         """False if the transaction would exceed its limit: then it is rolled back."""
         transaction = self._transaction
-        if transaction.add_units(outcome_units(self._outcome)):
+        if transaction.add_units(retirement_units(entry, self._outcome)):
             return True
         transaction.control.detach(transaction.too_large())
         return False

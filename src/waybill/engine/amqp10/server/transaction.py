@@ -12,7 +12,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.engine.amqp10.server.delivery_host import DeliveryHost
-from waybill.engine.amqp10.server.outcomes import ACCEPTED, Outcome
+from waybill.engine.amqp10.server.outcomes import Outcome
 from waybill.engine.amqp10.server.unsettled_map import TAG_SIZE, forget_settling
 from waybill.engine.amqp10.termini import LinkEnd, Terminus
 from waybill.engine.held_memory import HeldMemory
@@ -21,7 +21,7 @@ from waybill.model.fan_out import publish_to
 from waybill.model.message import Message
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
-from waybill.model.transaction import ACCEPT_UNITS, HELD_MESSAGE_BYTES, OTHER_UNITS, too_large
+from waybill.model.transaction import HELD_MESSAGE_BYTES, OTHER_UNITS, outcome_units, too_large
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.error import RESOURCE_LIMIT_EXCEEDED, TRANSACTION_ROLLBACK, Error
 from waybill.wire.amqp10.messaging import DURABLE_UNSETTLED_STATE
@@ -35,11 +35,11 @@ NO_ROOM: Final = Error(TRANSACTION_ROLLBACK, "a queue has no room for the messag
 NO_QUEUE: Final = Error(TRANSACTION_ROLLBACK, "the queue of a message of the transaction was deleted")
 
 
-def outcome_units(outcome: Outcome) -> i64:
+def retirement_units(entry: Entry, outcome: Outcome) -> i64:
     """The units of one retired delivery."""
-    if outcome.name == ACCEPTED:
-        return ACCEPT_UNITS
-    return OTHER_UNITS + (len(outcome.encoded) >> UNIT_BITS)
+    if outcome.is_accepted:
+        return outcome_units(entry, is_accepted=True)
+    return outcome_units(entry, is_accepted=False) + (len(outcome.encoded) >> UNIT_BITS)
 
 
 class TransactionBudget:
