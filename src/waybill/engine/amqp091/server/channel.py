@@ -323,10 +323,8 @@ class Channel(ConsumerHost):
         transaction = self.transaction
         if transaction is not None:
             tags = self._tags_up_to(tag) if multiple else [tag]
-            units: i64 = 0
-            for number in tags:
-                units += outcome_units(self.unsettled[number], is_accepted=outcome == ACCEPT)
-            if not transaction.add_units(units):
+            is_accepted = outcome == ACCEPT
+            if not transaction.add_units(sum(outcome_units(self.unsettled[n], is_accepted=is_accepted) for n in tags)):
                 raise channel_fault(
                     PRECONDITION_FAILED, too_large(self.connection.host.limits.transaction_units_max), BASIC, method_id
                 )

@@ -40,6 +40,11 @@ def tag_of(entry: Entry) -> bytes:
     return int(entry.sequence).to_bytes(TAG_SIZE, "big")
 
 
+def _is_sequence(tag: bytes) -> bool:
+    """Whether `tag_of` could have made it: a peer may send any octets."""
+    return len(tag) == TAG_SIZE and tag[0] < 0x80
+
+
 class Resumed:
     """A delivery to resume. `is_known`: the peer has it in its unsettled map, with `state`.
 
@@ -71,7 +76,7 @@ def resumed_deliveries(terminus: Terminus, queue: Queue, theirs: States | None, 
         terminus.queue_id = queue.id
     for tag in said:
         # After a restart the queue has the message; the tag tells which one it is.
-        if tag not in held and len(tag) == TAG_SIZE and terminus.durable and queue.is_persistent:
+        if tag not in held and _is_sequence(tag) and terminus.durable and queue.is_persistent:
             entry = queue.claim(int.from_bytes(tag, "big"))
             if entry is not None:
                 held[tag] = entry
