@@ -13,8 +13,8 @@ from tests.simulation.amqp010_frames import FrameCodec, Received, read_message, 
 from tests.simulation.amqp010_session import REMEMBERED, Sent, Session, Taken
 from tests.simulation.ledger import Arrival
 from tests.simulation.violation import Violation
+from tests.wire.amqp010.frame_parser import Assembled
 from waybill.testing.virtual_clock import Event
-from waybill.wire.amqp010.assembly import Assembled
 from waybill.wire.amqp010.codec import decode_command, decode_control
 from waybill.wire.amqp010.constants import (
     CLOSE_CONNECTION_FORCED,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.simulation.violation import Violation
-from waybill.wire.amqp010.assembly import Assembled, FrameParser
+from tests.wire.amqp010.frame_parser import Assembled, FrameParser
 from waybill.wire.amqp010.codec import encode_command, encode_control
 from waybill.wire.amqp010.frames import HEARTBEAT_FRAME, MAX_FRAME_SIZE, PROTOCOL_HEADER
 from waybill.wire.amqp010.message_header import decode_header, encode_header

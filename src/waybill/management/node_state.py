@@ -15,7 +15,6 @@ from waybill.transport.descriptors import descriptor_limit
 
 STATM: Final = Path("/proc/self/statm")
 DESCRIPTORS: Final = Path("/proc/self/fd")
-MEMORY_INFO: Final = Path("/proc/meminfo")
 
 
 def resident_bytes() -> int:
@@ -32,14 +31,6 @@ def descriptors_used() -> int:
     try:
         return len(os.listdir(DESCRIPTORS))  # noqa: PTH208 - only the names, of very many
     except OSError:
-        return 0
-
-
-def machine_bytes() -> int:
-    """Return how much memory the machine has."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (OSError, ValueError):
         return 0
 
 

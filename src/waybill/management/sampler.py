@@ -56,7 +56,6 @@ class Sampler:
 
     def __init__(self, broker: Broker, clock: Callable[[], float] = time.time) -> None:
         self.now = 0
-        self.rounds = 0
         self.consumers: dict[str, int] = {}
         """The number of consumers by virtual host."""
         self._broker = broker
@@ -151,7 +150,6 @@ class Sampler:
         self._add(TOTALS, ALL, moment, tuple(sums))
         self._forget_gone()
         self.now = moment
-        self.rounds += 1
 
     def _add(self, kind: Kind, key: Key, moment: int, row: Row) -> None:
         all_of_them = self._series[kind.name]

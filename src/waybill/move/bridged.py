@@ -29,7 +29,6 @@ CHANNEL: Final = 1
 FRAME_HEAD_OCTETS: Final = 7
 CONTENT_HEAD_OCTETS: Final = 12
 """The size of class, weight and body size, which precede the properties in a content header."""
-MAX_OCTET: Final = 255
 MAX_TTL_MS: Final = 2**32 - 1
 
 Content = tuple[BasicProperties | bytes, bytes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
 from typing import (
     TYPE_CHECKING,
@@ -278,4 +278,3 @@ class Registration(Protocol):
 
 
 AnyHandler = Handler[..., object]
-AsyncFunction = Callable[..., Awaitable[object]]

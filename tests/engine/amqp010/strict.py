@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from waybill.wire.amqp010.assembly import Assembled, FrameParser
+from tests.wire.amqp010.frame_parser import Assembled, FrameParser
 from waybill.wire.amqp010.codec import decode_command, decode_control, encode_command, encode_control
 from waybill.wire.amqp010.constants import FLOW_WINDOW, UNIT_BYTE, UNIT_MESSAGE
 from waybill.wire.amqp010.frames import MAX_FRAME_SIZE, PROTOCOL_HEADER
@@ -47,11 +47,16 @@ from waybill.wire.amqp010.operations import (
     SessionRequestTimeout,
     SessionTimeout,
 )
-from waybill.wire.amqp010.sequence import serial_add, serial_less
+from waybill.wire.amqp010.sequence import MASK, serial_less
 from waybill.wire.amqp010.struct import Command, Control
 from waybill.wire.amqp010.types import Ranges
 
 UNLIMITED: Final = 0xFFFFFFFF
+
+
+def serial_add(number: int, count: int) -> int:
+    """The id that comes `count` after `number`; before it, if `count` is negative."""
+    return (number + count) & MASK
 
 
 class BrokenRule(AssertionError):

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
 from tests.conformance.requirement import requirement
+from tests.wire.amqp010.frame_parser import Assembled, FrameParser
 from tests.wire.amqp010.strategies import commands, controls
 from waybill.wire.amqp010 import frames
-from waybill.wire.amqp010.assembly import INCOMPLETE, MAX_OPERATION_SIZE, Assembled, Assembler, FrameParser
+from waybill.wire.amqp010.assembly import INCOMPLETE, MAX_OPERATION_SIZE, Assembler
 from waybill.wire.amqp010.codec import decode_command, decode_control, encode_command, encode_control
 from waybill.wire.amqp010.errors import EncodeError, FrameError
 from waybill.wire.amqp010.frames import HEARTBEAT_FRAME, write_frame, write_segment

@@ -4,12 +4,12 @@ from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
 from tests.conformance.requirement import requirement
+from tests.wire.amqp010.frame_parser import FrameParser
 from tests.wire.amqp010.strategies import ranges, texts, u32
-from waybill.wire.amqp010.assembly import FrameParser
 from waybill.wire.amqp010.codec import command_payload, decode_command, decode_control
 from waybill.wire.amqp010.errors import DecodeError
 from waybill.wire.amqp010.operations import MessageTransfer, SessionCompleted
-from waybill.wire.amqp010.sequence import serial_add, serial_distance, serial_less
+from waybill.wire.amqp010.sequence import MASK, serial_distance, serial_less
 from waybill.wire.amqp010.transfer import (
     TransferFacts,
     scan_transfer,
@@ -80,16 +80,14 @@ def test_a_body_is_cut_as_the_frames_need_it(size: int, max_frame_size: int) -> 
 @requirement("X010-015")
 @given(u32, st.integers(1, 2**31 - 1))
 def test_sequence_numbers_wrap(number: int, count: int) -> None:
-    later = serial_add(number, count)
+    later = (number + count) & MASK
     assert serial_less(number, later)
     assert not serial_less(later, number)
     assert serial_distance(number, later) == count
     assert serial_distance(later, number) == -count
-    assert serial_add(later, -count) == number
     assert not serial_less(number, number)
 
 
 def test_the_numbers_of_the_document() -> None:
-    assert serial_add(0xFFFFFFFF, 1) == 0
     assert serial_less(0xFFFFFFFF, 0)
     assert not serial_less(0, 0x80000000)

@@ -5,42 +5,19 @@ from librt.strings import BytesWriter
 
 from waybill.wire.amqp10.errors import DecodeError, EncodeError, FrameError
 from waybill.wire.amqp10.frames import (
-    AMQP_HEADER,
     EMPTY_FRAME,
     FRAME_AMQP,
     FRAME_SASL,
     MIN_MAX_FRAME_SIZE,
-    SASL_HEADER,
-    TLS_HEADER,
     Frame,
     FrameFacts,
-    ProtocolHeader,
     close_frame,
     frame,
     parse_frame,
-    parse_protocol_header,
     sasl_frame,
     scan_frame,
     write_frame_head,
 )
-
-
-def test_protocol_headers() -> None:
-    assert parse_protocol_header(AMQP_HEADER) == ProtocolHeader(0, 1, 0, 0)
-    assert parse_protocol_header(TLS_HEADER) == ProtocolHeader(2, 1, 0, 0)
-    assert parse_protocol_header(b"??" + SASL_HEADER + b"more", 2) == ProtocolHeader(3, 1, 0, 0)
-    assert parse_protocol_header(b"AMQP\x00\x00\x09\x01") == ProtocolHeader(0, 0, 9, 1)
-
-
-def test_a_protocol_header_arrives_byte_by_byte() -> None:
-    for size in range(len(AMQP_HEADER)):
-        assert parse_protocol_header(AMQP_HEADER[:size]) is None
-
-
-@pytest.mark.parametrize("octets", [b"H", b"HTTP/1.1", b"AMQX", b"amqp\x00\x01\x00\x00", b"\x16\x03\x01"])
-def test_what_is_no_protocol_header_is_refused_at_once(octets: bytes) -> None:
-    with pytest.raises(FrameError):
-        parse_protocol_header(octets)
 
 
 def test_frames_are_cut() -> None:
@@ -118,13 +95,3 @@ def test_any_octets_give_a_frame_nothing_or_a_decode_error(octets: bytes) -> Non
     except DecodeError:
         return
     assert not whole or 8 <= facts.body <= facts.end <= len(octets)
-
-
-@given(st.binary(max_size=12))
-def test_any_octets_give_a_protocol_header_nothing_or_a_decode_error(octets: bytes) -> None:
-    try:
-        header = parse_protocol_header(octets)
-    except DecodeError:
-        assert not AMQP_HEADER.startswith(octets)
-    else:
-        assert (header is None) == (len(octets) < 8)

@@ -51,13 +51,12 @@ class Handle(Protocol):
 class _Wait:
     """A job whose end is awaited."""
 
-    __slots__ = ("asked_at", "due_at", "futures")
+    __slots__ = ("due_at", "futures")
 
     def __init__(self, due_at: float) -> None:
         self.futures: list[asyncio.Future[Outcome]] = []
         self.due_at = due_at
         """When to ask a coordinator, by the loop's clock."""
-        self.asked_at: float | None = None
 
 
 class Inbox:
@@ -193,7 +192,7 @@ class Inbox:
             self.reply_to = self.broker.connection.current_queue_name(self.reply_to)
         now = self._loop.time()
         for wait in self._waits.values():
-            wait.asked_at, wait.due_at = None, now
+            wait.due_at = now
         if self._waits:
             self._look_within(0.0)
 

@@ -100,7 +100,7 @@ class JobCompleted(JobEventData, frozen=True, kw_only=True):
     result_expires_at: str | None = None
 
 
-class JobFailed(JobEventData, frozen=True, kw_only=True):
+class JobFailure(JobEventData, frozen=True, kw_only=True):
     """One attempt failed, whatever comes next."""
 
     attempt: int
@@ -348,7 +348,7 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     JobReleased: "job.released",
     JobStarted: "job.started",
     JobCompleted: "job.completed",
-    JobFailed: "job.failed",
+    JobFailure: "job.failed",
     JobRetrying: "job.retrying",
     JobDiscarded: "job.discarded",
     JobCancellation: "job.cancelled",

@@ -22,7 +22,7 @@ from waybill.ojs.spec.envelope import (
     Envelope,
     ErrorRecord,
 )
-from waybill.ojs.spec.events import ErrorSummary, JobFailed
+from waybill.ojs.spec.events import ErrorSummary, JobFailure
 from waybill.ojs.spec.headers import max_attempts
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.retry import is_non_retryable, retry_delay_seconds
@@ -121,9 +121,9 @@ def placeholder_of(delivery: Delivery, queue: str) -> tuple[Envelope, str]:
     return placeholder, "" if known else f" (content-encoding {encoding!r} is not supported)"
 
 
-def failed_event(execution: Execution, failure: Failure, duration_seconds: float) -> JobFailed:
+def failed_event(execution: Execution, failure: Failure, duration_seconds: float) -> JobFailure:
     """Return the event of a failed attempt."""
-    return JobFailed(
+    return JobFailure(
         job_type=execution.envelope.type,
         queue=execution.queue,
         attempt=execution.attempt,

@@ -146,7 +146,7 @@ class ErrorTotal:
 
 
 @dataclass(frozen=True)
-class DeadLetters:
+class DeadLetterRow:
     """Jobs that were discarded for one reason, with one of them as an example."""
 
     reason: str
@@ -188,7 +188,7 @@ class Report:
     job_types: list[JobType]
     timeline: list[Bucket]
     failures: list[Failure]
-    dead_letters: list[DeadLetters]
+    dead_letters: list[DeadLetterRow]
     workers: list[WorkerShare]
     recommendations: list[Recommendation]
     malformed_reasons: dict[str, int]
@@ -373,7 +373,7 @@ def _errors(failures: DataFrame) -> list[ErrorTotal]:
     return rows
 
 
-def _dead_letters(dead_letters: DataFrame) -> list[DeadLetters]:
+def _dead_letters(dead_letters: DataFrame) -> list[DeadLetterRow]:
     first = F.struct("bucket", "queue", "job_type")
     grouped = dead_letters.groupBy("reason").agg(
         F.sum("jobs").alias("jobs"),
@@ -383,10 +383,10 @@ def _dead_letters(dead_letters: DataFrame) -> list[DeadLetters]:
         _short(F.min_by("example_message", first)).alias("example_message"),
     )
     shown, is_cut = _cut(grouped.orderBy(F.desc("jobs"), "reason").limit(_ROWS_MAX + 1).collect())
-    rows = [DeadLetters(**row.asDict()) for row in shown]
+    rows = [DeadLetterRow(**row.asDict()) for row in shown]
     if is_cut:
         rest = _rest(dead_letters, shown, ("reason",), "jobs", "attempts")
-        rows.append(DeadLetters(OTHERS, rest["jobs"], rest["attempts"], [], "", None))
+        rows.append(DeadLetterRow(OTHERS, rest["jobs"], rest["attempts"], [], "", None))
     return rows
 
 

@@ -8,7 +8,7 @@ A segment has any number of frames. Controls may come between the frames of a co
 
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from waybill.wire.amqp010.errors import FrameError
 from waybill.wire.amqp010.frames import (
@@ -211,56 +211,3 @@ class Assembler:
             self.size -= track.size
             track.clear()
             self.is_complete = True
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Assembled:
-    """One control or command: `payload` is its operation segment; `header`, `body` are None without such a segment."""
-
-    def __init__(
-        self, channel: int, payload: bytes, header: bytes | None, body: bytes | None, *, is_control: bool
-    ) -> None:
-        self.channel = channel
-        self.is_control = is_control
-        self.payload = payload
-        self.header = header
-        self.body = body
-
-
-class FrameParser:
-    """An assembler with a buffer: for those who keep none themselves."""
-
-    def __init__(self, max_frame_size: int = MAX_FRAME_SIZE, channel_max: int = 0xFFFF) -> None:
-        self.assembler = Assembler(max_frame_size, channel_max)
-        self._data = b""
-
-    @property
-    def waiting(self) -> int:
-        """Octets that belong to no whole frame yet."""
-        return len(self._data)
-
-    def receive(self, data: bytes) -> None:
-        """Add what has arrived."""
-        self._data += data
-
-    def next(self) -> Assembled | None:
-        """The next control or command, None if more octets are needed. Raises FrameError."""
-        assembler = self.assembler
-        data = self._data
-        offset: i64 = 0
-        found: Assembled | None = None
-        while found is None:
-            end = assembler.take_frame(data, offset)
-            if end == INCOMPLETE:
-                break
-            offset = end
-            if assembler.is_complete:
-                found = Assembled(
-                    assembler.channel,
-                    assembler.payload,
-                    assembler.header,
-                    assembler.body,
-                    is_control=assembler.is_control,
-                )
-        self._data = data[offset:]
-        return found

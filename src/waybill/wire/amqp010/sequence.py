@@ -16,11 +16,6 @@ MAX_RANGES: Final = 0xFFFF // _RANGE_SIZE
 """As many ranges as the size of 2 octets allows."""
 
 
-def serial_add(number: i64, count: i64) -> i64:
-    """The number that comes `count` after `number`; before it, if `count` is negative."""
-    return (number + count) & MASK
-
-
 def serial_distance(first: i64, last: i64) -> i64:
     """How far `last` is behind `first`: negative if it is before it."""
     distance = (last - first) & MASK

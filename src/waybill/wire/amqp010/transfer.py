@@ -32,7 +32,6 @@ from waybill.wire.amqp010.types import Ranges
 
 TRANSFER_CODE: Final = 0x0401
 ACCEPT_CODE: Final = 0x0402
-_FLAGS_OFFSET: Final = 4
 
 
 class TransferFacts:

@@ -28,26 +28,12 @@ MIN_MAX_FRAME_SIZE: Final = 512
 """Every peer accepts frames of this size (2.8.19). It is the limit before open, and always for SASL frames."""
 
 PROTOCOL_HEADER_SIZE: Final = 8
-PROTOCOL_AMQP: Final = 0
-PROTOCOL_TLS: Final = 2
-PROTOCOL_SASL: Final = 3
 
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
-TLS_HEADER: Final = b"AMQP\x02\x01\x00\x00"
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 
 EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 """A heartbeat: it keeps the peer's idle time-out from expiring (2.4.5)."""
-
-
-@dataclass(frozen=True)
-class ProtocolHeader:
-    """The protocol of one side. `protocol` is one of PROTOCOL_AMQP, PROTOCOL_TLS, PROTOCOL_SASL, or unknown."""
-
-    protocol: int
-    major: int
-    minor: int
-    revision: int
 
 
 @dataclass(frozen=True)
@@ -67,19 +53,6 @@ class FrameFacts:
         self.channel: i64 = 0
         self.body: i64 = 0
         self.end: i64 = 0
-
-
-def parse_protocol_header(data: bytes, offset: i64 = 0) -> ProtocolHeader | None:
-    """Parse the protocol header at `offset`; None if it is incomplete.
-
-    Raises FrameError as soon as the octets show that it is not a protocol header.
-    """
-    start = data[offset : offset + PROTOCOL_HEADER_SIZE]
-    if start[:4] != AMQP_HEADER[: min(len(start), 4)]:
-        raise FrameError("not a protocol header of AMQP")
-    if len(start) < PROTOCOL_HEADER_SIZE:
-        return None
-    return ProtocolHeader(start[4], start[5], start[6], start[7])
 
 
 def scan_frame(data: bytes, offset: i64, max_frame_size: i64, facts: FrameFacts) -> bool:

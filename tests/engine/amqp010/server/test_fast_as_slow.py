@@ -13,7 +13,7 @@ import pytest
 
 from tests.engine.amqp010.peer import Peer, Session
 from tests.engine.amqp091.peer import Cut, NodeBench
-from waybill.wire.amqp010.assembly import Assembled
+from tests.wire.amqp010.frame_parser import Assembled
 from waybill.wire.amqp010.codec import command_payload
 from waybill.wire.amqp010.frames import BODY, COMMAND, CONTROL, HEADER
 from waybill.wire.amqp010.message_header import encode_header

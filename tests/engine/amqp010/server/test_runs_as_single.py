@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.amqp010.peer import Peer, Session
 from tests.engine.amqp091.peer import NodeBench
-from waybill.wire.amqp010.assembly import Assembled
+from tests.wire.amqp010.frame_parser import Assembled
 from waybill.wire.amqp010.constants import DETACH_NOT_ATTACHED, DETACH_UNKNOWN_IDS, FLOW_WINDOW
 from waybill.wire.amqp010.operations import (
     ConnectionClose,

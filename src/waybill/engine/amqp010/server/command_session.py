@@ -250,10 +250,6 @@ class CommandSession(DetachableSession):
 
     # --- what is sent ---
 
-    @property
-    def can_send(self) -> bool:
-        return self.is_synced and self.connection is not None
-
     def host_has_output(self, connection: SessionHost) -> None:
         if not connection.is_dirty:
             connection.host.mark_dirty(connection)
