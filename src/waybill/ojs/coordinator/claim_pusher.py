@@ -1,4 +1,4 @@
-"""Pushes the jobs that are claimed: see `claims`. Only the leader does."""
+"""Pushes claimed jobs while its coordinator is the leader: see `claims`."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ MAX_PAUSE_SECONDS: Final = 60.0
 BeforePush = Callable[[str, Claim], Awaitable[None]]
 """Awaited before a push; if it raises, the job is not pushed yet."""
 OnPushed = Callable[[str, Claim], None]
-"""Called with a job's id and its claim once its push is confirmed, to record what the feature has to tell of it."""
+"""Called with a job's id and its claim after the push is confirmed, to write the feature's event."""
 Maker = Callable[[str, Claim], Awaitable[dict[str, object]]]
-"""Returns the job of a claim: what is too large to be kept twice is put together when it is pushed."""
+"""Returns the job of a claim that is too large to store twice, and is therefore made when it is pushed."""
 
 _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 class ClaimPusher(LeaderLoop):
-    """Looks for claims that are pending, and pushes them."""
+    """Pushes pending claims."""
 
     def __init__(
         self, broker: BrokerConnection, view: JobView, leader: Leader, coordinator: str, *, describes: bool = False
     ) -> None:
-        """`coordinator` is the id of this one, as its claims name it. `describes`: events have the jobs with them."""
+        """`coordinator` is the id of this one in claims. `describes`: events contain the jobs."""
         super().__init__(view, leader)
         self._describes = describes
         self.on_pushed: dict[str, OnPushed] = {}
-        """By the kind of the row that has claimed the job: `cron`, for example."""
+        """By the kind of the owner's row: `cron`, for example."""
         self.makers: dict[str, Maker] = {}
-        """What makes the jobs of claims that have none, only an id; by the kind as well."""
+        """Makers of jobs for claims that only have an id, by kind."""
         self.before_push: dict[str, BeforePush] = {}
         self._broker = broker
         self._coordinator = coordinator
         self._tried: BoundedDict[str, None] = BoundedDict(REMEMBERED)
-        """Jobs whose first copy was used: another push needs another name."""
+        """Jobs whose first copy was used: another push needs a new copy."""
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
-        """When a push that has failed is tried again, by the loop's clock."""
+        """When a failed push is retried, by the loop's clock."""
         self._in_hand: set[str] = set()
-        """Jobs that were pushed here, and whose claim.pushed is not folded yet."""
+        """Pushed jobs whose claim.pushed is not folded yet."""
 
     def forget(self) -> None:
         """Forget which pushes were started: this coordinator pushes anew if it leads again."""
@@ -91,7 +91,7 @@ class ClaimPusher(LeaderLoop):
     async def _push_guarded(self, job_id: str, one: Claim) -> None:
         try:
             await self._push(job_id, one)
-        except Exception as error:  # noqa: BLE001 - one job must not be in the way of the others
+        except Exception as error:  # noqa: BLE001 - an error of one job must not affect the others
             self._in_hand.discard(job_id)
             failures = self._failures[job_id] = self._failures.get(job_id, 0) + 1
             pause = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), MAX_PAUSE_SECONDS)
@@ -143,7 +143,7 @@ class ClaimPusher(LeaderLoop):
         self._tell(job_id, one, envelope, copy)
 
     async def _copy(self, job_id: str, one: Claim) -> str:
-        """Return a name that no other push of this job has."""
+        """Return a copy that no other push of this job has."""
         if one.by == self._coordinator and job_id not in self._tried:
             self._tried[job_id] = None
             return one.copies[0]
@@ -171,7 +171,7 @@ class ClaimPusher(LeaderLoop):
 
 
 def read_claimed(job: dict[str, object], now: datetime) -> Envelope:
-    """Return the envelope in a claim: checked once more, with the times that its claim has given it.
+    """Return the envelope in a claim, checked again, with the times of the claim.
 
     Raises InvalidJob naming the field.
     """

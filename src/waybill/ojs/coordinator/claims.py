@@ -1,29 +1,28 @@
-"""Jobs that coordinators push themselves: each runs once, whichever coordinator acts or is killed.
+"""Jobs that coordinators push themselves: each runs once, no matter which coordinator acts or is killed.
 
-A schedule's tick or a workflow's step is due: several coordinators may find so, and any of them may be killed at any
-moment. Each job of this kind runs once all the same:
+When a tick of a cron job or a step of a workflow is due, several coordinators may notice it, and any of them may be
+killed at any time. Still, each job of this kind runs once:
 
-    1. The id of the job is derived from what it is for: `derived_id(millisecond, "cron", name, tick)`.
-    2. The feature writes an event of its own that says "this is due", with the whole job in it. The first one in the
-       order of the stream counts: the feature's fold calls `claim`, which keeps the job as a row `claim/{job id}`. A
-       row is marked PENDING until its push is confirmed.
-    3. The leader pushes what is pending (`claim_pusher`), and writes claim.pushed. After a kill, the next one finds
-       claims that are pending still and pushes those: then the job may be in its queue twice, and the broker cannot say
-       whether it is, in AMQP 0-9-1 least of all.
-    4. So each push has a name, the *copy*, in the header `x-ojs-copy`. No two pushes have the same: whoever has written
-       the event of step 2 has named the copy of the first push there, and whoever pushes again names another one in a
-       claim.copied event before. A worker that gets a job with this header asks a coordinator before it starts. That
-       writes claim.admitted with the copy, and again the first one in the order of the stream counts: this copy is the
-       job, through all of its attempts, and every other one is acknowledged unseen.
-    5. The end of the job, by its events, ends the claim. A copy that comes later finds none, and is refused.
+    1. The id of the job is derived from its purpose: `derived_id(millisecond, "cron", name, tick)`.
+    2. The feature writes an event "this is due" with the whole job. The first one in the order of the stream counts:
+       the feature's fold calls `claim`, which stores the job as a row `claim/{job id}`. A row is marked PENDING until
+       its push is confirmed.
+    3. The leader pushes pending claims (`claim_pusher`), and writes claim.pushed. After a kill, the next leader finds
+       pending claims and pushes them: then the job may be in its queue twice, which AMQP cannot detect.
+    4. So each push has a unique name, the *copy*, in the header `x-ojs-copy`. The event of step 2 has the copy of the
+       first push; for a further push, a new one is written in a claim.copied event first. A worker that receives a job
+       with this header asks a coordinator before it starts. The coordinator writes claim.admitted with the copy, and
+       again the first one in the order of the stream counts: this copy is the job, in all of its attempts, and all
+       others are acknowledged without running.
+    5. The end of the job, by its events, ends the claim. Later copies find no claim and are refused.
 
-So the job runs as often as any other job would that was pushed once: an attempt whose worker is killed is made again.
+So the job runs like any job that was pushed once: only attempts whose worker was killed are repeated.
 
-A fold that wants to know how its job does looks at the same job events, by `claimed`. The fold of claims comes last:
-the claim is there until all features have seen the end.
+A fold can follow the events of its jobs with `claimed`. The fold of claims is last, so that a claim exists until all
+features have seen the end of its job.
 
-Only events of trusted users count here, and copies that a coordinator has named: whoever may push jobs can neither
-claim one nor keep another's from running.
+Only events of trusted users count, and copies named by a coordinator: users who can push jobs can neither claim a job
+nor prevent others from running.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.identifiers import may_be_derived
 
 PENDING: Final = "claim.pending"
-"""The mark of claims whose job is to be pushed."""
+"""The mark of claims whose jobs must be pushed."""
 MAX_COPIES: Final = 100
 
 _TYPES: Final = frozenset({"claim.pushed", "claim.copied", "claim.admitted"})
@@ -48,9 +47,8 @@ _TYPES: Final = frozenset({"claim.pushed", "claim.copied", "claim.admitted"})
 class Claim(msgspec.Struct, omit_defaults=True):
     """A job that must be pushed, or was.
 
-    `owner` is the key of the feature's row that it is for. `by` is the coordinator that has claimed it, and may push it
-    under the first of the names in `copies`. `copy` is the one that was admitted. A claim that `waits` is not pushed
-    before the feature says so (`let_go`).
+    `owner` is the key of the feature's row. `by` is the coordinator that has claimed it, and may push it as the first
+    of `copies`. `copy` is the admitted one. A claim that `waits` is not pushed before the feature calls `let_go`.
     """
 
     owner: str
@@ -61,7 +59,7 @@ class Claim(msgspec.Struct, omit_defaults=True):
     waits: bool = False
     is_pushed: bool = False
     note: dict[str, object] = msgspec.field(default_factory=dict)
-    """What the feature wants to know when the job is pushed."""
+    """Data of the feature for when the job is pushed."""
 
 
 def key_of(job_id: str) -> str:
@@ -70,7 +68,7 @@ def key_of(job_id: str) -> str:
 
 
 def claim(rows: Rows, job_id: str, new: Claim) -> bool:
-    """Claim a job, in a feature's fold; False if it is claimed already. Whether it was before, the feature knows."""
+    """Claim a job, in a feature's fold; False if it is claimed already. Earlier claims are the feature's concern."""
     key = key_of(job_id)
     if rows.get(key, Claim) is not None:
         return False
@@ -84,7 +82,7 @@ def claimed(rows: Rows, event: ReceivedEvent) -> Claim | None:
 
 
 def let_go(rows: Rows, job_id: str) -> None:
-    """Have a claim pushed that waits, in a feature's fold."""
+    """Let a waiting claim be pushed, in a feature's fold."""
     found = rows.get(key_of(job_id), Claim)
     if found is not None and found.waits:
         found.waits = False
@@ -92,12 +90,12 @@ def let_go(rows: Rows, job_id: str) -> None:
 
 
 class ClaimFold(FeatureFold):
-    """Folds what happens to claims."""
+    """Folds the events of claims."""
 
     types = frozenset((*_TYPES, *ENDS))
 
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
-        """`is_trusted` says of a user whether it may be a coordinator's."""
+        """`is_trusted` returns whether a user may be a coordinator's."""
         self._is_trusted = is_trusted
 
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
@@ -107,7 +105,7 @@ class ClaimFold(FeatureFold):
         return ()
 
     def fold(self, rows: Rows, event: ReceivedEvent) -> None:
-        """Take note of a push, an admission or the end."""
+        """Record a push, an admission or the end."""
         key = key_of(event.subject)
         found = rows.get(key, Claim)
         if found is None:

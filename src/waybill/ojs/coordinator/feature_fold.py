@@ -3,17 +3,17 @@
 A coordinator's store has one table for all features, of rows by key: `cron/nightly`, `claim/0190...`. The part of a
 key before the first slash is its kind. Rows are folded by the same pass over the stream as jobs are, and saved with the
 same offset in the same transaction, so a row is what the events up to that offset say, in every coordinator, and after
-any kill. What a feature decides from its rows is decided by the order of the stream:
+any kill. Decisions of features are made by the order of the stream:
 
     coordinator A: event "cron.claimed" of a tick --+            +--> fold: the tick is new, A's firing counts
-    coordinator B: event "cron.claimed" of a tick --+-> stream --+--> fold: the tick is taken, B's is passed by
+    coordinator B: event "cron.claimed" of a tick --+-> stream --+--> fold: the tick is taken, B's is ignored
 
-A feature is a `FeatureFold`. A fold has no clock, no chance and no memory of its own: rows and the event, nothing else.
-Events come from whoever may write to the events exchange, so `event.user`, which the broker vouches for, says whether
-one counts, and each field may be anything of its JSON type. If a fold raises, its event is skipped. An event may
-come twice, with one id: a fold that has seen it changes nothing.
+A feature is a `FeatureFold`. A fold is a pure function of rows and the event, without clock, randomness and own state.
+Anyone with write permission to the events exchange can publish events, so a fold checks `event.user`, which the broker
+has verified, and each field may have any value of its JSON type. If a fold raises, its event is skipped. An event may
+arrive twice with one id: the second time must change nothing.
 
-A row may have a mark, by which rows are found: what is to be done is marked, and what is done is not.
+A row may have a mark, by which rows are found: pending work is marked, finished work is not.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 
 class EventRefused(Exception):
-    """A fold has failed over an event, and not the store: the same event fails whenever it is folded."""
+    """A fold has failed because of an event, not of the store: the same event always fails."""
 
 
 class StoredRow(NamedTuple):
-    """A row as a store keeps it: its JSON, and its mark."""
+    """A stored row: its JSON and its mark."""
 
     value: bytes
     mark: str | None
 
 
 class Rows:
-    """The rows that a batch of events is about: read when they are asked for, written when the batch is folded."""
+    """The rows for a batch of events: read on demand, written after the batch is folded."""
 
     def __init__(self, load: Callable[[Sequence[str]], dict[str, StoredRow]]) -> None:
-        """`load` returns those of some rows that there are."""
+        """`load` returns the existing ones of some rows."""
         self._load = load
         self._stored: dict[str, StoredRow | None] = {}
         self._decoded: dict[str, msgspec.Struct] = {}
@@ -59,7 +59,7 @@ class Rows:
         """Whether the store could not read a row."""
 
     def expect(self, keys: Iterable[str]) -> None:
-        """Read rows together that will be asked for."""
+        """Read rows together that will be needed."""
         missing = [key for key in dict.fromkeys(keys) if key not in self._stored]
         if missing:
             self._stored |= dict.fromkeys(missing)
@@ -77,7 +77,7 @@ class Rows:
         return found if isinstance(found, kind) else None
 
     def put(self, key: str, row: msgspec.Struct, mark: str | None = None) -> None:
-        """Keep a row under a key of at most 500 characters. Raises ValueError for another."""
+        """Store a row under a key of at most 500 characters. Raises ValueError for other keys."""
         if not 0 < len(key) <= MAX_KEY_LENGTH or "\0" in key:
             raise ValueError("this key cannot be used for a row")
         self._gone.discard(key)
@@ -100,7 +100,7 @@ class FeatureFold:
     """How a feature folds events. Everything in it runs in the thread of the store."""
 
     types: Collection[str] | None = None
-    """The types of the events for which `keys` may name rows; None for what it decides by itself."""
+    """The types of events for which `keys` may return rows; None if `keys` decides."""
 
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
         """Return the rows that an event affects, none if it does not concern this feature.
@@ -111,12 +111,12 @@ class FeatureFold:
         raise NotImplementedError
 
     def fold(self, rows: Rows, event: ReceivedEvent) -> None:
-        """Change rows as an event says for which `keys` has named some."""
+        """Apply an event for which `keys` has returned rows."""
         raise NotImplementedError
 
 
 class FeatureFolds:
-    """The folds of all features, in the order in which each event comes to them."""
+    """The folds of all features, in order."""
 
     def __init__(self, folds: Sequence[FeatureFold] = ()) -> None:
         """Fold nothing unless some are given."""
@@ -124,10 +124,10 @@ class FeatureFolds:
         self._of_type: dict[str, tuple[FeatureFold, ...]] = {}
 
     def wants(self, event: ReceivedEvent) -> bool:
-        """Say whether some feature folds an event, and every store can keep what it is about."""
+        """Whether a feature folds an event, and every store can store its subject."""
         if len(event.subject) > MAX_ID_LENGTH or "\0" in event.subject:
             return False
-        # A loop and no generator: every event of every job comes by here.
+        # A loop instead of a generator, because every event of every job passes here.
         for fold in self._that_look_at(event.type):  # noqa: SIM110
             if fold.keys(event):
                 return True
@@ -144,7 +144,7 @@ class FeatureFolds:
         return found
 
     def fold_all(self, rows: Rows, events: Sequence[ReceivedEvent]) -> list[str]:
-        """Change rows as events say, in order; returns the ids of the events that some feature was about.
+        """Apply events in order; returns the ids of the events that concerned a feature.
 
         Raises EventRefused for an event over which a fold fails, and what the store raises.
         """

@@ -1,8 +1,8 @@
 """Features of a coordinator beyond single jobs, and what they share.
 
-A feature adds its fold here, before that of the claims; what answers its requests; and what acts, if this coordinator
-leads. What it is told from the stream it keeps in rows (`feature_fold`), who acts is said by `leader`, and what it
-pushes is claimed (`claims`).
+A feature adds its fold here, before that of the claims; the handlers of its requests; and its loop, which acts if this
+coordinator leads. It stores its state in rows (`feature_fold`), `leader` decides who acts, and its jobs are claimed
+(`claims`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Features:
     """The features of one coordinator."""
 
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
-        """`is_trusted` says of a user, as the broker vouches for it, whether it may be a coordinator's."""
+        """`is_trusted` returns whether a user, verified by the broker, may be a coordinator's."""
         self._workflows = WorkflowFold()
         self.records = RecordFold(is_trusted)
         self.folds = FeatureFolds(
@@ -42,7 +42,7 @@ class Features:
         self._leader: Leader | None = None
 
     async def start(self, responder: Responder, coordinator: str, jobs: Jobs) -> dict[str, Answer]:
-        """Begin to act; returns what answers which kind of request. `coordinator` is the id of this one."""
+        """Start; returns the handlers by kind of request. `coordinator` is the id of this one."""
         self._leader = leader = Leader(responder.broker, coordinator, self._is_trusted)
         pusher = ClaimPusher(responder.broker, responder.view, leader, coordinator, describes=jobs.describes_jobs)
         workflows = WorkflowActor(responder, leader, jobs)

@@ -1,26 +1,25 @@
 """Leader election among coordinators, and the time that they agree on.
 
-Every coordinator publishes a beat a second to one queue with a single active consumer, `ojs.leader`. The broker gives
-all of them to one coordinator:
+Every coordinator publishes a heartbeat per second to one queue with a single active consumer, `ojs.leader`. The broker
+delivers all heartbeats to one coordinator:
 
-    A  beat --+                       +--> A, as long as it consumes: its own beats make it the leader
+    A  beat --+                       +--> A, as long as it consumes: its own heartbeats make it the leader
     B  beat --+--> ojs.leader --------+
-    C  beat --+    (beats live 5 s)   +--> B, from the moment on that A's connection is gone
+    C  beat --+    (TTL of 5 s)       +--> B, as soon as A's connection is lost
 
-A coordinator leads while it has got back a beat of its own that it has sent within the last LEASE_SECONDS, by its
-monotonic clock. The time of *sending* counts, so a process that was paused, or cut off, finds old beats when it goes on
-and knows that it leads no more, whatever is in its buffers. A kill ends the connection, and the next one in line leads
-with its next beat, within about a second; one that hangs is replaced when the broker misses its heartbeats. No
-message is held, so no consumer timeout of the broker can end a leadership.
+A coordinator is the leader while it has received one of its own heartbeats that it sent within the last LEASE_SECONDS,
+by its monotonic clock. The time of *sending* counts, so a process that was paused or cut off only finds old heartbeats
+when it resumes, and is no longer the leader. A kill closes the connection, and the next coordinator leads with its next
+heartbeat, within about a second; a coordinator that hangs is replaced when the broker misses its AMQP heartbeats. No
+message is held, so the broker's consumer timeout does not matter.
 
-Leading is no lock. For a moment two may believe that they lead, and the broker may lose its word in a crash. So a
-leader only *proposes*: it writes an event with an id derived from what it is about, and the first one in the order of
-the stream counts (see `feature_fold` and `claims`). That there is one leader saves work; it is not what makes anything
-happen once.
+Leadership is not a lock. Two coordinators may both believe that they lead for a moment, also after a crash of the
+broker. So a leader only *proposes*: it writes an event with a derived id, and the first one in the order of the stream
+counts (see `feature_fold` and `claims`). A single leader avoids duplicate work; it is not what guarantees exactly-once.
 
-A beat has its sender's wall clock. The leader sees all of them, and goes by the middle one: `now` is wrong only if the
-clocks of half of the coordinators are. With two that differ, the one that is behind counts: acting late is mended by
-catching up, acting early is not. Only beats of trusted users count.
+A heartbeat contains its sender's wall clock. The leader uses the median: `now` is wrong only if the clocks of half of
+the coordinators are wrong. Of two clocks, the one that is behind counts, because late work can be caught up, but early
+work cannot be undone. Only heartbeats of trusted users count.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from waybill.ojs.errors import TopologyConflict
 BEAT_SECONDS: Final = 1.0
 LEASE_SECONDS: Final = 5.0
 CLOCK_SECONDS: Final = 10.0
-"""For how long the clock of another coordinator counts after its last beat."""
+"""How long the clock of another coordinator counts after its last heartbeat."""
 SKEW_SECONDS: Final = 2.0
-"""Differences up to this are the way of a beat, or of no matter."""
+"""Smaller differences are due to latency, or do not matter."""
 MAX_CLOCKS: Final = 1000
 STAND_AGAIN_SECONDS: Final = 30.0
 
@@ -51,7 +50,7 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 class Beat(msgspec.Struct):
-    """What a coordinator sends: who it is, when by its monotonic clock, and what time it takes it to be."""
+    """A heartbeat: the coordinator, its monotonic clock, and its wall clock."""
 
     coordinator: str
     sent: float
@@ -59,18 +58,18 @@ class Beat(msgspec.Struct):
 
 
 class Lease:
-    """The rules, without a broker: who leads by the beats that came, and what time it is."""
+    """The rules without a broker: who leads, and the agreed time, from the received heartbeats."""
 
     def __init__(
         self, coordinator: str, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
     ) -> None:
-        """`coordinator` is the id of this one; the clocks are a test's if it gives some."""
+        """`coordinator` is the id of this one; tests can replace the clocks."""
         self.coordinator = coordinator
         self._monotonic = monotonic
         self._wall = wall
         self._sent = float("-inf")
         self._clocks: dict[str, tuple[float, float]] = {}
-        """Of each other coordinator, how far it is ahead of this one, and until when that counts."""
+        """For each other coordinator, how far its clock is ahead, and until when that counts."""
         self._warned = False
 
     @property
@@ -79,14 +78,14 @@ class Lease:
         return self._monotonic() - self._sent < LEASE_SECONDS
 
     def beat(self) -> Beat:
-        """Return what is to be sent now."""
+        """Return a new heartbeat."""
         return Beat(self.coordinator, self._monotonic(), self._wall())
 
     def take(self, beat: Beat) -> None:
-        """Take a beat that the broker has given to this coordinator."""
+        """Process a received heartbeat."""
         now = self._monotonic()
         if beat.coordinator == self.coordinator:
-            # One from the future was sent by somebody else.
+            # A heartbeat from the future is forged.
             if beat.sent <= now:
                 self._sent = max(self._sent, beat.sent)
         elif math.isfinite(beat.time) and (len(self._clocks) < MAX_CLOCKS or beat.coordinator in self._clocks):
@@ -101,7 +100,7 @@ class Lease:
         monotonic = self._monotonic()
         self._clocks = {name: one for name, one in self._clocks.items() if one[1] > monotonic}
         ahead = sorted([0.0, *(difference for difference, _ in self._clocks.values())])
-        # Of an even number, the one of the middle two that is behind.
+        # Of an even number, the lower median.
         skew = ahead[(len(ahead) - 1) // 2]
         if abs(skew) <= SKEW_SECONDS:
             self._warned = False
@@ -117,10 +116,10 @@ class Lease:
 
 
 class Leader:
-    """Stands for leadership over one connection."""
+    """The candidacy of a coordinator over one connection."""
 
     def __init__(self, broker: BrokerConnection, coordinator: str, is_trusted: Callable[[str | None], bool]) -> None:
-        """`is_trusted` says of a user whether its beats count."""
+        """`is_trusted` returns whether the heartbeats of a user count."""
         self.lease = Lease(coordinator)
         self._broker = broker
         self._is_trusted = is_trusted
@@ -128,13 +127,13 @@ class Leader:
         self._leads = False
         self._channel: Channel | None = None
         self._stands_again_at: float | None = None
-        """When to try again to stand in line, by the monotonic clock; None if it stands there."""
+        """When to retry to become a candidate, by the monotonic clock; None if it is one."""
         self.on_change: list[Callable[[], None]] = []
-        """Called when this coordinator begins to lead."""
+        """Called when this coordinator becomes the leader."""
 
     @property
     def leads(self) -> bool:
-        """Whether this coordinator is to act."""
+        """Whether this coordinator is the leader."""
         return self.lease.is_held and self._broker.connection.is_open
 
     def now(self) -> float:
@@ -173,7 +172,7 @@ class Leader:
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
-        # Of its own: an error on it leaves the others alone.
+        # A separate channel: errors on it do not affect others.
         channel = await self._broker.connection.channel(confirms=True)
         await channel.consume(self._broker.declarer.topology.leader_queue, self._take, no_ack=True)
         self._channel = channel
@@ -210,7 +209,7 @@ class Leader:
             self._not_sent(error)
 
     def _not_sent(self, error: BaseException) -> None:
-        """A lost beat is made good by the next, unless the queue is gone, or this user may not write to it."""
+        """Handle a lost heartbeat: the next one replaces it, unless the queue or a permission is missing."""
         if self._broker.identity.is_refused(error) or isinstance(error, ConnectionLost):
             return
         if isinstance(error, MessageReturned):
@@ -224,7 +223,7 @@ class Leader:
         try:
             beat = msgspec.json.decode(delivery.body, type=Beat)
             user = delivery.properties.user_id
-        except Exception as error:  # noqa: BLE001 - no message may end this, whatever it is
+        except Exception as error:  # noqa: BLE001 - no message may end this loop
             self._broker.events.counters.skipped["leader"] += 1
             _log.warning("invalid message in the leader queue, skipped: %s", type(error).__name__)
             return

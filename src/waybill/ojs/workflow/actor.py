@@ -1,7 +1,7 @@
-"""The leader's part in workflows: creates the jobs of steps, writes events, and ends workflows.
+"""The leader's work on workflows: creates the jobs of steps, writes events, and ends workflows.
 
-What is to be done stands in the rows, and goes from there when the event that says so comes back through the stream.
-So whoever leads next goes on with it. An event that two leaders write has one id.
+Pending work is stored in rows, and removed when its event returns through the stream. So the next leader continues it.
+Events that two leaders write have the same id.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from waybill.ojs.workflow.values import Plans, Reader, Values, read_flow
 AT_A_TIME: Final = 200
 REMEMBERED_EVENTS: Final = 50_000
 AGAIN_SECONDS: Final = 30.0
-"""When an event that has not come back is written again."""
+"""When an event that has not returned through the stream is written again."""
 RETENTION_SECONDS: Final = 7 * 86400.0
-"""How long a workflow is known after its end."""
+"""How long a workflow is kept after its end."""
 SWEEP_SECONDS: Final = 60.0
 
 T = TypeVar("T")
@@ -68,16 +68,16 @@ class WorkflowActor(LeaderLoop):
         self._plans = Plans()
         self._reviving: set[str] = set()
         self._written: BoundedDict[str, float] = BoundedDict(REMEMBERED_EVENTS)
-        """Events that were written here, and when, by the loop's clock."""
-        self._told: BoundedDict[str, tuple[object, ...]] = BoundedDict(REMEMBERED_EVENTS)
-        """What was untold of a workflow when it was last told of."""
+        """Events written here, with their times by the loop's clock."""
+        self._last_written: BoundedDict[str, tuple[object, ...]] = BoundedDict(REMEMBERED_EVENTS)
+        """The pending events of each workflow when they were last written."""
         self._swept_at = float("-inf")
         self._pushers = PusherWatch(responder.view, self._write)
 
     def forget(self) -> None:
         """Forget which events were written: this coordinator writes anew if it leads again."""
         self._written.clear()
-        self._told.clear()
+        self._last_written.clear()
         self._pushers.forget()
 
     async def make_job(self, job_id: str, claim: Claim) -> dict[str, object]:
@@ -97,8 +97,8 @@ class WorkflowActor(LeaderLoop):
     async def look(self) -> None:
         """Write the events that workflows lack, and end the workflows that are due."""
         for _, progress in await self._view.marked(TO_DO, Progress, AT_A_TIME):
-            if self._is_news(progress):
-                await self._tell(progress)
+            if self._has_new_events(progress):
+                await self._write_pending(progress)
             if progress.cancels:
                 await self._stop(progress)
             if progress.revives and progress.id not in self._reviving:
@@ -111,17 +111,17 @@ class WorkflowActor(LeaderLoop):
             self._swept_at = asyncio.get_running_loop().time()
             await self._at(ENDED, now - RETENTION_SECONDS, self._forget)
 
-    def _is_news(self, progress: Progress) -> bool:
-        """Return whether there is an event to write that was not just written here."""
+    def _has_new_events(self, progress: Progress) -> bool:
+        """Whether a workflow has pending events that were not just written here."""
         untold, turn = list(progress.untold), int(asyncio.get_running_loop().time() / AGAIN_SECONDS)
         last = untold[-1] if untold else 0
         news = (progress.run, progress.state, progress.started_at is None, len(untold), last, turn)
-        if self._told.get(progress.id) == news:
+        if self._last_written.get(progress.id) == news:
             return False
-        self._told[progress.id] = news
+        self._last_written[progress.id] = news
         return True
 
-    async def _tell(self, progress: Progress) -> None:
+    async def _write_pending(self, progress: Progress) -> None:
         found = await self._read(progress.id, lambda flow, _: announcements(flow))
         for one in found or []:
             self._announce(progress.id, one)
@@ -130,7 +130,7 @@ class WorkflowActor(LeaderLoop):
         self._write(workflow_id, one.data, one.what, one.time)
 
     def _write(self, workflow_id: str, data: EventData, what: str, time: str | None = None) -> None:
-        """Write an event, unless it is on its way."""
+        """Write an event, unless it is in flight."""
         event_id = event_id_of(workflow_id, what)
         now = asyncio.get_running_loop().time()
         if now - self._written.get(event_id, float("-inf")) >= AGAIN_SECONDS:
@@ -198,18 +198,18 @@ class WorkflowActor(LeaderLoop):
         self._write(progress.id, data, "forgotten")
 
     async def _read(self, workflow_id: str, call: Callable[[Flow, Reader], T]) -> T | None:
-        """Look at a workflow; None if nobody knows it."""
+        """Read a workflow; None if it is unknown."""
         return await self._view.look(lambda store: look_at(store.row, self._plans, workflow_id, call))
 
 
 def look_at(read: Reader, plans: Plans, workflow_id: str, call: Callable[[Flow, Reader], T]) -> T | None:
-    """Call something with a workflow as a store has it; None if it has not."""
+    """Call a function with a stored workflow; None if it is unknown."""
     flow = read_flow(read, plans, workflow_id)
     return None if flow is None else call(flow, read)
 
 
 def _job(flow: Flow, read: Reader, number: int) -> tuple[dict[str, object], int] | None:
-    """Return the envelope of a step without what is its own, and for how many milliseconds it waits."""
+    """Return the envelope of a step without its own fields, and its delay in milliseconds."""
     node = flow.plan[number] if flow.plan.has(number) else None
     if node is None or node.job is None:
         return None
@@ -225,6 +225,6 @@ def _job(flow: Flow, read: Reader, number: int) -> tuple[dict[str, object], int]
 
 
 def _dropped(flow: Flow) -> list[tuple[str, str, str]]:
-    """Return the id, the type and the queue of jobs that are in their queues, and will not start."""
+    """Return the id, type and queue of queued jobs that will not start."""
     nodes = [flow.plan[number] for number in flow.progress.dropped if flow.plan.has(number)]
     return [(flow.job_id(node.number), node.job_type, str((node.job or {}).get("queue", ""))) for node in nodes]
