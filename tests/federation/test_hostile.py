@@ -74,7 +74,7 @@ async def test_jobs_that_make_no_sense_are_not_given_out() -> None:
     for body in (b'{"jobs":[1]}', b'{"jobs":[{"id":7}]}', b'{"jobs":{}}', b'{"jobs":[{"type":"a"}]}'):
         async with Hostile(saying("200 OK", body)) as bad, layer_of(bad.entry("bad")) as asking:
             error = (await asking.ask("POST", "/ojs/v1/workers/fetch", {"queues": ["default"]}, 503))["error"]
-            assert "no sense" in error["details"]["regions"]["bad"]
+            assert "invalid jobs" in error["details"]["regions"]["bad"]
 
 
 async def test_more_jobs_than_were_asked_for_are_put_back() -> None:
