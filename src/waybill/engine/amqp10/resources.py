@@ -16,6 +16,7 @@ arguments, otherwise the one in `location` of the listed binding.
 """
 
 from datetime import UTC, datetime, timedelta
+from operator import index
 from typing import Final
 
 from xxhash import xxh3_64_hexdigest
@@ -332,7 +333,8 @@ def _argument(value: object) -> object:
         except (ValueError, OverflowError, OSError):
             raise Failure(BAD_REQUEST, "a time beyond the year 9999") from None
     if isinstance(value, int):
-        return int(value)
+        # Not `int(value)`: compiled, that leaves a large one in its own class.
+        return index(value)
     if isinstance(value, float):
         return float(value)
     if isinstance(value, (list, Array)):

@@ -6,6 +6,8 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp010.peer import Peer, RemoteError, Session
+from tests.engine.amqp091.peer import Cut
+from tests.engine.disk_bench import DiskBench
 from waybill.wire.amqp010.constants import (
     ERROR_INTERNAL_ERROR,
     ERROR_INVALID_ARGUMENT,
@@ -40,6 +42,8 @@ from waybill.wire.amqp010.operations import (
     QueueQueryResult,
 )
 from waybill.wire.amqp010.struct import Command
+from waybill.wire.amqp010.types import Array, Datetime
+from waybill.wire.amqp10.types import Float, UByte, ULong, Uuid
 
 
 def refused(session: Session, command: Command) -> int:
@@ -266,3 +270,37 @@ def test_what_the_permissions_do_not_allow(session: Session, peer: Peer, ask: Ca
         ask(other.session(b"limited"))
     assert refusal.value.exception.error_code == ERROR_UNAUTHORIZED_ACCESS
     session.sync()
+
+
+VALUES: dict[str, object] = {
+    "wide": ULong((1 << 64) - 1),
+    "short": UByte(7),
+    "real": Float(1.5),
+    "id": Uuid(bytes(16)),
+    "moment": Datetime(1 << 63),
+    "several": [ULong(1 << 63), Float(0.5)],
+    "alike": Array(0x32, (ULong(1 << 63),)),
+    "table": {"x-wide": ULong(1 << 63)},
+}
+
+
+def test_arguments_of_every_type_are_kept() -> None:
+    """Compiled, `int(value)` leaves what is beyond 2^62 in its own class, which cannot be stored."""
+    bench = DiskBench(Cut.WHOLE)
+    peer = Peer(bench)
+    peer.open()
+    session = peer.session()
+    session.call(
+        ExchangeDeclare("e", "headers", durable=True, arguments={f"x-{name}": VALUES[name] for name in VALUES})
+    )
+    session.call(QueueDeclare("q", durable=True, arguments={f"x-{name}": VALUES[name] for name in VALUES}))
+    session.call(ExchangeBind("q", "e", "k", {"x-match": "all", **VALUES}))
+    before = _shown(bench)
+    bench.restart("kill")
+    assert _shown(bench) == before
+
+
+def _shown(bench: DiskBench) -> object:
+    host = bench.node.virtual_hosts["/"]
+    bindings = [binding.arguments for binding in host.exchanges["e"].bindings.values()]
+    return host.exchanges["e"].arguments, host.queues["q"].arguments, bindings

@@ -1,9 +1,11 @@
 """The arguments of queues as Qpid's clients write them, in terms of the model."""
 
+from operator import index
 from typing import Final
 
 from waybill.engine.amqp010.server.faults import session_fault
 from waybill.wire.amqp010.constants import ERROR_INVALID_ARGUMENT, ERROR_NOT_IMPLEMENTED
+from waybill.wire.amqp010.types import Array
 
 MAX_PRIORITY: Final = "x-max-priority"
 PRIORITIES: Final = frozenset({"qpid.priorities", "x-qpid-priorities"})
@@ -28,7 +30,7 @@ def queue_arguments(given: dict[str, object]) -> dict[str, object]:
                 arguments[MAX_PRIORITY] = int(value) - 1
         elif name in RENAMED:
             if RENAMED[name]:
-                arguments[RENAMED[name]] = int(value) if isinstance(value, int) else value
+                arguments[RENAMED[name]] = plain(value)
         elif name == "qpid.policy_type":
             if isinstance(value, str) and value in OVERFLOWS:
                 arguments["x-overflow"] = OVERFLOWS[value]
@@ -39,16 +41,28 @@ def queue_arguments(given: dict[str, object]) -> dict[str, object]:
     return arguments
 
 
+def plain_arguments(given: dict[str, object]) -> dict[str, object]:
+    """The arguments of an exchange or a binding, as they are stored."""
+    return {str(name): plain(value) for name, value in given.items()}
+
+
 def plain(value: object) -> object:
     """A value without the width that its type has on the wire."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return int(value)
+        # Not `int(value)`: compiled, that leaves a large one in its own class.
+        return index(value)
+    if isinstance(value, float):
+        return float(value)
     if isinstance(value, str):
         return str(value)
+    if isinstance(value, bytes):
+        return value[:]
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Array):
+        return [plain(item) for item in value.items]
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value

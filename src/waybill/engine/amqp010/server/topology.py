@@ -4,7 +4,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from waybill.engine.amqp010.server.arguments import queue_arguments
+from waybill.engine.amqp010.server.arguments import plain_arguments, queue_arguments
 from waybill.engine.amqp010.server.faults import session_fault
 from waybill.engine.amqp010.server.session_view import SessionView
 from waybill.engine.amqp010.server.tasks import Removing
@@ -54,7 +54,7 @@ def exchange_declare(session: SessionView, command: ExchangeDeclare) -> None:
         raise session_fault(ERROR_NOT_ALLOWED, f"exchange name '{name}' contains reserved prefix 'amq.*'")
     connection = session.attached
     connection.check_permission("configure", EXCHANGE, name)
-    arguments = dict(command.arguments or {})
+    arguments = plain_arguments(command.arguments or {})
     if alternate:
         virtual_host.exchange(alternate)
         connection.check_permission("read", EXCHANGE, name)
@@ -110,7 +110,7 @@ def exchange_bind(session: SessionView, command: ExchangeBind) -> None:
     connection.check_permission("write", QUEUE, name)
     connection.check_permission("read", EXCHANGE, exchange)
     connection.check_topic("read", exchange, command.binding_key)
-    arguments = dict(command.arguments or {})
+    arguments = plain_arguments(command.arguments or {})
     if found.routes_by_headers and "x-match" not in arguments:
         # As in Qpid, whose clients rely on it.
         raise session_fault(ERROR_INTERNAL_ERROR, "a binding to an exchange of type headers needs the argument x-match")
