@@ -23,7 +23,7 @@ Done: TypeAlias = Callable[[BaseException | None], None]
 
 LOCK_NAME: Final = "lock"
 DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-SWITCH_INTERVAL_S: Final = 0.0005
+SWITCH_INTERVAL_S: Final = 0.0001
 PIECES_AT_ONCE: Final = os.sysconf("SC_IOV_MAX")
 # Through a symbolic link, a store that runs as root could be made to write to any file.
 FILE_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
