@@ -10,6 +10,7 @@ import pytest
 
 from tests.ojs.control.test_control import state_of
 from tests.ojs.eye import Eye, until
+from waybill.client import connect
 from waybill.ojs import Coordinator, Jobs, Topology, Worker
 from waybill.ojs.coordinator.event_fold import fold_messages
 from waybill.ojs.coordinator.feature_fold import FeatureFold, FeatureFolds, Rows, StoredRow
@@ -272,3 +273,7 @@ async def test_an_answer_and_a_relayed_message_that_are_none_end_nothing(jobs: J
         await until(lambda: worker.counters.skipped["relay"] == 4)
         await known.push()
         await until(lambda: worker.counts["completed"] == 1)
+    # The stream keeps them: each worker that starts from now on would report them.
+    async with connect(jobs.uri) as connection:
+        channel = await connection.channel()
+        await channel.delete_queue(jobs.topology.relay_stream)
