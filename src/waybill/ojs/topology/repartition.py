@@ -76,7 +76,9 @@ class Division:
             for source in self.sources:
                 await mover.move(source, lambda _: self.exit)
             if delete:
-                await self._delete_sources(changes)
+                for source in self.sources:
+                    await changes.delete(self._declaration(source))
+                await self._delete_division(changes)
             return
         if not await self._is_divided(inspector):
             await changes.declare([QueueDeclaration(self.holding), *self._ways_to_holding()])
@@ -108,11 +110,10 @@ class Division:
                 await mover.move(source, lambda _: ("", self.holding), arrives=False)
                 if await changes.delete(self._declaration(source)):
                     break
-        await self._delete_sources(changes)
+        await self._delete_division(changes)
 
-    async def _delete_sources(self, changes: BrokerChanges) -> None:
-        for source in self.sources:
-            await changes.delete(self._declaration(source))
+    async def _delete_division(self, changes: BrokerChanges) -> None:
+        """Delete what divided the queue before, besides its AMQP queues."""
         if self.old.is_partitioned(self.queue):
             await changes.delete(QueueDeclaration(self.old.job_queue(self.queue), self.old.control_arguments()))
             await changes.delete_exchange(self.old.partitions_exchange(self.queue))
