@@ -121,11 +121,12 @@ class CommitLoop:
 
     def after_receive(self) -> None:
         """Work once for all that the loop reads in this round, which saves commits and writes."""
-        if not self._is_due:
-            self._schedule()
+        self._schedule()
 
     def _schedule(self) -> None:
         """Work once more in the next round of the event loop, and only once: it reads sockets between its rounds."""
+        if self._is_due:
+            return
         self._is_due = True
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -154,7 +155,7 @@ class CommitLoop:
         if node.failed:
             self._cut_failed()
         node.end_turn()
-        if (is_cut_short or node.has_late_work) and not self._is_due:
+        if is_cut_short or node.has_late_work:
             # The loop reads and serves others before it comes to this.
             self._schedule()
         pending = node.pending_bytes if self.is_committing else 0
