@@ -154,7 +154,7 @@ class GroupCommit:
             self._note_dirty(log)
 
     def _take_stream(self, commit: DiskCommit, stream: DiskStream) -> None:
-        log = stream.take_batch(commit, saves_space=self._log.saves_space)
+        log = stream.take_batch(commit)
         if log is not None:
             if stream.is_new:
                 stream.is_new = False

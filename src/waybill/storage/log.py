@@ -55,10 +55,6 @@ DEFINITIONS: Final = 2
 STREAM: Final = 3
 MANIFEST_FILE: Final = 4
 
-# Reserve space for small batches only: it halves the cost of their sync. Large ones would be written twice.
-SMALL_BATCH_BYTES: Final = 16 << 10
-RESERVE_BYTES: Final = 256 << 10
-
 WINDOW_BYTES: Final = 1 << 20
 PAGE_BYTES: Final = 4096
 # Errors that may concern one page only. After any other error, reading another page is pointless.
@@ -128,16 +124,6 @@ class LogFile:
             self.file.append(file_header(self.purpose, self.number), *pieces)
         else:
             self.file.append(*pieces)
-
-    def to_reserve(self, batch_bytes: i64, most: i64, full_at: i64) -> i64:
-        """How much to reserve behind a batch with which the file ends now: nothing behind a large one.
-
-        At most `most`, and what fills a file that is full at a size, so that none is left over.
-        """
-        if batch_bytes > SMALL_BATCH_BYTES or self.size <= self.reserved_size:
-            return 0
-        self.reserved_size = min(self.size + most, full_at)
-        return self.reserved_size - self.size
 
     def opened(self) -> File:
         """The open file."""

@@ -19,7 +19,6 @@ from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import (
     BATCH_HEADER_SIZE,
     FILE_HEADER_SIZE,
-    RESERVE_BYTES,
     STREAM,
     LogFile,
     LogReader,
@@ -171,8 +170,7 @@ class DiskStream(StoredStream):
             if segment.marked_size == 0 and reader.find_batch(FILE_HEADER_SIZE) == reader.size:
                 if reader.unreadable is not None:
                     raise reader.unreadable
-                report.torn_bytes += reader.torn_bytes(0)
-                self._begin_again(segment)
+                self._begin_again(segment, report)
                 return
             report.damaged(name, 0, "the file header is bad")
         offset: i64 = FILE_HEADER_SIZE
@@ -185,7 +183,7 @@ class DiskStream(StoredStream):
                 if known_durable <= (segment.log.number << 32) | offset and not reader.is_flipped(offset):
                     if reader.unreadable is not None:
                         raise reader.unreadable
-                    report.torn_bytes += reader.torn_bytes(offset)
+                    report.torn_bytes += int(reader.size - offset)
                     file.truncate(offset)
                     break
                 if not is_whole:
@@ -199,8 +197,9 @@ class DiskStream(StoredStream):
         file.sync()
         self.filesystem.sync_directory(segment.log.directory)
 
-    def _begin_again(self, segment: StreamSegment) -> None:
+    def _begin_again(self, segment: StreamSegment, report: RecoveryReport) -> None:
         """A crash interrupted the first batch of the last file: start that file again."""
+        report.torn_bytes += int(segment.log.size)
         segment.log.close()
         self.filesystem.remove(segment.log.name)
         self.filesystem.sync_directory(segment.log.directory)
@@ -270,8 +269,8 @@ class DiskStream(StoredStream):
             self.is_busy = True
             self._busy.append(self)
 
-    def take_batch(self, commit: DiskCommit, *, saves_space: bool) -> LogFile | None:
-        """Hand what was appended to a commit. Returns the file to be synced. `saves_space`: reserve nothing behind."""
+    def take_batch(self, commit: DiskCommit) -> LogFile | None:
+        """Hand what was appended to a commit. Returns the file to be synced."""
         if not self._pieces:
             return None
         segment = self._segments[-1]
@@ -287,12 +286,8 @@ class DiskStream(StoredStream):
         durable = (log.number << 32) | log.durable_size if log.durable_size else 0
         pieces = [batch_header((log.number << 32) | place, durable, self._pending_bytes)]
         pieces.extend(self._pieces)
-        size = BATCH_HEADER_SIZE + self._pending_bytes
-        log.size = place + size
-        # There may be many streams, and a file that is small stays so.
-        most: i64 = min(log.size, RESERVE_BYTES)
-        reserve = 0 if saves_space else log.to_reserve(self._pending_bytes, most, self.segment_bytes)
-        commit.writes.append(Write(log, pieces, size, reserve))
+        commit.writes.append(Write(log, pieces, BATCH_HEADER_SIZE + self._pending_bytes))
+        log.size = place + BATCH_HEADER_SIZE + self._pending_bytes
         segment.add_to_index(self._batch_first, self._pending_timestamp_ms, place)
         self._pieces = []
         self._pending_bytes = 0
