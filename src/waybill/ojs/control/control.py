@@ -1,4 +1,4 @@
-"""The caller's side of control: cancel a job, ask for one (binding sections 5.6 and 5.8)."""
+"""The caller's side of control: cancel a job, or query one (binding sections 5.6 and 5.8)."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.worker.execution import Execution
 
 TAKEN_SHARE: Final = 0.8
-"""The share of the time for an answer within which a coordinator must have taken the question."""
+"""The share of the timeout within which a coordinator must have taken the request."""
 EVENTS_SECONDS: Final = 1.0
-"""How long a question waits for the events of pushes before it, of which a coordinator should know."""
+"""How long a request waits for the events of earlier pushes, which a coordinator should know."""
 BEAT_LIFE_MS: Final = 60_000
-"""Where no coordinator runs, heartbeats go away by themselves."""
+"""Without a coordinator, heartbeats expire."""
 
 
 def beat(broker: BrokerConnection, worker_id: str, execution: Execution, confirmed: Callable[[], None]) -> None:
-    """Tell the coordinators that a job still runs (binding section 5.7). Nobody waits for it."""
+    """Tell the coordinators that a job still runs (binding section 5.7). Does not wait for a reply."""
     topology = broker.declarer.topology
     future = broker.publishing.publish_nowait(
         msgspec.json.encode(ControlRequest(execution.envelope.id, worker_id)),
@@ -56,7 +56,7 @@ def beat(broker: BrokerConnection, worker_id: str, execution: Execution, confirm
     )
 
     def done(future: asyncio.Future[None]) -> None:
-        # A lost one is made good by the next.
+        # The next one makes up for a lost one.
         error = None if future.cancelled() else future.exception()
         if not future.cancelled() and not broker.identity.is_refused(error) and error is None:
             confirmed()
@@ -65,13 +65,13 @@ def beat(broker: BrokerConnection, worker_id: str, execution: Execution, confirm
 
 
 class Control:
-    """Sends requests to coordinators over one connection, and takes their answers from an exclusive queue."""
+    """Sends requests to coordinators over one connection, and reads their replies from an exclusive queue."""
 
     def __init__(self, broker: BrokerConnection) -> None:
-        """The reply queue is declared with the first question."""
+        """The reply queue is declared with the first request."""
         self._broker = broker
         self._waiting: dict[str, asyncio.Future[bytes | None]] = {}
-        """Who waits for an answer; None tells that it is lost."""
+        """Waiters by request; None tells them that their reply is lost."""
         self._reply_queue = ""
         self._channel: Channel | None = None
         self._opening = asyncio.Lock()
@@ -81,12 +81,12 @@ class Control:
         await self._send(queue, CANCEL, ControlRequest(job_id))
 
     async def info(self, job_id: str, queue: str | None, timeout_seconds: float) -> JobInfo | None:
-        """Ask for a job, None if no event of it is known. Raises ControlFailed."""
+        """Query a job, None if none of its events is known. Raises ControlFailed."""
         jobs = (await self._ask(queue, INFO, ControlRequest(job_id), timeout_seconds)).jobs
         return jobs[0] if jobs else None
 
     async def newest(self, queue: str, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
-        """Ask for the youngest jobs of a queue. Raises ControlFailed."""
+        """Query the newest jobs of a queue. Raises ControlFailed."""
         return (await self._ask(queue, LIST, ControlRequest(state=state, limit=limit), timeout_seconds)).jobs
 
     async def pause(self, queue: str, by: str | None) -> bool:
@@ -102,22 +102,22 @@ class Control:
         return await is_paused(self._broker, queue)
 
     async def renew(self, job_id: str, worker_id: str, attempt: int, queue: str, timeout_seconds: float) -> bool:
-        """Send a heartbeat and wait for the answer: False if the attempt was replaced. Raises ControlFailed."""
+        """Send a heartbeat and wait for the reply: False if the attempt was replaced. Raises ControlFailed."""
         request = ControlRequest(job_id, worker_id, attempt=attempt)
         return bool((await self._ask(queue, HEARTBEAT, request, timeout_seconds)).jobs)
 
     async def is_heard(self, queue: str) -> bool:
-        """Say whether a coordinator reads the control queue. Raises ClientError."""
+        """Return whether a coordinator reads the control queue. Raises ClientError."""
         name = self._broker.declarer.topology.control_queue(queue)
         found = await Inspector(self._broker.connection).queue(name)
         return found is not None and found.consumer_count > 0
 
     async def reserve(self, job_id: str, queue: str, reservation: Reservation, timeout_seconds: float) -> ControlReply:
-        """Reserve the place of a job that must be unique. May be asked again with one id. Raises ControlFailed."""
+        """Reserve the place of a unique job. May be repeated with the same id. Raises ControlFailed."""
         return await self._ask(queue, RESERVE, ControlRequest(job_id, reservation=reservation), timeout_seconds)
 
     async def release(self, job_id: str, queue: str, life_seconds: float) -> None:
-        """Give up the place of a job that was not enqueued, which would end after that time. Raises ControlFailed."""
+        """Release the place of a job that was not enqueued; it expires after that time anyway. Raises ControlFailed."""
         await self._send(queue, RELEASE, ControlRequest(job_id), expiration_ms=max(1, int(life_seconds * 1000)))
 
     async def _ask(self, queue: str | None, kind: str, request: ControlRequest, timeout_seconds: float) -> ControlReply:
@@ -131,10 +131,11 @@ class Control:
     async def ask(
         self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float, *, again: bool = False
     ) -> bytes:
-        """Send a request of any kind, and return the body of the answer. Raises ControlFailed.
+        """Send a request of any kind, and return the body of the reply. Raises ControlFailed.
 
-        It goes to the coordinators of `queue`, or to the one that answers what names no queue. With its connection the
-        answer is lost. Then it is asked `again`, which must do no harm, or that is told at once.
+        It goes to the coordinators of `queue`, or, if that is empty, to the one that answers requests without a queue.
+        A lost connection loses the reply. With `again` the request is then repeated, which must be harmless; otherwise
+        this raises.
         """
         deadline = time.monotonic() + timeout_seconds
         while True:
@@ -147,15 +148,15 @@ class Control:
     async def _ask_once(
         self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float
     ) -> bytes | None:
-        """Send a request, and return the body of the answer, None if that is lost. Raises ControlFailed."""
+        """Send a request, and return the body of the reply, None if that is lost. Raises ControlFailed."""
         correlation_id = new_id()
         answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = answer
         try:
             async with asyncio.timeout(timeout_seconds):
                 reply_to = await self._listen()
-                # A question that nobody answers in time is of no use to anybody; one that is taken at the last moment
-                # would be answered too late.
+                # Expire a request that is not answered in time. If it were taken at the last moment, the reply would be
+                # too late.
                 expiration_ms = max(1, int(timeout_seconds * 1000 * TAKEN_SHARE))
                 await self._send(queue, kind, request, (reply_to, correlation_id), expiration_ms)
                 return await answer
@@ -167,7 +168,7 @@ class Control:
             del self._waiting[correlation_id]
 
     async def send(self, kind: str, request: msgspec.Struct, reply_to: str, expiration_ms: int) -> None:
-        """Send a request whose answers come to a queue of the caller's. Raises ControlFailed."""
+        """Send a request whose replies go to a queue of the caller. Raises ControlFailed."""
         await self._send(None, kind, request, (reply_to, new_id()), expiration_ms)
 
     async def _send(
@@ -208,7 +209,7 @@ class Control:
             raise ControlFailed(f"{name} did not accept the request: {error}") from error
 
     async def _listen(self) -> str:
-        """Return the name of the queue for answers, which is another one after each reconnect."""
+        """Return the name of the reply queue, which changes with each reconnect."""
         connection = self._broker.connection
         async with self._opening:
             if self._channel is None:

@@ -1,9 +1,9 @@
 """Paused queues: workers cancel their consumers, jobs stay in the queue, pushes continue.
 
-Two carriers, both plain AMQP. That a queue is paused is a durable, empty queue whose name says so: it outlives workers,
-coordinators and the broker, and whoever starts later can ask for it. That something has changed is a message to the
-relay exchange, which reaches every worker at once; a worker that hears of it, or has lost its connection, looks at the
-truth again.
+Both parts are plain AMQP. A durable, empty queue with a certain name marks a queue as paused: it outlives workers,
+coordinators and the broker, and workers that start later can check for it. A change is announced by a message to the
+relay exchange, which reaches every worker immediately. A worker that receives one, or has lost its connection, checks
+the mark again.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _log = logging.getLogger("waybill.ojs.worker")
 
 
 async def pause_queue(broker: BrokerConnection, queue: str, by: str | None = None) -> bool:
-    """Pause an OJS queue for all workers; False if it was paused before. `by` says in the event who wanted it."""
+    """Pause an OJS queue for all workers; False if it was already paused. `by` names the requester in the event."""
     topology = broker.declarer.topology
     marker = topology.pause(queue)
     was_paused = await is_paused(broker, queue)
     async with await broker.connection.channel() as channel:
         await channel.declare_queue(marker, durable=True, arguments=topology.control_arguments() or None)
-    # Never to be declared again by a reconnect: somebody else may have resumed meanwhile.
+    # Must not be declared again after a reconnect: the queue may have been resumed meanwhile.
     broker.connection.declarations.queue_deleted(marker)
     await _announce(broker, PAUSE, queue, QueuePaused(queue=queue, paused_by=by))
     return not was_paused
@@ -74,7 +74,7 @@ async def _announce(broker: BrokerConnection, kind: str, queue: str, data: Event
 
 
 class PausedQueues:
-    """Which queues of a worker are paused: read at its start, and each time they may have changed."""
+    """The paused queues of a worker: read at its start, and each time they may have changed."""
 
     def __init__(self, broker: BrokerConnection, queues: Sequence[str], on_change: Callable[[], None]) -> None:
         """`on_change` is called when `queues`, the paused ones, has changed."""
@@ -86,13 +86,13 @@ class PausedQueues:
         self._looks_again = False
 
     async def look(self) -> None:
-        """Ask the broker. Raises ClientError."""
+        """Check with the broker. Raises ClientError."""
         watched = list(self._watched)
         paused = await asyncio.gather(*(is_paused(self._broker, queue) for queue in watched))
         self.queues = frozenset(queue for queue, stands in zip(watched, paused, strict=True) if stands)
 
     def look_soon(self) -> None:
-        """Ask the broker in the background: something may have changed."""
+        """Check with the broker in the background, because something may have changed."""
         if self._looking is not None and not self._looking.done():
             self._looks_again = True
             return
@@ -105,7 +105,7 @@ class PausedQueues:
             try:
                 await self.look()
             except ClientError as error:
-                # When the connection is back, somebody asks again.
+                # After the reconnect, they are checked again.
                 _log.debug("could not find out which queues are paused: %s", error)
                 return
             if self.queues != before:

@@ -26,7 +26,7 @@ AT_A_TIME: Final = 500
 async def reserve(control: Control, jobs: Sequence[Outgoing], deadline: float) -> dict[str, Envelope | PushFailed]:
     """Reserve the places of unique jobs; return, by job id, the outcome of those that got none.
 
-    `deadline` is of the monotonic clock. A job that replaces a scheduled one may take over its time.
+    `deadline` is by the monotonic clock. A job that replaces a scheduled one may take over its time.
     """
     limit = asyncio.Semaphore(AT_A_TIME)
     outcomes: dict[str, Envelope | PushFailed] = {}
@@ -69,7 +69,7 @@ async def _reserve(
     try:
         reply = await _answer(control, envelope, reservation, deadline)
     except ControlFailed as error:
-        # One may have taken the question and been too late with the answer.
+        # A coordinator may have taken the request but replied too late.
         with contextlib.suppress(ControlFailed):
             await control.release(envelope.id, envelope.queue, LEASE_MARGIN_SECONDS)
         text = f"it cannot be determined whether the job is unique: {error}"

@@ -1,15 +1,15 @@
-"""The places of unique jobs at Waybill's broker, which hold without a coordinator.
+"""The places of unique jobs on Waybill's broker, which work without a coordinator.
 
-A place is a durable queue, `ojs.unique.{fingerprint}`, with one message: the id of the job that has the place. Whoever
-reads or changes it has its turn: the exclusive queue `ojs.unique.{fingerprint}.turn`, which the broker gives to one
-connection at a time, and takes back when that connection ends.
+A place is a durable queue, `ojs.unique.{fingerprint}`, with one message: the id of the job that has the place. To read
+or change it, a client first takes its turn: it declares the exclusive queue `ojs.unique.{fingerprint}.turn`, which the
+broker gives to one connection at a time, and deletes when that connection ends.
 
     push    turn -> nobody there -> one transaction: the id into the place, the job into its queue
     start   turn -> the id is that of the job: it may run; else it has ended before, and is acknowledged
     end     job.completed confirmed -> turn -> the id is taken out -> the job is acknowledged
 
-All of a turn is said on one socket, and nothing is repeated on another. So whoever is killed, or cut off, leaves either
-both a job and its place or none, and whoever hung and goes on later finds its connection closed.
+A whole turn uses one socket, and nothing is repeated on another. So a client that is killed or cut off leaves both a
+job and its place, or neither. A client that hung finds its connection closed when it continues.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FINGERPRINT: Final = re.compile("[0-9a-f]{64}")
 
 
 class Refused(Exception):
-    """The broker has not taken the job of a place; nobody has the place."""
+    """The broker has not accepted the job of a place; nobody has the place."""
 
     def __init__(self, *, is_returned: bool) -> None:
         """`is_returned`: no queue is bound for the job. Otherwise its queue is full."""
@@ -44,7 +44,7 @@ class Refused(Exception):
 
 
 def place_of(delivery: Delivery) -> str | None:
-    """Return the fingerprint in the header of a job, None if it has no place. Raises nothing."""
+    """Return the fingerprint in the header of a job, None if it has no place. Never raises."""
     if _ENCODED_PLACE not in delivery.encoded_properties:
         return None
     try:
@@ -55,7 +55,7 @@ def place_of(delivery: Delivery) -> str | None:
 
 
 class UniquePlaces:
-    """Those of one broker, over one connection."""
+    """The places on one broker, over one connection."""
 
     def __init__(self, connection: Connection, topology: Topology) -> None:
         self._connection = connection
@@ -73,8 +73,8 @@ class UniquePlaces:
     ) -> str | None:
         """Put a job into its place and publish it, atomically; return the id of the job that already has the place.
 
-        A job that is there already is not published again. `publish` is called in the transaction, `may_replace` asked
-        about another job that has the place. Raises Refused, and ClientError: the outcome is unknown then.
+        A job that already has the place is not published again. `publish` is called in the transaction, `may_replace`
+        is asked about another job that has the place. Raises Refused, and ClientError if the outcome is unknown.
         """
         name = self._topology.unique_place(key)
         async with self._turn(name) as turn:
@@ -99,7 +99,7 @@ class UniquePlaces:
                     publish(channel)
                     await _commit(channel)
             except Refused:
-                # What else the transaction held was taken.
+                # The rest of the transaction was accepted.
                 await self._leave(turn, name, job_id)
                 raise
         return None
@@ -134,11 +134,11 @@ class UniquePlaces:
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[SideChannel]:
-        """Have a place to oneself. Further channels have to be on the same socket."""
+        """Hold the turn of a place. Channels that are opened meanwhile must be on the same socket."""
         own = self._own_turns.get(name)
         if own is None:
             own = self._own_turns[name] = asyncio.Lock()
-        # To the broker, all channels of a connection are one.
+        # The broker tells connections apart, not channels.
         async with own, AsyncExitStack() as stack:
             yield await self._begin_turn(stack, f"{name}.turn")
 
@@ -149,7 +149,8 @@ class UniquePlaces:
                 async with AsyncExitStack() as attempt:
                     turn = await attempt.enter_async_context(self._connection.side_channel())
                     await turn.declare_queue(name, exclusive=True)
-                    # After the channels that were opened in this turn: what they hold goes back before it ends.
+                    # After the channels that were opened in this turn: their messages are requeued before the turn
+                    # ends.
                     attempt.callback(turn.delete_queue, name)
                     stack.push_async_exit(attempt.pop_all())
                     return turn
@@ -163,7 +164,7 @@ def _holder(found: Delivery | None) -> str | None:
 
 
 async def _commit(channel: SideChannel) -> None:
-    """Commit. Raises Refused if the job was returned, or a full queue has not taken it."""
+    """Commit. Raises Refused if the job was returned, or a full queue has rejected it."""
     try:
         await channel.tx_commit()
     except PreconditionFailed as error:

@@ -11,9 +11,9 @@ from waybill.ojs.spec.headers import PERSISTENT
 
 
 async def direct_worker(broker: BrokerConnection, worker_id: str, directive: str) -> None:
-    """Return when the broker has taken a directive: QUIET, WAKE or TERMINATE of `control_message`.
+    """Return when the broker has accepted a directive: QUIET, WAKE or TERMINATE of `control_message`.
 
-    A worker obeys when it reads the relay; nothing is answered. Raises ClientError.
+    A worker obeys when it reads the relay; there is no reply. Raises ClientError.
     """
     await broker.declarer.ensure_relay()
     await broker.publishing.publish(

@@ -1,4 +1,4 @@
-"""Says whether a copy of a claimed job may run: see `claims`."""
+"""Decides whether a copy of a claimed job may run: see `claims`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from waybill.ojs.spec.identifiers import is_uuid7, new_id
 
 
 class Admissions:
-    """Answers the workers that ask."""
+    """Answers admission requests of workers."""
 
     def __init__(self, responder: Responder) -> None:
         self._responder = responder
 
     def answers(self) -> dict[str, Answer]:
-        """Return what is to be called for which kind of request."""
+        """Return the handlers by kind of request."""
         return {ADMIT: self._answer}
 
     async def _answer(self, request: Request) -> None:
@@ -31,7 +31,7 @@ class Admissions:
         if not 0 < len(asked.job_id) <= MAX_ID_LENGTH or "\0" in asked.job_id or not is_uuid7(asked.copy):
             self._responder.drop_invalid(request)
             return
-        # The stream takes a moment to answer, and whoever asks asks again if nobody does.
+        # The stream takes a moment to decide. A worker without an answer asks again.
         request.delivery.ack()
         self._responder.spawn(self._decide(request, asked))
 
@@ -39,7 +39,8 @@ class Admissions:
         responder, key = self._responder, key_of(asked.job_id)
         found = await responder.view.row(key, Claim)
         if found is None or not found.copy:
-            # What is not known yet may be on its way: behind this event, it is known, or over.
+            # The claim may still be on its way in the stream. Once this event is folded, the claim is known or has
+            # ended.
             event_id = f"evt_{new_id()}"
             data = ClaimAdmitted(copy=asked.copy, worker_id=asked.worker_id)
             record = responder.broker.events.record

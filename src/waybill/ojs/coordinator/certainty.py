@@ -1,9 +1,10 @@
-"""Detects uncertain jobs: programs without events may have taken a waiting job from its queue.
+"""Detects uncertain jobs: a program that writes no events may have taken a waiting job from its queue.
 
-A job that waits by its events, of ours or of a program that tells some, is in its queue, or some worker holds it. AMQP
-tells how many messages are ready in a queue, not which. So where fewer are ready than jobs should be there, the state
-of each of these jobs is marked as uncertain. An answer looks at the queue anew: events that are on their way make a
-job uncertain for a moment only.
+According to its events, a waiting job is in its queue, or a worker holds it. AMQP tells how many messages are ready in
+a queue, but not which. So if a queue has fewer ready messages than jobs that should be in it, the state of each of
+these jobs is marked as uncertain.
+
+Every reply checks the queue again, so events in transit make a job uncertain only for a moment.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _AVAILABLE: Final = State.AVAILABLE.value
 
 
 class Certainty:
-    """Compares what the events say with the queues of the broker."""
+    """Compares the job state with the broker's queues."""
 
     def __init__(self, broker: BrokerConnection, view: JobView) -> None:
         self._inspector = Inspector(broker.connection)
@@ -34,7 +35,7 @@ class Certainty:
         self._view = view
 
     async def mark(self, jobs: Sequence[JobInfo]) -> list[JobInfo]:
-        """Return these jobs, those marked of which nobody knows whether they are in their queue."""
+        """Return these jobs; those that may have left their queue without an event are marked as uncertain."""
         now = format_timestamp(datetime.now(UTC))
         queues = {job.queue for job in jobs if job.queue and _is_due(job, now)}
         short = {queue for queue in queues if await self._is_short(queue)}
@@ -44,20 +45,20 @@ class Certainty:
         ]
 
     async def _is_short(self, queue: str) -> bool:
-        """Whether a queue holds fewer jobs than wait in it by the events."""
+        """Return whether a queue holds fewer messages than jobs that should be in it."""
         try:
             found = await job_queue_counts(self._inspector, self._topology, queue)
         except ClientError:
-            # Where nobody may look, the events are all there is.
+            # Without permission to look at the queue, the events are all we know.
             return False
         ready = 0 if found is None else found.message_count
         counts = await self._view.read(lambda store: store.counts())
-        # One that is due after a delay is in no count, and at least one is asked for.
+        # A delayed job that is due now is in no count. The requested job is at least one.
         return ready < max(1, counts.get((queue, _AVAILABLE), 0))
 
 
 def _is_due(job: JobInfo, now: str) -> bool:
-    """Whether a job is in its queue according to the events: available, or its delay has passed."""
+    """Return whether a job should be in its queue: it is available, or its delay has passed."""
     if job.state == State.RETRYABLE.value:
         return job.next_retry_at is not None and job.next_retry_at < now
     if job.state == State.SCHEDULED.value:

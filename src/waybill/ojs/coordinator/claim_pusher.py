@@ -51,13 +51,13 @@ class ClaimPusher(LeaderLoop):
     def __init__(
         self, broker: BrokerConnection, view: JobView, leader: Leader, coordinator: str, *, describes: bool = False
     ) -> None:
-        """`coordinator` is the id of this one in claims. `describes`: events contain the jobs."""
+        """`coordinator` is the id of this coordinator. With `describes`, events contain the jobs."""
         super().__init__(view, leader)
         self._describes = describes
         self.on_pushed: dict[str, OnPushed] = {}
-        """By the kind of the owner's row: `cron`, for example."""
+        """By kind of the owner's row, for example `cron`."""
         self.makers: dict[str, Maker] = {}
-        """Makers of jobs for claims that only have an id, by kind."""
+        """By kind: functions that make the job of a claim that only has an id."""
         self.before_push: dict[str, BeforePush] = {}
         self._broker = broker
         self._coordinator = coordinator
@@ -67,10 +67,10 @@ class ClaimPusher(LeaderLoop):
         self._not_before: dict[str, float] = {}
         """When a failed push is retried, by the loop's clock."""
         self._in_hand: set[str] = set()
-        """Pushed jobs whose claim.pushed is not folded yet."""
+        """Pushed jobs whose claim.pushed event is not folded yet."""
 
     def forget(self) -> None:
-        """Forget which pushes were started: this coordinator pushes anew if it leads again."""
+        """Forget started pushes: if this coordinator leads again, it pushes these jobs again."""
         self._in_hand.clear()
 
     async def look(self) -> None:
@@ -143,7 +143,7 @@ class ClaimPusher(LeaderLoop):
         self._tell(job_id, one, envelope, copy)
 
     async def _copy(self, job_id: str, one: Claim) -> str:
-        """Return a copy that no other push of this job has."""
+        """Return a copy id that no other push of this job has."""
         if one.by == self._coordinator and job_id not in self._tried:
             self._tried[job_id] = None
             return one.copies[0]

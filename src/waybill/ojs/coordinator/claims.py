@@ -47,8 +47,8 @@ _TYPES: Final = frozenset({"claim.pushed", "claim.copied", "claim.admitted"})
 class Claim(msgspec.Struct, omit_defaults=True):
     """A job that must be pushed, or was.
 
-    `owner` is the key of the feature's row. `by` is the coordinator that has claimed it, and may push it as the first
-    of `copies`. `copy` is the admitted one. A claim that `waits` is not pushed before the feature calls `let_go`.
+    `owner` is the key of the feature's row. `by` is the coordinator that claimed it and may push the first of `copies`.
+    `copy` is the admitted copy. A claim that `waits` is not pushed before the feature calls `let_go`.
     """
 
     owner: str
@@ -59,7 +59,7 @@ class Claim(msgspec.Struct, omit_defaults=True):
     waits: bool = False
     is_pushed: bool = False
     note: dict[str, object] = msgspec.field(default_factory=dict)
-    """Data of the feature for when the job is pushed."""
+    """Data that the feature needs when it pushes the job."""
 
 
 def key_of(job_id: str) -> str:
@@ -68,7 +68,7 @@ def key_of(job_id: str) -> str:
 
 
 def claim(rows: Rows, job_id: str, new: Claim) -> bool:
-    """Claim a job, in a feature's fold; False if it is claimed already. Earlier claims are the feature's concern."""
+    """Claim a job, in a feature's fold; False if it is already claimed. Older claims are the feature's business."""
     key = key_of(job_id)
     if rows.get(key, Claim) is not None:
         return False
@@ -77,12 +77,12 @@ def claim(rows: Rows, job_id: str, new: Claim) -> bool:
 
 
 def claimed(rows: Rows, event: ReceivedEvent) -> Claim | None:
-    """Return the claim of the job that an event is about, None if there is none."""
+    """Return the claim of the job that an event is about, if any."""
     return rows.get(key_of(event.subject), Claim) if may_be_derived(event.subject) else None
 
 
 def let_go(rows: Rows, job_id: str) -> None:
-    """Let a waiting claim be pushed, in a feature's fold."""
+    """Allow a waiting claim to be pushed, in a feature's fold."""
     found = rows.get(key_of(job_id), Claim)
     if found is not None and found.waits:
         found.waits = False
@@ -90,7 +90,7 @@ def let_go(rows: Rows, job_id: str) -> None:
 
 
 class ClaimFold(FeatureFold):
-    """Folds the events of claims."""
+    """Folds claim events."""
 
     types = frozenset((*_TYPES, *ENDS))
 
@@ -99,7 +99,7 @@ class ClaimFold(FeatureFold):
         self._is_trusted = is_trusted
 
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
-        """Return the claim that an event is about."""
+        """Return the key of the claim that an event is about."""
         if event.type in _TYPES or (event.type in ENDS and may_be_derived(event.subject)):
             return (key_of(event.subject),)
         return ()

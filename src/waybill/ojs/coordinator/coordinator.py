@@ -1,11 +1,11 @@
 """The coordinator: answers control requests, tracks the state of jobs, and sends cancellations to workers.
 
-Several may run for a queue; the broker lets one of them read its control queue (single active consumer), and the next
-one takes over when that ends. So it is with the queue of requests that name no queue, which all share. Each folds the
-event stream into a store of its own, so each can answer.
+Several coordinators may run for a queue. The broker lets one of them read the control queue (single active consumer),
+and the next one takes over when its consumer ends. The same holds for the queue of requests that name no queue, which
+all coordinators share. Each coordinator folds the event stream into its own store, so each can answer.
 
-A request is a message whose type names its kind. `Coordinator` calls what is registered for the kind (`Answer`); each
-part of a coordinator that answers requests says which, in a file of its own.
+The type of a request message names its kind. `Coordinator` calls the handler (`Answer`) that is registered for the
+kind. Each group of handlers is in a module of its own.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 class Coordinator(Service):
     """Coordinates some queues: `async with Coordinator(jobs, queues=["email"]): ...`.
 
-    `database` is a SQLite file, or a PostgreSQL URL, that saves reading the whole stream at each start; in memory
-    unless given. `rebuild` makes its state anew from the first event. A database needs the extra `state`. `policy` says
-    who may ask for what: by default a job is its user's, who has pushed it, and the coordinator's own user may do all.
+    `database` is a SQLite file or a PostgreSQL URL. It avoids reading the whole stream at each start; by default the
+    state is in memory. `rebuild` rebuilds the state from the first event. A database needs the extra `state`. `policy`
+    decides who may request what. By default, a job belongs to the user who pushed it, and the coordinator's own user
+    may do everything.
     """
 
     def __init__(
@@ -65,16 +66,16 @@ class Coordinator(Service):
     ) -> None:
         """Call `start` to begin. Raises InvalidJob for a bad queue name.
 
-        `keep_days` after their end, jobs are forgotten in a database; never unless given.
+        With `keep_days`, a database forgets jobs that many days after their end.
 
         Without `watches_queues`, `queue_counts` is empty: with many queues, asking the broker is expensive.
         """
         self._watches_queues = watches_queues
         self.policy = policy or ControlPolicy()
         self.skipped_requests: Counter[str] = Counter()
-        """Requests that were not done, by reason: invalid, refused, failed."""
+        """Requests that were not executed, by reason: invalid, refused, failed."""
         self.queue_counts: dict[str, QueueCounts] = {}
-        """What the broker says of its queues, by OJS queue, some seconds old."""
+        """The broker's counts by OJS queue, a few seconds old."""
         for queue in queues:
             check_queue(queue)
         self.id = new_id()
@@ -93,10 +94,10 @@ class Coordinator(Service):
         self._tasks: set[asyncio.Task[None]] = set()
         self._caught_up = asyncio.Event()
         self._answers: dict[str, Answer] = {}
-        """What is called for which kind of request."""
+        """The handlers by kind of request."""
 
     async def start(self) -> None:
-        """Connect, begin to read the stream, and stand in line for the control queues."""
+        """Connect, start to read the stream, and wait for the control queues."""
         source = event_source("coordinators", self.id)
         broker = await BrokerConnection.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
         try:
@@ -132,26 +133,26 @@ class Coordinator(Service):
         _log.info("coordinator %s is on standby for %s", self.id, ", ".join(self._queues))
 
     async def coordinate(self, queue: str) -> None:
-        """Coordinate another queue. Raises InvalidJob for an invalid name."""
+        """Coordinate one more queue. Raises InvalidJob for an invalid name."""
         check_queue(queue)
         if queue not in self._queues and self._broker is not None:
             self._queues.append(queue)
             await self._stand_in_line(self._broker, queue)
 
     async def cancel(self, job_id: str, queue: str) -> None:
-        """Cancel a job, as a request of the coordinator's own user does: see `Jobs.cancel`."""
+        """Cancel a job with the permissions of the coordinator's own user: see `Jobs.cancel`."""
         if self._job_requests is None:
             raise RuntimeError("the coordinator is not started")
         await self._job_requests.cancel(job_id, queue)
 
     @property
     def queues(self) -> list[str]:
-        """The queues that it coordinates."""
+        """The queues that this coordinator coordinates."""
         return list(self._queues)
 
     @property
     def records(self) -> RecordFold:
-        """What says which records have changed."""
+        """The fold that notes which records have changed."""
         return self._features.records
 
     @property
@@ -160,7 +161,7 @@ class Coordinator(Service):
         return self._known
 
     async def close(self) -> None:
-        """Leave the control queues to the next coordinator."""
+        """Stop. The next coordinator takes over the control queues."""
         broker, self._broker = self._broker, None
         await self._features.close()
         if self._responder is not None:
@@ -180,7 +181,7 @@ class Coordinator(Service):
         return 0 if self._view is None else self._view.skipped_count
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return how many jobs there are by queue and state. For any thread but that of the event loop: it blocks."""
+        """Return how many jobs there are by queue and state. Blocks: do not call it from the event loop's thread."""
         return {} if self._view is None else self._view.counts()
 
     def _is_trusted(self, user: str | None) -> bool:
@@ -202,7 +203,7 @@ class Coordinator(Service):
     # --- requests ---
 
     async def _stand_in_line(self, broker: BrokerConnection, queue: str) -> None:
-        """Read the control queue of a queue as soon as nobody else does."""
+        """Read the control queue of a queue as soon as no other coordinator does."""
         if self._channel is not None and self._responder is not None:
             await broker.declarer.ensure_control(queue)
             await self._serve(self._channel, self._responder, broker.declarer.topology.control_queue(queue), queue)
@@ -212,10 +213,10 @@ class Coordinator(Service):
         responder.spawn(self._handle_all(responder, consumer, queue))
 
     async def _serve_all(self, broker: BrokerConnection, responder: Responder) -> None:
-        """Stand in line for the requests that name no queue."""
+        """Wait for the queue of requests that name no queue."""
         declarer = broker.declarer
         await declarer.ensure_requests()
-        # A channel of its own: where others declare the queues, they may not know of this one yet.
+        # A separate channel, because the queue may be missing where others declare the queues.
         channel = await broker.connection.channel(prefetch_count=2 * MAX_OPEN)
         try:
             await self._serve(channel, responder, declarer.topology.request_queue, "")
@@ -226,9 +227,9 @@ class Coordinator(Service):
             _log.warning(text, declarer.topology.request_queue)
 
     async def _handle_all(self, responder: Responder, consumer: Consumer, queue: str) -> None:
-        """Answer the requests of a control queue; `queue` is empty for that of all.
+        """Handle the requests of a control queue; `queue` is empty for the shared one.
 
-        They wait until the coordinator knows what has happened before it started.
+        They wait until the coordinator has read all events from before its start.
         """
         await self._caught_up.wait()
         async for delivery in consumer:

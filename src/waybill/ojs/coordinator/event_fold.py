@@ -1,8 +1,8 @@
 """Applies messages of the event stream to a store, and skips events that cannot be applied.
 
-A message may come from anyone with write access to the events exchange. Invalid events, and events that a store cannot
-keep or refuses, are counted, logged and skipped: the stream keeps it, so a coordinator that stopped there would stop
-there for ever.
+Anyone with write access to the events exchange can publish a message. Invalid events, and events that a store refuses
+or cannot keep, are counted, logged and skipped. The stream keeps them, so a coordinator that stopped at one would never
+continue.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ EVENT_TRIES: Final = 3
 PAUSE_SECONDS: Final = 0.1
 
 Message = tuple[int, bytes, str | None]
-"""Its offset, its body, and the user who has published it, if the broker says so."""
+"""Its offset, its body, and the user who published it, if the broker tells."""
 Verdicts = dict[str, JobInfo | None]
 
 _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 def fold_messages(store: JobStore, messages: Sequence[Message]) -> tuple[Verdicts, int]:
-    """Fold messages, each with its offset, a piece at a time; the store skips what it has. See `JobStore.apply`.
+    """Fold messages, each with its offset, in pieces; the store skips what it has already folded. See `JobStore.apply`.
 
     Also returns how many events were skipped. Raises errors of the store.
     """
@@ -53,7 +53,7 @@ def fold_messages(store: JobStore, messages: Sequence[Message]) -> tuple[Verdict
                 for _, events in piece:
                     store.note(events)
             except EventRefused:
-                # The store is well, so nothing waits: else many such events would be a long silence.
+                # The store works, so do not pause: many faulty events would otherwise stop the coordinator for long.
                 for offset, events in piece:
                     found, refused = _fold_one(store, offset, events)
                     verdicts |= found
@@ -63,10 +63,10 @@ def fold_messages(store: JobStore, messages: Sequence[Message]) -> tuple[Verdict
 
 
 def fold_what_can_be(store: JobStore, messages: Sequence[Message]) -> tuple[Verdicts, int]:
-    """Do the same, event by event where a message cannot be folded as a whole.
+    """Fold messages event by event where a message cannot be folded as a whole.
 
-    An event is at fault, and not the store, if the store can write without it. Raises what the store raises if it
-    cannot; what was folded by then may be folded again, which changes nothing.
+    An event is at fault, not the store, if the store can write without it. Raises the store's error if it cannot write;
+    what was folded by then may be folded again, which changes nothing.
     """
     verdicts: Verdicts = {}
     skipped = 0
@@ -86,7 +86,7 @@ def fold_what_can_be(store: JobStore, messages: Sequence[Message]) -> tuple[Verd
 
 
 def _fold_one(store: JobStore, offset: int, events: Sequence[ReceivedEvent]) -> tuple[Verdicts, int]:
-    """Fold one message, without those of its events over which a fold fails; returns how many they are, too."""
+    """Fold one message without the events that fail; also returns their number."""
     try:
         verdicts = store.apply([(offset, events)])
     except EventRefused:
@@ -128,7 +128,7 @@ def _step_over(event: ReceivedEvent, offset: int, error: BaseException, *, has_t
 
 
 def _events_of(store: JobStore, message: Message) -> tuple[list[ReceivedEvent], int]:
-    """Return the events of jobs and features in a message, and the number of invalid ones."""
+    """Return the job and feature events in a message, and the number of invalid ones."""
     offset, body, user = message
     events, skipped = read_events(body)
     for event in events:

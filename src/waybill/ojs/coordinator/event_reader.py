@@ -1,4 +1,4 @@
-"""Reads the event stream of a broker from where a store ends, and says when it is not the stream of that store."""
+"""Reads the event stream from where a store ends, and notices when the stream was replaced."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 class EventReader:
-    """Gives each message of the stream to `take`, once and in order; `take` acknowledges it, sooner or later."""
+    """Passes each message of the stream to `take`, once and in order; `take` acknowledges it eventually."""
 
     def __init__(self, take: Callable[[StreamMark, Delivery], None], replaced: Callable[[], None]) -> None:
-        """`replaced` is called when the stream turns out to be another one. Nothing is read before `begin`."""
+        """`replaced` is called when the stream turns out to be another one. Reading starts with `begin`."""
         self.malformed_count = 0
-        """How many messages had no properties that could be read."""
+        """How many messages had unreadable properties."""
         self.is_replaced = False
-        """Whether nothing is given to `take` any more, until `begin` is called again."""
+        """Whether reading has stopped until `begin` is called again."""
         self._take = take
         self._replaced = replaced
         self._identity = StreamIdentity()
@@ -38,7 +38,7 @@ class EventReader:
         self._queue = broker.declarer.topology.event_stream
 
     async def begin(self, offset: int, mark: StreamMark | None) -> None:
-        """Read from `offset` on; a message before, if one is known, shows whether the stream is the same."""
+        """Read from `offset` on; a message before it, if known, identifies the stream."""
         if self._stream is not None:
             await self._stream.cancel()
         self._identity = StreamIdentity(offset, mark)
@@ -50,7 +50,7 @@ class EventReader:
             self._stream = await self._channel.consume(self._queue, self._look_at, arguments=arguments)
 
     def folded(self, mark: StreamMark) -> None:
-        """Go on with this message after a lost connection: it shows whether the stream is the same."""
+        """After a lost connection, continue behind this message, which identifies the stream."""
         if self._stream is not None:
             self._stream.arguments["x-stream-offset"] = mark.offset
 

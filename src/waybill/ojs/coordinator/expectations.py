@@ -1,4 +1,4 @@
-"""The events that somebody waits for, and who is told once they are folded."""
+"""Waiters for events, notified once these are folded."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from typing import Final
 from waybill.ojs.coordinator.job_fold import JobRecord
 
 Key = tuple[str, str]
-"""The type of an event, with the job that it is about or with its own id."""
+"""The type of an event with the job that it is about, or with its own id."""
 Tell = Callable[[JobRecord | None], None]
-"""Called with the job after the event if that is at hand, and not to be changed. It should be quick."""
+"""Called with the job after the event if it is loaded; the job must not be changed. The callback must be quick."""
 
 _log: Final = logging.getLogger("waybill.ojs.coordinator")
 
 
 class Expectations:
-    """Those of one view."""
+    """The waiters of one view."""
 
     def __init__(self) -> None:
-        """Nobody waits."""
         self.waiting: dict[Key, list[Tell]] = {}
-        """The events that are waited for. Who waits with a future is in no list."""
+        """Callbacks by key; waiters with a future are not in these lists."""
         self._futures: dict[Key, asyncio.Future[None]] = {}
 
     def tell(self, key: Key, tell: Tell) -> None:
@@ -31,14 +30,14 @@ class Expectations:
         self.waiting.setdefault(key, []).append(tell)
 
     def tell_no_more(self, key: Key, tell: Tell) -> None:
-        """Do not call `tell` any more, if it was not called."""
+        """Do not call `tell` any more."""
         tells = self.waiting.get(key)
         if tells is not None and tell in tells:
             tells.remove(tell)
             self._clean(key, tells)
 
     def expect(self, key: Key) -> asyncio.Future[None]:
-        """Return what is done once the next such event is folded."""
+        """Return a future that completes once the next such event is folded."""
         found = self._futures.get(key)
         if found is None or found.done():
             found = self._futures[key] = asyncio.get_running_loop().create_future()
@@ -46,14 +45,14 @@ class Expectations:
         return found
 
     def forget(self, key: Key) -> None:
-        """Cancel what `expect` has returned."""
+        """Cancel a future of `expect`."""
         found = self._futures.pop(key, None)
         if found is not None:
             found.cancel()
         self._clean(key, self.waiting.get(key))
 
     def arrived(self, key: Key, job: JobRecord | None = None) -> None:
-        """Tell those who wait for an event that it is folded."""
+        """Notify those who wait for an event that it is folded."""
         tells = self.waiting.pop(key, None)
         found = self._futures.pop(key, None)
         if found is not None and not found.done():

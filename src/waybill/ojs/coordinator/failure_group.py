@@ -1,4 +1,4 @@
-"""Failures that are alike: jobs of one type and queue that have failed for good, with errors that differ in details."""
+"""Groups of similar failures: jobs of one type and queue that failed with errors that differ only in details."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from waybill.ojs.spec.states import State
 
 MAX_MESSAGE: Final = 500
 RETENTION_HOURS: Final = 24
-"""For how many hours it is known how many jobs of a group failed in each."""
+"""The number of hours for which failures are counted by hour."""
 HOUR_SECONDS: Final = 3600
 _DISCARDED: Final = State.DISCARDED.value
 _DETAIL: Final = re.compile(
     r"'[^']*'|\"[^\"]*\"|0x[0-9a-fA-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\d+"
 )
-"""What differs between errors of one cause: quoted values, addresses, ids, numbers."""
+"""What may differ between errors with one cause: quoted values, addresses, ids, numbers."""
 
 
 class FailureGroup(msgspec.Struct):
-    """Failures that are alike, with the last of them. Times are RFC 3339."""
+    """Similar failures, with the last of them. Times are RFC 3339."""
 
     fingerprint: str
     type: str
@@ -41,7 +41,7 @@ class FailureGroup(msgspec.Struct):
 
 
 def group_of(job: JobRecord) -> FailureGroup:
-    """Return the group of a job that has failed for good, with this job only."""
+    """Return the group of a discarded job, with only this job in it."""
     error = job.error or {}
     kind = clean_text(str(error.get("type") or error.get("code") or "unknown"), MAX_MESSAGE)
     message = clean_text(str(error.get("message") or ""), MAX_MESSAGE)
@@ -52,16 +52,16 @@ def group_of(job: JobRecord) -> FailureGroup:
 
 
 def fingerprint_of(job: JobRecord) -> str | None:
-    """Return the fingerprint of the group that a job is in, None for one that has not failed for good."""
+    """Return the fingerprint of a job's group, None for a job that was not discarded."""
     return group_of(job).fingerprint if job.state == _DISCARDED else None
 
 
 Hours = Counter[int]
-"""How many jobs failed in which hour, by its number since 1970 (UTC)."""
+"""The number of failed jobs by hour since 1970 (UTC)."""
 
 
 def hour_of(job: JobRecord) -> int | None:
-    """Return the hour in which a job has ended, None if its event has no time that can be read."""
+    """Return the hour in which a job ended, None if its event has no valid time."""
     try:
         ended = datetime.fromisoformat(job.ended_at or "")
         return int(ended.astimezone(UTC).timestamp()) // HOUR_SECONDS if ended.tzinfo is not None else None
@@ -70,6 +70,6 @@ def hour_of(job: JobRecord) -> int | None:
 
 
 def series_of(hours: Mapping[int, int], now: float) -> list[int]:
-    """Return the failures of the last RETENTION_HOURS hours, the oldest first; `now` is Unix time."""
+    """Return the failures of the last RETENTION_HOURS hours, oldest first; `now` is Unix time."""
     last = int(now) // HOUR_SECONDS
     return [hours.get(hour, 0) for hour in range(last - RETENTION_HOURS + 1, last + 1)]

@@ -27,7 +27,7 @@ from waybill.ojs.spec.envelope import MAX_ID_LENGTH
 from waybill.ojs.spec.events import ReceivedEvent
 
 MAX_KEY_LENGTH: Final = 500
-"""Characters: PostgreSQL's indices have room for 2,700 bytes."""
+"""Characters: an index of PostgreSQL has room for 2,700 bytes."""
 
 TYPES_REMEMBERED: Final = 200
 
@@ -49,7 +49,7 @@ class Rows:
     """The rows for a batch of events: read on demand, written after the batch is folded."""
 
     def __init__(self, load: Callable[[Sequence[str]], dict[str, StoredRow]]) -> None:
-        """`load` returns the existing ones of some rows."""
+        """`load` returns the existing rows of the given keys."""
         self._load = load
         self._stored: dict[str, StoredRow | None] = {}
         self._decoded: dict[str, msgspec.Struct] = {}
@@ -59,7 +59,7 @@ class Rows:
         """Whether the store could not read a row."""
 
     def expect(self, keys: Iterable[str]) -> None:
-        """Read rows together that will be needed."""
+        """Load rows together that will be needed."""
         missing = [key for key in dict.fromkeys(keys) if key not in self._stored]
         if missing:
             self._stored |= dict.fromkeys(missing)
@@ -97,16 +97,16 @@ class Rows:
 
 
 class FeatureFold:
-    """How a feature folds events. Everything in it runs in the thread of the store."""
+    """How a feature folds events. All methods run in the store's thread."""
 
     types: Collection[str] | None = None
     """The types of events for which `keys` may return rows; None if `keys` decides."""
 
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
-        """Return the rows that an event affects, none if it does not concern this feature.
+        """Return the keys of the rows that an event affects, none if it does not concern this feature.
 
-        It is called for every event, those of all jobs, so it looks at `event.type` first. A fold may ask for other
-        rows, too; those named here are read together for many events.
+        It is called for every event of every job, so it checks `event.type` first. A fold may load other rows, too; the
+        rows named here are loaded together for many events.
         """
         raise NotImplementedError
 
@@ -119,12 +119,11 @@ class FeatureFolds:
     """The folds of all features, in order."""
 
     def __init__(self, folds: Sequence[FeatureFold] = ()) -> None:
-        """Fold nothing unless some are given."""
         self._folds = tuple(folds)
         self._of_type: dict[str, tuple[FeatureFold, ...]] = {}
 
     def wants(self, event: ReceivedEvent) -> bool:
-        """Whether a feature folds an event, and every store can store its subject."""
+        """Return whether a feature folds an event, and every store can store its subject."""
         if len(event.subject) > MAX_ID_LENGTH or "\0" in event.subject:
             return False
         # A loop instead of a generator, because every event of every job passes here.
@@ -146,7 +145,7 @@ class FeatureFolds:
     def fold_all(self, rows: Rows, events: Sequence[ReceivedEvent]) -> list[str]:
         """Apply events in order; returns the ids of the events that concerned a feature.
 
-        Raises EventRefused for an event over which a fold fails, and what the store raises.
+        Raises EventRefused for an event on which a fold fails, and the store's errors.
         """
         found = [
             (fold, event, keys)

@@ -1,4 +1,4 @@
-"""Forgets jobs that have ended long ago, in steps between the folds: see `JobStore.forget_old`."""
+"""Deletes jobs that ended long ago, in steps between the folds: see `JobStore.forget_old`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from waybill.ojs.coordinator.job_view import JobView
 FIRST_SECONDS: Final = 60.0
 AGAIN_SECONDS: Final = 1800.0
 PAUSE_SHARE: Final = 1.0
-"""For how long as a step took the folds have the database for themselves after it."""
+"""After a step, folds have the database to themselves for this multiple of the step's duration."""
 
 _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 async def forget_for_ever(view: JobView) -> None:
-    """Forget what there is to forget from time to time, until cancelled. What fails is tried the next time."""
+    """Delete expired jobs periodically until cancelled. A failed step is retried."""
     pause = FIRST_SECONDS
     while True:
         await asyncio.sleep(pause)
@@ -34,7 +34,7 @@ async def forget_for_ever(view: JobView) -> None:
 
 
 async def forget_now(view: JobView) -> int:
-    """Forget all that there is to forget; returns about how many jobs."""
+    """Delete all expired jobs; returns about how many."""
     count = 0
     loop = asyncio.get_running_loop()
     while True:

@@ -1,7 +1,7 @@
-"""How many jobs there are by queue and state, followed: only what has changed since the last look is read.
+"""Tracks how many jobs there are by queue and state, reading only what changed since the last call.
 
-A store numbers the changes of its counts. Who asks says up to which number it knows them, so many may follow one store,
-and processes that share a database see what the others fold.
+A store numbers the changes of its counts, and a reader passes the number up to which it knows them. So many readers can
+follow one store, and processes that share a database see each other's folds.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _WAITING = State.AVAILABLE.value
 
 
 class CountMark(NamedTuple):
-    """Up to where counts are known: the number of a change, within the epoch of a store."""
+    """A point up to which counts are known: the number of a change, within an epoch of the store."""
 
     epoch: int
     number: int
 
 
 class CountChanges(NamedTuple):
-    """The counts that have changed since a mark, 0 where no job is left; all of them if `is_whole`."""
+    """The counts that changed since a mark, 0 if no job is left; all counts if `is_whole`."""
 
     mark: CountMark
     counts: Mapping[Pair, int]
@@ -34,14 +34,14 @@ class CountChanges(NamedTuple):
 
 
 class Countable(Protocol):
-    """A store, as far as its counts are followed."""
+    """A store whose counts can be tracked."""
 
     def count_changes(self, since: CountMark | None) -> CountChanges:
-        """Return what has changed since a mark, everything for None."""
+        """Return the counts that changed since a mark, all for None."""
 
 
 class JobCounts:
-    """The counts as they were read last."""
+    """The last counts that were read."""
 
     def __init__(self, counts: Mapping[Pair, int] | None = None) -> None:
         self.mark: CountMark | None = None
@@ -51,7 +51,7 @@ class JobCounts:
         self.by_queue: dict[str, ByState] = {}
         self.total: ByState = {state.value: 0 for state in State}
         self._versions: dict[str, int] = {}
-        """The version in which a queue has changed, what changed last at the end."""
+        """The version in which each queue last changed, ordered by version."""
         self._versions_of_states: dict[str, int] = {}
         self._fullest: tuple[int, int, list[str]] = (-1, 0, [])
         if counts is not None:
@@ -85,11 +85,11 @@ class JobCounts:
                 del self.by_queue[queue]
 
     def version_of(self, queue: str) -> int:
-        """Return the version in which jobs of a queue came, went, or changed their state last."""
+        """Return the version in which the jobs of a queue last changed."""
         return self._versions.get(queue, 0)
 
     def version_of_state(self, state: str) -> int:
-        """Return the version in which jobs came into a state, or left it, last."""
+        """Return the version in which a job last entered or left a state."""
         return self._versions_of_states.get(state, 0)
 
     def changed_since(self, version: int) -> Iterator[str]:
@@ -100,7 +100,7 @@ class JobCounts:
             yield queue
 
     def fullest(self, count: int) -> list[str]:
-        """Return the queues with the most jobs that wait, the fullest first."""
+        """Return the queues with the most waiting jobs, the fullest first."""
         version, most, names = self._fullest
         if version != self.version or most < count:
             by_queue = self.by_queue
@@ -109,7 +109,7 @@ class JobCounts:
         return names[:count]
 
     def within(self, prefix: str) -> JobCounts:
-        """Return what is in queues whose names begin so."""
+        """Return the counts of the queues whose names begin with `prefix`."""
         if not prefix:
             return self
         own = ((queue, one) for queue, one in self.by_queue.items() if queue.startswith(prefix))
@@ -120,12 +120,12 @@ class FollowedCounts:
     """The counts of a store that others change, too."""
 
     def __init__(self, read: Callable[[Callable[[Countable], CountChanges]], Awaitable[CountChanges]]) -> None:
-        """`read` runs a call with the store, and one at a time."""
+        """`read` runs calls with the store, one at a time."""
         self._read = read
         self._counts = JobCounts()
 
     async def now(self) -> JobCounts:
-        """Return the counts with what has changed: always the same object, which the next look changes."""
+        """Return the current counts. It is always the same object, and the next call changes it."""
         counts = self._counts
         since = counts.mark
         counts.take(await self._read(lambda store: store.count_changes(since)))

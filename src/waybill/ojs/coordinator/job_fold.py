@@ -1,4 +1,4 @@
-"""The effect of an event on the state of a job: a function of both, without a database.
+"""The effect of an event on the state of a job: a pure function of both.
 
 Events of clients and workers can overtake each other, so an event only moves a job forward: by attempt, then by phase.
 The first end counts. Only an enqueueing or a start after the end starts the job again.
@@ -26,7 +26,7 @@ from waybill.ojs.spec.states import TERMINAL, State
 from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 from waybill.ojs.spec.unique import stands_in_the_way
 
-# As text: every event of every job comes by here, and a member takes long to tell its value.
+# Plain strings: every event of every job passes here, and `.value` of an enum member is slow.
 ENDS: Final = {
     "job.completed": State.COMPLETED.value,
     "job.discarded": State.DISCARDED.value,
@@ -45,11 +45,11 @@ MAX_NUMBER: Final = 2**31 - 1
 _FOR_EVER: Final = "9999-12-31T23:59:59Z"
 MAX_TIME_LENGTH: Final = 64
 MAX_KEY_LENGTH: Final = 500
-"""Characters: PostgreSQL's indices have room for 2,700 bytes."""
+"""Characters: an index of PostgreSQL has room for 2,700 bytes."""
 _PHASES_PER_ATTEMPT: Final = 3
 _TEXTS_OF_ERRORS: Final = ("code", "type", "message")
 MAX_TRACE: Final = 10_000
-"""Characters of the last error's stack trace. Its end has the frames that raised."""
+"""The maximum length of the last error's stack trace, in characters. Its end has the frames that raised."""
 
 
 class JobRecord(JobInfo):
@@ -59,23 +59,23 @@ class JobRecord(JobInfo):
     unique_key: str | None = None
     created_at: str | None = None
     owner: str | None = None
-    """The user who has pushed it, None if nobody knows."""
+    """The user who pushed it, None if unknown."""
     message: dict[str, object] | None = None
     envelope: dict[str, object] | None = None
-    """What was pushed, if the event of the push tells."""
+    """The pushed envelope, if the event of the push contains it."""
     errors: list[dict[str, object]] | None = None
-    """The failed attempts, the last MAX_ERRORS of them. Only `error` has a stack trace: that of the last."""
+    """The last MAX_ERRORS failed attempts. Only `error`, the last one, has a stack trace."""
 
 
 class RawJobRecord(JobRecord):
-    """A job whose envelope is left as JSON: folds do not look into it. What events bring is an object."""
+    """A job whose envelope stays JSON, because folds do not read it. Events contain it as an object."""
 
-    # Nothing but Raw: msgspec decodes what may be something else.
+    # Raw alone, not a union: msgspec decodes the value of a union.
     envelope: msgspec.Raw = None  # type: ignore[assignment]
 
 
 def new_record(event: ReceivedEvent) -> JobRecord:
-    """Return what is known of a job before its first event: what any event says."""
+    """Return a job as it is before its first event: only with what every event tells."""
     job_type, queue = event.data.get("job_type"), event.data.get("queue")
     return RawJobRecord(
         id=event.subject,
@@ -88,11 +88,11 @@ def new_record(event: ReceivedEvent) -> JobRecord:
 def fold_all(
     events: Sequence[ReceivedEvent], jobs: dict[str, JobRecord], same: defaultdict[object, list[JobRecord]]
 ) -> dict[str, JobInfo | None]:
-    """Change jobs as events say, in order; those that are new are added.
+    """Apply events to jobs, in order; new jobs are added.
 
-    `jobs` has those that the events are about by id, and `same` those of `jobs` that reservations compete with by their
-    unique key. Returns for each reservation, by the id of its event, the job that is in its way, None if it has its
-    place. Raises EventRefused for an event over which it fails.
+    `jobs` has the jobs of the events by id, and `same` the jobs among these that reservations compete with, by unique
+    key. Returns for each reservation, by the id of its event, the conflicting job, None if it got its place. Raises
+    EventRefused for an event that fails.
     """
     verdicts: dict[str, JobInfo | None] = {}
     for event in events:
@@ -125,9 +125,9 @@ def _fold_one(
 
 
 def is_foldable(event: ReceivedEvent) -> bool:
-    """Return whether an event is about a job and can be stored by every store.
+    """Return whether an event is about a job and every store can store it.
 
-    Events may come from anyone with write access to the exchange, so each field may have any value of its JSON type.
+    Anyone with write access to the exchange can publish events, so each field may have any value of its JSON type.
     """
     if not event.type.startswith("job."):
         return False
@@ -138,7 +138,7 @@ def is_foldable(event: ReceivedEvent) -> bool:
 
 
 def unique_key_of(event: ReceivedEvent) -> str | None:
-    """Return the fingerprint that an event names. A long one of a foreign producer is kept as its own fingerprint."""
+    """Return the fingerprint that an event names. A foreign producer's long one is replaced by its own fingerprint."""
     key = event.data.get("unique_key")
     if not isinstance(key, str):
         return None
@@ -156,7 +156,7 @@ def _is_time(text: str) -> bool:
 
 
 def fold(job: JobRecord, event: ReceivedEvent) -> None:
-    """Change a job as an event about it says."""
+    """Apply an event to its job."""
     kind, data = event.type, event.data
     if kind in ENDS:
         _end(job, event)
@@ -179,17 +179,18 @@ def fold(job: JobRecord, event: ReceivedEvent) -> None:
 
 
 def _stage(job: JobRecord, event: ReceivedEvent) -> None:
-    """Take note of a job that is to be activated later, unless more is known of it."""
+    """Record a staged job, unless more is known of it."""
     if job.rank < 0 and job.ended_at is None and job.envelope is None:
         job.state = State.PENDING.value
         job.envelope = _object(event.data.get("job"))
         job.owner = _text(event.user)
-        # A place in this state is nobody's who never enqueues: this one waits for as long as it takes.
+        # A place in this state is normally lost if the job is never enqueued; a staged job may wait as long as it
+        # likes.
         job.visible_until = _FOR_EVER
 
 
 def reserve(job: JobRecord, event: ReceivedEvent) -> None:
-    """Give a new job the place that it has asked for."""
+    """Give a new job the place that it has reserved."""
     job.state = State.PENDING.value
     job.unique_key = unique_key_of(event)
     job.created_at = event.time
@@ -198,7 +199,7 @@ def reserve(job: JobRecord, event: ReceivedEvent) -> None:
 
 
 def in_the_way(candidates: Sequence[JobRecord], event: ReceivedEvent) -> JobRecord | None:
-    """Return the job for which the one that `event` reserves is a duplicate."""
+    """Return the job that makes the job of `event` a duplicate."""
     data = event.data
     for job in candidates:
         if job.id != event.subject and stands_in_the_way(
@@ -216,7 +217,7 @@ _values_of: Final = attrgetter(*JobInfo.__struct_fields__)
 
 
 def info_of(job: JobRecord) -> JobInfo:
-    """Return what others may know of a job."""
+    """Return the public part of a job."""
     info = JobInfo(*_values_of(job))
     if info.result_expires_at is not None and info.result_expires_at <= format_timestamp(datetime.now(UTC)):
         text = f"the result was kept until {info.result_expires_at}"
@@ -225,7 +226,7 @@ def info_of(job: JobRecord) -> JobInfo:
 
 
 def has_ended(job: JobInfo) -> bool:
-    """Say whether a job is in a terminal state."""
+    """Return whether a job is in a terminal state."""
     return job.state in _END_VALUES
 
 
@@ -235,10 +236,10 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
     attempt = _number(data.get("attempt"))
     rank = attempt * _PHASES_PER_ATTEMPT + phase
     if event.type in {"job.enqueued", "job.started"} and job.ended_at is not None and job.ended_at < event.time:
-        # A dead letter was tried again: everything begins anew. Its start may be heard of first.
+        # A dead letter was tried again: everything begins anew. The event of its start may arrive first.
         _begin_anew(job)
     if event.type == "job.enqueued":
-        # Whoever has told of it first: nobody else knows its id before.
+        # The first event counts: nobody else knows the id before.
         job.owner = job.owner or _text(event.user)
         job.enqueued_at = event.time
         job.scheduled_at = _text(data.get("scheduled_at"))
@@ -259,7 +260,7 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
 
 
 def _keep_hold(job: JobRecord, event: ReceivedEvent) -> None:
-    """Extend the current attempt; a replaced attempt has no lease."""
+    """Extend the lease of the current attempt; a replaced attempt has none."""
     data = event.data
     if job.state != _ACTIVE or job.attempt != _number(data.get("attempt")):
         return
@@ -307,7 +308,7 @@ def _note_progress(job: JobRecord, event: ReceivedEvent) -> None:
 
 
 def _add_failure(job: JobRecord, event: ReceivedEvent) -> None:
-    """Add a failed attempt to the history, once: events may come twice."""
+    """Add a failed attempt to the history, once: events may arrive twice."""
     attempt = _number(event.data.get("attempt"))
     errors = job.errors or []
     if job.error is not None and all(one.get("attempt") != attempt for one in errors):
@@ -334,7 +335,7 @@ def _end(job: JobRecord, event: ReceivedEvent) -> None:
 
 
 def _error(data: dict[str, object]) -> dict[str, object] | None:
-    """Return what the end of a job says of its error, and whether the job is kept as a dead letter."""
+    """Return the error in a job's final event, and whether the job is kept as a dead letter."""
     if "last_error" not in data and "result_error" not in data:
         return None
     error = _failure(data.get("last_error")) or _failure(data.get("result_error"))
@@ -344,7 +345,7 @@ def _error(data: dict[str, object]) -> dict[str, object] | None:
 
 
 def _failure(value: object) -> dict[str, object] | None:
-    """Return an error with texts where texts belong, and a stack trace of bounded length, or without one."""
+    """Return an error with texts where texts belong, and at most a bounded stack trace."""
     error = _object(value)
     if error is None:
         return None
@@ -359,7 +360,7 @@ def _failure(value: object) -> dict[str, object] | None:
 
 
 def _with_trace(error: dict[str, object] | None, before: dict[str, object] | None) -> dict[str, object] | None:
-    """Return the last error of a job, with the stack trace that the event of its failure had."""
+    """Return the last error of a job, with the stack trace from the event of its failure."""
     if error is None or before is None:
         return error or before
     if "stack_trace" in before and error.get("message") == before.get("message"):
@@ -368,7 +369,7 @@ def _with_trace(error: dict[str, object] | None, before: dict[str, object] | Non
 
 
 def _bound(event: ReceivedEvent) -> int:
-    """Return the rank below which an end counts: the late result of an attempt that was replaced does not."""
+    """Return the rank below which an end counts: a late result of a replaced attempt does not count."""
     attempt = _number(event.data.get("attempt"))
     if event.type == "job.completed" and attempt:
         return attempt * _PHASES_PER_ATTEMPT + _PHASES["job.retrying"][0]
@@ -376,14 +377,14 @@ def _bound(event: ReceivedEvent) -> int:
 
 
 def _number(value: object) -> int:
-    """Return a number that a column of 32 bits takes."""
+    """Return a number that fits a column of 32 bits."""
     if type(value) is int and 0 <= value <= MAX_NUMBER:
         return value
     return min(max(value, 0), MAX_NUMBER) if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def _text(value: object) -> str | None:
-    """Return a text that a database takes, and an index."""
+    """Return a text that fits a database column and an index."""
     if not isinstance(value, str):
         return None
     return value if len(value) <= MAX_KEY_LENGTH and "\0" not in value else clean_text(value, MAX_KEY_LENGTH)

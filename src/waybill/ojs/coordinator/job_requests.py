@@ -1,8 +1,8 @@
-"""The requests about one job, or about the jobs of one queue (binding sections 5.6 to 5.8).
+"""Requests about one job, or about the jobs of one queue (binding sections 5.6 to 5.8).
 
-A cancellation is safe before it is acknowledged: relayed to the workers, in a stream that keeps it, and confirmed. The
-job.cancelled event of a waiting job is written here, that of a running one by its worker. Both may write it in a race,
-so its id is made of the job's: readers that drop repeated ids count it once.
+A cancellation is safe before it is acknowledged: it is relayed to the workers, in a stream that keeps it, and
+confirmed. For a waiting job, job.cancelled is written here; for a running one, its worker writes it. Both may write it
+in a race, so the event id is derived from the job id: readers that drop repeated ids count it once.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.cancellations import cancelled_event_id
 
 MAX_REPLACEMENTS: Final = 3
-"""How many jobs one that is to replace them may cancel before it gives up."""
+"""How many jobs a replacing job may cancel before its request fails."""
 
 _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 class JobRequests:
-    """Answers them."""
+    """Answers these requests."""
 
     def __init__(self, responder: Responder, replacement: Replacement) -> None:
         self._responder = responder
@@ -54,7 +54,7 @@ class JobRequests:
         self._certainty = Certainty(responder.broker, responder.view)
 
     def answers(self) -> dict[str, Answer]:
-        """Return what is to be called for which kind of request."""
+        """Return the handlers by kind of request."""
         return {
             control_message.CANCEL: self._cancel_when_known,
             control_message.HEARTBEAT: self._beat,
@@ -69,7 +69,7 @@ class JobRequests:
 
     async def _cancel_when_known(self, request: Request) -> None:
         if await self._view.get(request.body.job_id) is None:
-            # Its events may be on their way: others need not wait for them.
+            # The job's events may be on their way: other requests need not wait for them.
             self._responder.spawn(self._responder.attempt(request, self._cancel_for))
         else:
             await self._cancel_for(request)
@@ -86,7 +86,7 @@ class JobRequests:
         request.delivery.ack()
 
     async def cancel(self, job_id: str, queue: str) -> None:
-        """Cancel a job: a waiting one for good, a running one as far as its handler lets itself be."""
+        """Cancel a job: a waiting one for good, a running one if its handler cooperates."""
         if not job_id:
             return
         broker = self._broker
@@ -103,7 +103,7 @@ class JobRequests:
             mandatory=True,
         )
         if job is None or job.state == State.ACTIVE.value:
-            # Whoever has the job says what became of it.
+            # The worker that has the job writes what became of it.
             return
         data = JobCancellation(job_type=job.type, queue=job.queue or queue)
         broker.events.record(job_id, data, event_id=cancelled_event_id(job_id))
@@ -123,7 +123,7 @@ class JobRequests:
         self._responder.spawn(self._give_place(request, reservation))
 
     async def _give_place(self, request: Request, reservation: Reservation) -> None:
-        """Give a job that must be unique its place, or say what is in its way; the stream decides."""
+        """Reserve the place of a unique job, or reply with the conflicting job; the stream decides."""
         reply = ControlReply()
         for _ in range(MAX_REPLACEMENTS):
             obstacle = await self._obstacle(request, reservation)
@@ -131,7 +131,7 @@ class JobRequests:
             if obstacle is None or not reservation.on_conflict.startswith("replace"):
                 break
             if obstacle.state in {State.ACTIVE.value, State.PENDING.value}:
-                # A job that runs is not replaced: what it has done so far stays done (section 5.2).
+                # A running job is not replaced: its work so far stays done (section 5.2).
                 break
             owner = await self._view.owner(obstacle.id)
             if not self._responder.may_change(request, owner):
@@ -157,7 +157,7 @@ class JobRequests:
         return await self._view.verdict(event_id, lambda: record(request.body.job_id, data, event_id=event_id))
 
     async def _release(self, request: Request) -> None:
-        """Free a place before the next reservation is decided; an unknown one, as soon as it is known."""
+        """Free a place before the next reservation is decided; an unknown place, as soon as it is known."""
         job = await self._view.get(request.body.job_id)
         if job is None:
             self._responder.spawn(self._release_later(request))
@@ -188,14 +188,14 @@ class JobRequests:
         request.delivery.ack()
 
     async def _extend(self, request: Request) -> None:
-        """Extend an attempt. The reply says whether it still belongs to the requester: empty if not."""
+        """Extend an attempt. The reply says whether it still belongs to the requester: it is empty if not."""
         body = request.body
         if self._replacement.has_replaced(body.job_id, body.attempt):
             await self._reply(request, ControlReply())
             return
         job = await self._view.get(body.job_id)
         if job is not None and not body.worker_id:
-            # Who does not know which worker has a job of somebody else's has no say in how long it may be away.
+            # A requester that does not know which worker runs someone else's job may not extend its lease.
             owner = await self._view.owner(job.id)
             if not self._responder.may_change(request, owner):
                 self._responder.refuse(request, job.id, owner)
@@ -235,6 +235,6 @@ class JobRequests:
         await self._reply(request, ControlReply(await self._certainty.mark(jobs)))
 
     async def _reply(self, request: Request, reply: ControlReply) -> None:
-        """Answer; what would be too large goes without the results and checkpoints of its jobs."""
+        """Reply. If the reply is too large, the results and checkpoints of its jobs are left out."""
         jobs = [msgspec.structs.replace(job, result=None, checkpoint=None, error=None) for job in reply.jobs]
         await self._responder.reply(request, reply, smaller=ControlReply(jobs, reply.replaced))

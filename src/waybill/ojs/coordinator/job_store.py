@@ -1,6 +1,7 @@
-"""The state of all jobs as the events tell it: in memory, or in a database.
+"""The interface of the stores of the job state: in memory, or in a database.
 
-The stream is the truth, a store is a view of it. It knows its position in the stream, so that nothing is folded twice.
+The stream is the source of truth and a store is a view of it. The store knows its position in the stream, so that
+nothing is folded twice.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from waybill.ojs.spec.states import State
 
 
 class HeldAttempt(NamedTuple):
-    """A running attempt. `visible_until` is the end of its lease, by the clock of the writer."""
+    """A running attempt. `visible_until` is the end of its lease, by the clock of the event's writer."""
 
     job_id: str
     queue: str
@@ -42,7 +43,7 @@ class Forgotten(NamedTuple):
 
 
 class RunningJob(NamedTuple):
-    """A job that runs: what a list of workers says of it."""
+    """A running job, as lists of workers show it."""
 
     id: str
     type: str
@@ -54,17 +55,17 @@ class RunningJob(NamedTuple):
 
 
 class JobFilter(NamedTuple):
-    """Which jobs are wanted; what is None says nothing. States are those that the events tell.
+    """Selects jobs; None matches all.
 
-    `since` and `until` are about the enqueuing; `fingerprint` is that of a group of failures. `text` is searched for in
-    what was pushed and in errors, whatever its case.
+    States are those of the events. `since` and `until` limit the time of enqueueing; `fingerprint` is that of a failure
+    group. `text` is searched in the envelope and in errors, ignoring case.
     """
 
     queue: str | None = None
     states: frozenset[str] | None = None
     type: str | None = None
     prefix: str = ""
-    """What the name of the queue begins with."""
+    """The beginning of the queue's name."""
     id_prefix: str | None = None
     fingerprint: str | None = None
     since: str | None = None
@@ -77,7 +78,7 @@ class JobFilter(NamedTuple):
         return not (self.text is None and self.since is None and self.until is None)
 
     def matches(self, job: JobRecord) -> bool:
-        """Say whether a job is one of these."""
+        """Return whether a job matches."""
         enqueued = job.enqueued_at or ""
         return (
             self.queue in {None, job.queue}
@@ -93,7 +94,7 @@ class JobFilter(NamedTuple):
 
 
 class JobDetail(NamedTuple):
-    """A job, what was pushed if that is known, and its failed attempts."""
+    """A job, its envelope if that is known, and its failed attempts."""
 
     info: JobInfo
     envelope: dict[str, object] | None
@@ -101,53 +102,51 @@ class JobDetail(NamedTuple):
 
 
 class JobStore:
-    """What every store does; used by one thread at a time.
+    """The interface of every store; used by one thread at a time.
 
-    Beside the jobs it has the rows of features: see `feature_fold`.
+    Besides the jobs, it has the rows of features: see `feature_fold`.
     """
 
     is_in_memory = False
-    """Whether it never waits, and nothing of it outlives the process."""
+    """Whether it never blocks, and its contents end with the process."""
     fold_bytes = 256 * 1024
-    """About so much of the stream is folded at a time, or one message if that is larger."""
+    """About how many bytes of the stream are folded at a time, or one larger message."""
 
     def __init__(self) -> None:
-        """`features` are the features that have rows."""
+        """`features` are the folds of features that have rows."""
         self.features = FeatureFolds()
         self.watched: set[str] = set()
-        """Jobs whose ends are noted."""
+        """Jobs whose ends are noted in `ended`."""
         self.ended: list[str] = []
-        """Those of them whose ends were folded, until somebody takes them from here."""
+        """The watched jobs whose ends were folded, until the reader removes them."""
         self.expected: Collection[tuple[str, str]] = ()
-        """Events, by type and job or by type and id, that are noted when they are folded."""
+        """Events to note in `arrived` when they are folded, by type and job or by type and id."""
         self.arrived: list[tuple[str, str]] = []
-        """Those of them that were folded, until somebody takes them from here."""
+        """The expected events that were folded, until the reader removes them."""
         self.mark: StreamMark | None = None
-        """A message of the stream that is not after those which are folded next: it is kept with the position."""
+        """A message of the stream at or before the next ones to fold: it is kept with the position."""
 
     def __enter__(self) -> Self:
-        """Nothing is left to open."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         self.close()
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release all resources."""
         raise NotImplementedError
 
     def clear(self) -> None:
-        """Forget all jobs and the position: the view is to be made again from the first event."""
+        """Forget all jobs and the position: the view must be rebuilt from the first event."""
         raise NotImplementedError
 
     @property
     def next_offset(self) -> int:
-        """The offset in the stream from which on events are not folded yet."""
+        """The offset of the first message that is not folded yet."""
         raise NotImplementedError
 
     def begin(self) -> tuple[int, StreamMark | None]:
-        """Return the offset from which on events are not folded yet, and a message before it, if one is known."""
+        """Return the offset of the first message that is not folded yet, and a message before it, if one is known."""
         return self.next_offset, None
 
     def begin_anew(self) -> None:
@@ -159,10 +158,10 @@ class JobStore:
     ) -> dict[str, JobInfo | None]:
         """Apply messages of the stream, each with its offset, and store the position, atomically.
 
-        With `keeps_position` the messages count as not folded yet: for one that is taken apart.
-        Returns for each reservation, by the id of its event, the job that is in its way, None if it has its place; and
-        None for each event that a feature has folded. Raises StreamReplaced if another coordinator has cleared the
-        database: `begin_anew` takes note of that.
+        With `keeps_position`, the messages count as not folded yet: used to fold a message event by event. Returns for
+        each reservation, by the id of its event, the conflicting job, None if it got its place; and None for each event
+        that a feature has folded. Raises StreamReplaced if another coordinator has cleared the database: then call
+        `begin_anew`.
         """
         raise NotImplementedError
 
@@ -170,34 +169,34 @@ class JobStore:
         """Test whether the store can write, without a change. Raises its errors."""
 
     def cut(self) -> None:
-        """Let a call that waits for a database elsewhere fail now. From any thread."""
+        """Make a call that waits for a remote database fail now. Safe from any thread."""
 
     def forget_old(self, now: datetime) -> Forgotten:
-        """Forget some of the jobs that have ended long ago, if the store was opened so; nothing that may matter yet."""
+        """Delete some expired jobs, if the store has a retention period; never jobs that still matter."""
         return Forgotten(0, is_more=False)
 
     def get(self, job_id: str) -> JobInfo | None:
-        """Return a job, None if no event of it was folded."""
+        """Return a job, None if none of its events was folded."""
         job = self._find(job_id)
         return None if job is None else info_of(job)
 
     def many(self, job_ids: Sequence[str]) -> list[JobInfo]:
-        """Return those of these jobs of which an event was folded."""
+        """Return the known jobs among these."""
         return [info for info in map(self.get, job_ids) if info is not None]
 
     def missing(self, job_ids: Sequence[str]) -> list[str]:
-        """Return those of these jobs of which no event was folded."""
+        """Return the ids of the unknown jobs among these."""
         return [job_id for job_id in job_ids if self._find(job_id) is None]
 
     def adopt(self, events: Sequence[OwnEvent], user: str | None) -> dict[str, JobRecord]:
-        """Fold events of this process before the stream brings them. For a store that `is_in_memory`.
+        """Fold events of this process before the stream brings them. Only for a store that `is_in_memory`.
 
-        Returns jobs that have changed, by their ids, if they are at hand; they are not to be changed.
+        Returns changed jobs by id, if they are loaded; do not change them.
         """
         raise NotImplementedError
 
     def detail(self, job_id: str) -> JobDetail | None:
-        """Return a job with its envelope, None if no event of it was folded."""
+        """Return a job with its envelope, None if it is unknown."""
         job = self._find(job_id)
         return None if job is None else detail_of(job)
 
@@ -217,51 +216,51 @@ class JobStore:
     def newest(
         self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
     ) -> list[JobInfo]:
-        """Return the jobs of a queue that were enqueued last, all states unless one is given.
+        """Return the jobs of a queue that were enqueued last, in all states unless one is given.
 
-        With `owners`, only those of these users; None stands for jobs of unknown users.
+        With `owners`, only jobs of these users; None stands for unknown users.
         """
         raise NotImplementedError
 
     def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
-        """Return jobs in the order of their ids, from the greatest on that is below `before`, if that is not empty.
+        """Return jobs in descending order of their ids, from below `before` on, if that is not empty.
 
-        Ids never change, and tell the time, so pages are stable however their jobs do.
+        Ids never change and contain the time, so pages are stable whatever happens to their jobs.
         """
         raise NotImplementedError
 
     def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
-        """Return what `page` does, of the next `most` jobs only, and the id below which to go on; empty at the end.
+        """Return what `page` does, but of the next `most` jobs only, and the id at which to continue; empty at the end.
 
         The time of a text search depends on how many jobs are examined, not on how many match.
         """
         raise NotImplementedError
 
     def running(self, limit: int, prefix: str = "") -> list[RunningJob]:
-        """Return the jobs that run, of queues whose names begin so, the greatest ids first."""
+        """Return the running jobs of queues whose names begin with `prefix`, the greatest ids first."""
         raise NotImplementedError
 
     def times(self, queue: str, last: int) -> QueueTimes:
-        """Return the times of a queue, from its `last` completed jobs; 0 examines none."""
+        """Return the wait and run times of a queue, from its `last` completed jobs; 0 examines none."""
         raise NotImplementedError
 
     def failures(self, limit: int, prefix: str = "") -> list[FailureGroup]:
-        """Return the groups of jobs that have failed for good, the one that grew last first.
+        """Return the groups of discarded jobs, the one that grew last first.
 
-        `prefix` is what the names of their queues begin with.
+        `prefix` is the beginning of the names of their queues.
         """
         raise NotImplementedError
 
     def failure_hours(self, fingerprints: Sequence[str]) -> dict[str, Hours]:
-        """Return how many jobs of some groups failed in which hour, those that were tried again included."""
+        """Return how many jobs of some groups failed in which hour, including those that were retried."""
         raise NotImplementedError
 
     def held(self) -> list[HeldAttempt]:
-        """Return the attempts that are under way and have sent heartbeats."""
+        """Return the running attempts that have sent heartbeats."""
         raise NotImplementedError
 
     def kept_message(self, job_id: str, attempt: int) -> DeliveredMessage | None:
-        """Return the message of an attempt that is under way, None if it is not, or has not sent it."""
+        """Return the message of a running attempt, None if it does not run, or has not sent its message."""
         job = self._find(job_id)
         if job is None or job.message is None or (job.state, job.attempt) != (State.ACTIVE.value, attempt):
             return None
@@ -283,17 +282,17 @@ class JobStore:
         return next((row for _, row in _decoded(self._rows_of([key]).items(), kind)), None)
 
     def marked(self, mark: str, kind: type[R], limit: int) -> list[tuple[str, R]]:
-        """Return rows with a mark, each with its key, in the order of their keys."""
+        """Return rows with a mark and their keys, ordered by key."""
         return _decoded(self._marked(mark, limit), kind)
 
     def has_few(self, mark: str) -> bool:
-        """Say whether it is known that so few rows have a mark that they are read in a moment. From any thread."""
+        """Return whether it is known that few rows have a mark, so reading them is quick. Safe from any thread."""
         return False
 
     def listed(self, prefix: str, kind: type[R], limit: int, after: str = "") -> list[tuple[str, R]]:
-        """Return the rows whose key begins with `prefix`, `cron/` for example, in the order of their keys.
+        """Return the rows whose key begins with `prefix`, for example `cron/`, ordered by key.
 
-        `after` is the key after which to go on.
+        `after` is the key after which to continue.
         """
         return _decoded(self._listed(prefix, limit, after), kind)
 
@@ -311,22 +310,22 @@ class JobStore:
 
 
 def keys_of(event: ReceivedEvent) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Return what an event may be expected by: its type with the job it is about, and with its id."""
+    """Return the keys by which an event may be expected: its type with its job, and with its id."""
     return (event.type, event.subject), (event.type, event.id)
 
 
 def _text_of(job: JobRecord) -> str:
-    """Return where a text is searched for."""
+    """Return the texts of a job that a search reads."""
     return "\0".join(msgspec.json.encode(one).decode() for one in (job.envelope, job.error, job.errors) if one)
 
 
 def detail_of(job: JobRecord) -> JobDetail:
-    """Return what others may know of a job, with what was pushed."""
+    """Return the public part of a job, with its envelope."""
     return JobDetail(info_of(job), job.envelope if _is_envelope(job) else None, job.errors)
 
 
 def _is_envelope(job: JobRecord) -> bool:
-    """Say whether what an event has for a job's envelope is one, and this job's: who shows it relies on that."""
+    """Return whether a job's stored envelope is valid and belongs to this job, so that it can be shown."""
     try:
         return msgspec.convert(job.envelope, Envelope).id == job.id
     except Exception:  # noqa: BLE001 - anybody who may write events has written it

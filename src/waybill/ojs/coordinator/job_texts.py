@@ -1,8 +1,8 @@
-"""The JSON of jobs by their ids, with little room for the jobs of a streamed group that wait in their queue.
+"""The JSON of jobs by id; the waiting jobs of a streamed group take little memory.
 
-Those differ in nothing but their ids, which count up, as long as none of them has begun; who pushes them stamps some
-thousand with one time. So a group keeps each text once, without the id, and for each job two bytes: the number of its
-text. A million waiting jobs take megabytes, not half a gigabyte.
+Until they start, these jobs differ only in their ids, which count up, and in the time, which is the same for some
+thousand of them. So a group keeps each text once, without the id, and two bytes for each job: the number of its text. A
+million waiting jobs take megabytes, not half a gigabyte.
 
     01a2b3c4-d5e6-7abc-8def-0123 01000007     piece 0, place 7: 2     texts[2 - 1]: {"id":"?","type":"a.b",...
 """
@@ -20,10 +20,10 @@ PIECE: Final = 256
 MAX_TEXTS: Final = 60_000
 FEW: Final = 64
 ALIKE: Final = 16
-"""Each text beyond FEW is that of so many jobs on average, or no more texts are kept here."""
+"""The average number of jobs per text beyond FEW; below it, no more texts are kept here."""
 
 _ID: Final = b"\0"
-"""Stands for the id: JSON has no such octet."""
+"""Stands for the id: JSON cannot contain this byte."""
 
 
 class _Group:
@@ -34,10 +34,10 @@ class _Group:
         self._numbers: dict[bytes, int] = {}
         self._texts: list[bytes] = []
         self._pieces: dict[int, array[int]] = {}
-        """For each job the number of its text, 0 for none; a piece without jobs is not here."""
+        """For each job the number of its text, 0 for none; pieces without jobs are left out."""
 
     def put(self, index: int, text: bytes) -> bool:
-        """Keep the text of a job; False if there is no room for another text."""
+        """Store the text of a job; False if there is no room for another text."""
         number = self._numbers.get(text)
         if number is None:
             if len(self._texts) >= min(MAX_TEXTS, FEW + self.count // ALIKE):
@@ -70,16 +70,15 @@ class _Group:
 
 
 class JobTexts:
-    """A dictionary of texts; those that are `alike` take little room, if they are of jobs of one group."""
+    """A dictionary of texts; texts that are `alike` take little memory, if their jobs are of one group."""
 
     def __init__(self) -> None:
-        """There are none."""
         self._own: dict[str, bytes] = {}
         self._groups: dict[str, _Group] = {}
         """By the id of the workflow."""
 
     def put(self, job_id: str, text: bytes, *, alike: bool) -> None:
-        """Keep the text of a job in the place of the one before."""
+        """Store the text of a job, replacing its last one."""
         self.pop(job_id)
         place = _place_of(job_id) if alike else None
         if place is not None:
@@ -101,7 +100,7 @@ class JobTexts:
         return None if text is None else text.replace(_ID, job_id.encode())
 
     def pop(self, job_id: str) -> None:
-        """Forget the text of a job, if there is one."""
+        """Remove the text of a job, if there is one."""
         if self._own.pop(job_id, None) is not None:
             return
         place = _place_of(job_id)
@@ -112,7 +111,6 @@ class JobTexts:
                 del self._groups[place[0]]
 
     def __contains__(self, job_id: str) -> bool:
-        """Say whether there is a text of a job."""
         return job_id in self._own or self.get(job_id) is not None
 
     def __iter__(self) -> Iterator[str]:
@@ -126,7 +124,7 @@ class JobTexts:
 
 
 def _place_of(job_id: str) -> tuple[str, int] | None:
-    """Return the workflow of a streamed job, and its index there; None for what has no such id, to the letter."""
+    """Return the workflow of a streamed job and its index there; None if the id does not have exactly that form."""
     if job_id[MEMBERS_LENGTH : MEMBERS_LENGTH + 2] != "01":
         return None
     place = read_member_id(job_id)

@@ -1,10 +1,9 @@
-"""A coordinator's view of all jobs: follows the event stream, folds it into a store, answers from there.
+"""A coordinator's view of all jobs: reads the event stream, folds it into a store, and answers from the store.
 
-The store blocks, so a thread of its own works with it. A message of the stream is acknowledged once it is folded: while
-a database is out of reach, or more happens than can be folded, the broker holds back what comes after.
-
-Memory does not depend on how far behind it is. Few messages wait here, and as they came: as objects, events take five
-times as much. They become objects a piece at a time, and the next piece when these are gone.
+The store blocks, so it has its own thread. A message of the stream is acknowledged once it is folded. While the
+database is unreachable, or events arrive faster than they are folded, the broker holds back further messages, so memory
+use does not depend on how far behind the view is. A few messages wait here, undecoded: decoded events take five times
+as much memory. They are decoded piece by piece.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ from waybill.ojs.spec.events import DeliveredMessage
 
 FOLD_SECONDS: Final = 0.02
 WATCHED_FOLD_SECONDS: Final = 0.002
-"""While somebody waits for the end of a job."""
+"""While a waiter needs the end of a job."""
 FOLD_SHARE: Final = 2.0
-"""How much longer than it takes to fold is waited for more before, FOLD_SECONDS at most."""
+"""The delay before the next fold, as a multiple of the last fold's duration, FOLD_SECONDS at most."""
 TRIES: Final = 2
 RETRY_SECONDS: Final = 1.0
 SOON_BYTES: Final = 32 * 1024
-"""So much is folded in the loop where the store is in memory: a thread takes longer to begin."""
+"""Up to this size, messages are folded in the event loop if the store is in memory: starting a thread takes longer."""
 MAX_ON_THE_WAY: Final = 10_000
 NOTHING_LEFT: Final = b"[]"
 SETTLE_SECONDS: Final = 1.0
-"""How long the events of a job may be on their way here before it counts as unknown."""
+"""How long a job's events may be in transit before the job counts as unknown."""
 
 VERDICT_SECONDS: Final = 30.0
-"""How long an event may take to come back."""
+"""How long an event of this process may take to come back."""
 
 T = TypeVar("T")
 
@@ -71,31 +70,31 @@ class JobView(EventFollower):
         self._outage = Outage()
         self._reader = EventReader(self._take, self._stop_folding)
         self._waiting: deque[tuple[StreamMark, Delivery]] = deque()
-        """Messages that are to be folded, each with its place in the stream."""
+        """Messages to be folded, each with its offset."""
         self._skipped_count = 0
         self._verdicts: dict[str, asyncio.Future[JobInfo | None]] = {}
         self.expectations = Expectations()
-        """Who waits for which events."""
+        """Waiters for events."""
         self._arrived = asyncio.Event()
         self._many_wait = asyncio.Event()
         self._folded = asyncio.Event()
         self._own: dict[str, tuple[Sequence[OwnEvent], str | None]] = {}
         """Messages of this process that are not confirmed yet."""
         self._on_the_way: dict[str, bytes] = {}
-        """Those that the stream is still to bring, each with what is to be folded of it then."""
+        """Confirmed messages that the stream has yet to bring, each with what remains to be folded then."""
         self._adopting: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self.watched: set[str] = set()
-        """Jobs whose ends somebody is to be told of."""
+        """Jobs whose ends someone waits for."""
         self.on_end: list[Callable[[Sequence[str]], None]] = []
         """Called with those of them that may have ended."""
         self.on_message: list[Callable[[bytes], None]] = []
-        """Called with the body of each message of the stream as it comes, once, before it is folded."""
+        """Called with the body of each message of the stream as it arrives, once, before it is folded."""
         self.on_feature: list[Callable[[], None]] = []
         """Called when events of features were folded."""
 
     async def start(self, broker: BrokerConnection) -> None:
-        """Open the store, and follow the stream from where the store ends."""
+        """Open the store, and follow the stream from the store's position."""
         self._store = await self._in_thread(self._open_store)
         if self._rebuild:
             await self._in_thread(self._store.clear)
@@ -109,7 +108,7 @@ class JobView(EventFollower):
         self._tasks = [loop.create_task(self._thread.watch(store)), loop.create_task(self._fold_for_ever(store))]
 
     async def close(self) -> None:
-        """Leave the stream, and close the store."""
+        """Stop reading, and close the store."""
         for folding in self._tasks[1:]:
             folding.cancel()
             await asyncio.gather(folding, return_exceptions=True)
@@ -122,19 +121,19 @@ class JobView(EventFollower):
         self._thread.shut_down()
 
     async def get(self, job_id: str) -> JobInfo | None:
-        """Return a job, None if no event of it has arrived."""
+        """Return a job, None if none of its events has arrived."""
         return await self._soon(functools.partial(self._known.get, job_id))
 
     async def many(self, job_ids: Sequence[str]) -> list[JobInfo]:
-        """Return those of these jobs of which an event has arrived."""
+        """Return the known jobs among these."""
         return await self._soon(functools.partial(self._known.many, job_ids))
 
     async def detail(self, job_id: str) -> JobDetail | None:
-        """Return a job with what was pushed, None if no event of it has arrived."""
+        """Return a job with its envelope, None if it is unknown."""
         return await self._soon(functools.partial(self._known.detail, job_id))
 
     def detail_now(self, job_id: str) -> JobDetail | None:
-        """Return a job as `detail` does, without a wait: None as well if somebody is at the store, or it may wait."""
+        """Return what `detail` does without waiting; also None if the store is busy or may block."""
         store = self._known
         if not store.is_in_memory or not self._lock.acquire(blocking=False):
             return None
@@ -144,19 +143,19 @@ class JobView(EventFollower):
             self._lock.release()
 
     async def details(self, job_ids: Sequence[str]) -> list[JobDetail]:
-        """Return those of these jobs of which an event has arrived, with what was pushed."""
+        """Return the known jobs among these, with their envelopes."""
         store = self._known
         return await self._in_thread(lambda: [one for one in map(store.detail, job_ids) if one is not None])
 
     def expect(self, kind: str, name: str) -> asyncio.Future[None]:
-        """Return what is done once the next event of a type is folded that is about job `name`, or has this id.
+        """Return a future for the next folded event of a type that is about job `name`, or has this id.
 
-        Call it before the event is written. Where several of a type about one job may be under way, use the id.
+        Call it before the event is written. If several events of a type about one job may be in transit, use the id.
         """
         return self.expectations.expect((kind, name))
 
     def forget(self, kind: str, name: str) -> None:
-        """Expect an event no more (see `expect`); whoever waits for it is cancelled."""
+        """Cancel a future of `expect`."""
         self.expectations.forget((kind, name))
 
     async def owner(self, job_id: str) -> str | None:
@@ -166,27 +165,27 @@ class JobView(EventFollower):
     async def newest(
         self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
     ) -> list[JobInfo]:
-        """Return the jobs of a queue that were enqueued last, those of some users if `owners` are given."""
+        """Return the jobs of a queue that were enqueued last, only those of `owners` if they are given."""
         store = self._known
         return await self._in_thread(lambda: store.newest(queue, state, limit, owners))
 
     async def held(self) -> list[HeldAttempt]:
-        """Return the attempts that are under way and have sent heartbeats."""
+        """Return the running attempts that have sent heartbeats."""
         return await self._in_thread(self._known.held)
 
     async def kept_message(self, job_id: str, attempt: int) -> DeliveredMessage | None:
-        """Return the message of an attempt that is under way, None if it is not, or has not sent it."""
+        """Return the message of a running attempt, None if it does not run, or has not sent its message."""
         store = self._known
         return await self._in_thread(lambda: store.kept_message(job_id, attempt))
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return how many jobs there are by queue and state. For any thread but that of the event loop: it blocks."""
+        """Return how many jobs there are by queue and state. Blocks: do not call it from the event loop's thread."""
         return self._thread.run_from_outside(self._known.counts)
 
     async def settled(
         self, job_id: str, is_settled: Callable[[JobInfo | None], bool], seconds: float = SETTLE_SECONDS
     ) -> JobInfo | None:
-        """Return what is known of a job, giving events on their way here a moment to arrive."""
+        """Return what is known of a job, giving events in transit a moment to arrive."""
         job: JobInfo | None = None
         try:
             async with asyncio.timeout(seconds):
@@ -199,7 +198,7 @@ class JobView(EventFollower):
             return await self.get(job_id)
 
     async def verdict(self, event_id: str, record: Callable[[], None]) -> JobInfo | None:
-        """Record a reservation with this event id; return the job that is in its way once the stream has decided.
+        """Record a reservation with this event id; return the conflicting job, if any, once the stream has decided.
 
         Raises TimeoutError if the stream does not bring it back in time.
         """
@@ -229,17 +228,17 @@ class JobView(EventFollower):
         return await self._in_thread(lambda: store.listed(prefix, kind, limit, after))
 
     async def read(self, call: Callable[[JobStore], T]) -> T:
-        """Return what `call` makes of the store. It runs in the store's thread, and changes nothing."""
+        """Run `call` with the store, in the store's thread, and return its result. It must not change the store."""
         store = self._known
         return await self._in_thread(lambda: call(store))
 
     async def look(self, call: Callable[[JobStore], T]) -> T:
-        """Do the same where `call` takes a moment only: at once, if the store is in memory."""
+        """Do the same for a quick `call`: it runs immediately if the store is in memory."""
         store = self._known
         return await self._soon(lambda: call(store))
 
     async def folded(self, event_id: str, record: Callable[[], None]) -> None:
-        """Record an event of a feature with this id; return when it, and so all that is before it, was folded.
+        """Record an event of a feature with this id; return when this event and all before it are folded.
 
         Raises TimeoutError if the stream does not bring it back in time.
         """
@@ -247,7 +246,7 @@ class JobView(EventFollower):
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether what it knows is in memory only."""
+        """Whether the state is only in memory."""
         return self._known.is_in_memory
 
     @property
@@ -257,11 +256,11 @@ class JobView(EventFollower):
         return self._store
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
-        """Run what may take long, or wait, in the store's thread."""
+        """Run a call that may take long or block in the store's thread."""
         return await self._thread.run(call)
 
     async def _soon(self, call: Callable[[], T]) -> T:
-        """Run what takes a moment: at once where the store is in memory, and nobody is at it."""
+        """Run a quick call: immediately if the store is in memory and idle."""
         if self._store is None or not self._store.is_in_memory or not self._lock.acquire(blocking=False):
             return await self._in_thread(call)
         try:
@@ -277,9 +276,9 @@ class JobView(EventFollower):
             events.follower = self
 
     def announce(self, message_id: str, events: Sequence[OwnEvent], user: str | None) -> None:
-        """Take note of a message that is about to be published."""
+        """Note a message that is about to be published."""
         if len(self._on_the_way) < MAX_ON_THE_WAY:
-            # What a feature folds, too, is folded in the order of the stream.
+            # Events that a feature folds, too, are folded in the order of the stream.
             wants = self._features.wants
             left: list[OwnEvent] = []
             own: list[OwnEvent] = []
@@ -297,7 +296,7 @@ class JobView(EventFollower):
         events, user = found
         adopt = functools.partial(store.adopt, events, user)
         if not self._lock.acquire(blocking=False):
-            # Somebody reads a lot: who asks whether it is known waits.
+            # A long read is under way: waiters wait for its end.
             task = asyncio.get_running_loop().create_task(self._adopt_later(adopt, message_id, events))
             self._adopting.add(task)
             task.add_done_callback(self._adopting.discard)
@@ -309,7 +308,7 @@ class JobView(EventFollower):
             return
         finally:
             self._lock.release()
-        # Who is told may want to look.
+        # A callback may read the view.
         self._adopted(events, jobs)
 
     async def _adopt_later(
@@ -323,7 +322,7 @@ class JobView(EventFollower):
             self._adopted(events, jobs)
 
     def _not_adopted(self, message_id: str) -> None:
-        """Leave a message to the stream, if that has not brought it yet."""
+        """Leave a message to the stream, unless the stream has already brought it."""
         self._on_the_way.pop(message_id, None)
         _log.exception("events of this process could not be applied directly; they follow from the event stream")
 
@@ -345,7 +344,7 @@ class JobView(EventFollower):
         """Return once an event of each of these jobs is folded; False if that takes longer."""
         store = self._known
         if store.is_in_memory and self._lock.acquire(blocking=False):
-            # Nearly always.
+            # The usual case.
             try:
                 job_ids = store.missing(job_ids)
             finally:
@@ -384,8 +383,8 @@ class JobView(EventFollower):
         fold_seconds = FOLD_SECONDS
         while True:
             await self._arrived.wait()
-            # What comes within a moment is folded in one transaction, unless the broker would soon have to wait for us.
-            # The wait is short where folds are: a step of a workflow goes through several, one after another.
+            # Fold what arrives within a moment in one transaction, unless the broker would soon have to wait. Fast
+            # folds wait only briefly: a step of a workflow needs several folds in a row.
             with contextlib.suppress(TimeoutError):
                 longest = WATCHED_FOLD_SECONDS if self.watched or store.expected else FOLD_SECONDS
                 if store.expected and store.is_in_memory:
@@ -409,7 +408,7 @@ class JobView(EventFollower):
         self._many_wait.set()
 
     async def _begin_anew(self, store: JobStore) -> None:
-        """Start again from the first event, or from the database's position if an epoch has begun there."""
+        """Start again from the first event, or from the database's position if a new epoch has begun there."""
         for _, delivery in self._waiting:
             delivery.ack()
         self._waiting.clear()
@@ -425,7 +424,7 @@ class JobView(EventFollower):
                 return
 
     def _is_known(self, mark: StreamMark, delivery: Delivery) -> bool:
-        """Say whether nothing of a message is left to fold: it is this process's own, and known by its confirm."""
+        """Return whether a message needs no folding: it is this process's own and was folded when it was confirmed."""
         message_id = delivery.properties.message_id or ""
         if self._on_the_way.get(message_id) != NOTHING_LEFT:
             return False
@@ -434,7 +433,7 @@ class JobView(EventFollower):
         return True
 
     def _body_of(self, delivery: Delivery) -> bytes:
-        """Return what is to be folded of a message: of one of this process, what is not known by its confirm."""
+        """Return what is to be folded of a message: of an own message, only what was not folded at its confirm."""
         if self._on_the_way:
             left = self._on_the_way.pop(delivery.properties.message_id or "", None)
             if left is not None:
@@ -448,7 +447,8 @@ class JobView(EventFollower):
         failures = 0
         while True:
             try:
-                # What has failed twice is taken apart, to step over what is at fault, unless that is the database.
+                # A message that has failed twice is folded event by event, to skip the faulty events, unless the
+                # database is at fault.
                 fold = fold_messages if failures < TRIES else fold_what_can_be
                 is_little = sum(len(body) for _, body, _ in messages) <= SOON_BYTES
                 run = self._soon if is_little else self._in_thread

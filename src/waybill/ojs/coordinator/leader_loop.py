@@ -46,5 +46,5 @@ class LeaderLoop:
         raise NotImplementedError
 
     def forget(self) -> None:
-        """Forget what was started here. Called while another coordinator leads."""
+        """Forget started work. Called while another coordinator leads."""
         raise NotImplementedError

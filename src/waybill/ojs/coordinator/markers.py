@@ -1,4 +1,4 @@
-"""A mark in the event stream: once a view has folded it, the view knows all that was confirmed before."""
+"""Markers in the event stream: once a view has folded a marker, it knows everything that was confirmed before."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ MARKED = "view.marked"
 
 
 class MarkerFold(FeatureFold):
-    """Folds marks: they change nothing, but their writer is notified."""
+    """Folds markers: they change nothing, but their writer is notified."""
 
     types = (MARKED,)
 
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
-        """Return one key for all marks; there is no such row."""
+        """Return one key for all markers; no such row exists."""
         return ("marker/",) if event.type == MARKED else ()
 
     def fold(self, rows: Rows, event: ReceivedEvent) -> None:
-        """Change nothing."""
+        """Do nothing: the view notifies the marker's writer."""
 
 
 async def catch_up(view: JobView, events: EventWriter) -> None:
-    """Return when the view knows all that was confirmed so far. Raises TimeoutError if that takes very long."""
+    """Return when the view knows everything that was confirmed so far. Raises TimeoutError if that takes too long."""
     event_id = f"evt_{new_id()}"
     await view.folded(event_id, lambda: events.record(event_id, ViewMarked(), event_id=event_id))

@@ -1,13 +1,12 @@
-"""The state of all jobs in memory, rebuilt from the stream at each start of a coordinator.
+"""The job state in memory, rebuilt from the stream at each start of a coordinator.
 
-Jobs are kept as JSON: as objects they would take more room, and the collector of garbage would look at all of them. The
-waiting jobs of a streamed group take next to none: see `job_texts`.
-Beside them are the counts, and indices of what is asked for all the time: by unique key, and of what is held. None is
-there by the time of enqueuing: it would take half as much as the jobs, and whoever lists jobs can wait while all are
-looked at.
+Jobs are kept as JSON: objects would take more memory, and the garbage collector would visit all of them. The waiting
+jobs of a streamed group take next to none: see `job_texts`. Beside them are the counts, and indexes for frequent
+lookups: by unique key, and of running attempts. There is no index by time of enqueueing: it would take half as much
+memory as the jobs, and listing jobs is rare enough to scan all.
 
-It does not grow for ever: of the jobs that have ended it knows the last ones, and how many there were. One that must be
-unique stays, as it may be in the way of another.
+Memory is bounded: of the ended jobs it keeps the last ones, and the number of all. Unique jobs stay, because they may
+conflict with another one.
 """
 
 from __future__ import annotations
@@ -58,13 +57,13 @@ from waybill.ojs.worker.bounded_dict import Generations
 
 ENDED_JOBS: Final = 50_000
 MAX_RUNNING: Final = 5000
-"""Of so many jobs that run, the objects are kept."""
+"""The number of running jobs that are kept as objects."""
 FEW_ROWS: Final = 20
 LOOKED_AT: Final = 2000
-"""Jobs that are looked at for the times of a queue."""
+"""The number of jobs that are examined for the times of a queue."""
 
 FIRST_IDS: Final = (500, 20_000)
-"""How many of the greatest ids are looked for at first, and then."""
+"""How many of the greatest ids are selected in the first step, and in further steps."""
 
 _USUAL: Final = frozenset({"job_type", "queue", "priority"})
 _SUBJECT: Final = "<id>"
@@ -78,7 +77,7 @@ _decode_kept = msgspec.json.Decoder(RawJobRecord).decode
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """Where a job stands in the indices."""
+    """The place of a job in the indexes."""
 
     queue: str
     state: str
@@ -91,55 +90,52 @@ class _Place(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, job: JobRecord) -> _Place:
         is_held = job.visibility_ms is not None and job.state == _ACTIVE
-        # A reservation, and nothing else, says when a job was created.
+        # Only a reservation sets the time of creation.
         is_over = has_ended(job) and (job.unique_key is None or job.created_at is None)
         return cls(job.queue, job.state, job.unique_key, is_held, is_over, fingerprint_of(job))
 
 
 class MemoryJobStore(JobStore):
-    """One view, of which nothing is left when it is closed."""
+    """A view in memory."""
 
     is_in_memory = True
 
     def __init__(self, ended_jobs: int = ENDED_JOBS) -> None:
-        """Nothing is known yet. The last `ended_jobs` of those that have ended will be remembered."""
+        """The last `ended_jobs` ended jobs are remembered."""
         super().__init__()
         self._kept = ended_jobs
         self._count_mark = CountMark(0, 0)
         self.clear()
 
     def close(self) -> None:
-        """Forget everything."""
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self._jobs = JobTexts()
-        """Those that are not over."""
+        """Jobs that have not ended."""
         self._over: Generations[str, bytes] = Generations(self._kept)
-        """Those that may be forgotten, in the order of their ends."""
+        """Jobs that may be forgotten, in order of their ends."""
         self._next_offset = 0
         self._counts: Counter[Pair] = Counter()
         self._count_mark = CountMark(self._count_mark.epoch + 1, 0)
         self._count_numbers: dict[Pair, int] = {}
-        """The number of the last change of each count, what changed last at the end."""
+        """The number of the last change of each count, in ascending order."""
         self._keys: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._held: dict[str, None] = {}
         self._groups: dict[str, FailureGroup] = {}
         self._hours: dict[str, Hours] = {}
         self._rows = MemoryRows()
         self._running: dict[str, JobRecord] = {}
-        """Jobs that run, as objects beside their texts: the next that is heard of most of them is their end."""
+        """Running jobs as objects beside their texts: for most of them, the next event is their end."""
 
     @property
     def next_offset(self) -> int:
-        """The offset from which on events are not folded yet."""
         return self._next_offset
 
     def apply(
         self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]], *, keeps_position: bool = False
     ) -> dict[str, JobInfo | None]:
-        """Fold messages into copies, and take those over in the end."""
+        """Fold messages into copies, and store those at the end."""
         new = [(offset, found) for offset, found in messages if offset >= self._next_offset]
         if not new:
             return {}
@@ -163,12 +159,10 @@ class MemoryJobStore(JobStore):
         return verdicts
 
     def missing(self, job_ids: Sequence[str]) -> list[str]:
-        """Return those of these jobs of which no event was folded."""
         jobs, over = self._jobs, self._over
         return [job_id for job_id in job_ids if job_id not in jobs and over.get(job_id) is None]
 
     def adopt(self, events: Sequence[OwnEvent], user: str | None) -> dict[str, JobRecord]:
-        """Fold events of this process before the stream brings them."""
         if all(map(_is_new_job, events)) and self._adopt_new(events, user):
             return {}
         jobs = self._load_kept(one.event.subject for one in events)
@@ -186,7 +180,7 @@ class MemoryJobStore(JobStore):
         return jobs
 
     def _adopt_new(self, events: Sequence[OwnEvent], user: str | None) -> bool:
-        """Keep jobs that were just pushed, as their texts; False if one of them is not new."""
+        """Store new jobs as texts; False if one of them is already known."""
         ids = {one.event.subject for one in events}
         if len(ids) < len(events) or len(self.missing(list(ids))) < len(events):
             return False
@@ -207,7 +201,6 @@ class MemoryJobStore(JobStore):
     def newest(
         self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
     ) -> list[JobInfo]:
-        """Return the jobs of a queue that were enqueued last."""
         jobs = (_decode(text) for text in chain(self._jobs.values(), self._over.values()))
         fitting = (
             job
@@ -217,15 +210,13 @@ class MemoryJobStore(JobStore):
         return [info_of(job) for job in nlargest(limit, fitting, key=_recency)]
 
     def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
-        """Return jobs in the order of their ids, from the greatest on that is below `before`."""
         ids = self._newest_first(before)
         texts = ((self._jobs.get(job_id) or self._over.get(job_id) or b"") for job_id in ids)
-        # Most are left out by a look at the text, which takes a tenth of the time of decoding it.
+        # Most jobs are excluded by a look at their text, which takes a tenth of the time of decoding it.
         jobs = (_decode(text) for text in texts if _may_match(text, wanted))
         return [detail_of(job) for job in islice(filter(wanted.matches, jobs), limit)]
 
     def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
-        """Return what `page` does, of the next `most` jobs only, and the id below which to go on."""
         found: list[JobDetail] = []
         looked = 0
         for job_id in self._newest_first(before):
@@ -242,7 +233,7 @@ class MemoryJobStore(JobStore):
         return found, ""
 
     def _newest_first(self, before: str) -> Iterator[str]:
-        """Yield the ids below `before`, the greatest first: a few are found in a tenth of the time of sorting all."""
+        """Yield the ids below `before`, the greatest first: finding a few takes a tenth of the time of sorting all."""
         for size in FIRST_IDS:
             known: Iterable[str] = chain(self._jobs, self._over.keys())
             found = nlargest(size, (one for one in known if one < before) if before else known)
@@ -253,16 +244,15 @@ class MemoryJobStore(JobStore):
         yield from sorted((one for one in chain(self._jobs, self._over.keys()) if one < before), reverse=True)
 
     def running(self, limit: int, prefix: str = "") -> list[RunningJob]:
-        """Return the jobs that run, the greatest ids first."""
         wanted = JobFilter(states=frozenset({_ACTIVE}), prefix=prefix)
         jobs = (_decode(text) for text in self._jobs.values() if _may_match(text, wanted))
         fitting = nlargest(limit, (job for job in jobs if wanted.matches(job)), key=lambda job: job.id)
         return [RunningJob(*(getattr(job, name) for name in RunningJob._fields)) for job in fitting]
 
     def times(self, queue: str, last: int) -> QueueTimes:
-        """Return the times of a queue, by its `last` completed jobs; of the oldest as far as is quickly found."""
+        """Return the wait and run times of a queue; the oldest jobs count as far as they are quickly found."""
         waiting = JobFilter(queue, frozenset({State.AVAILABLE.value}))
-        # Jobs are here in the order in which they were heard of.
+        # Jobs are in the order of their first events.
         first = (_decode(one) for one in islice(self._jobs.values(), LOOKED_AT) if _may_match(one, waiting))
         oldest = next((job.enqueued_at for job in first if waiting.matches(job)), None)
         ended = JobFilter(queue, frozenset({State.COMPLETED.value}))
@@ -275,27 +265,23 @@ class MemoryJobStore(JobStore):
         return times_of(oldest, times)
 
     def failures(self, limit: int, prefix: str = "") -> list[FailureGroup]:
-        """Return the groups of jobs that have failed for good, the one that grew last first."""
         groups = (group for group in self._groups.values() if group.queue.startswith(prefix))
         return nlargest(limit, groups, key=lambda group: (group.last_at, group.fingerprint))
 
     def failure_hours(self, fingerprints: Sequence[str]) -> dict[str, Hours]:
-        """Return how many jobs of some groups failed in which hour."""
         return {one: Hours(self._hours.get(one)) for one in fingerprints}
 
     def held(self) -> list[HeldAttempt]:
-        """Return the attempts that are under way and have sent heartbeats."""
         return [
             HeldAttempt(job.id, job.queue, job.attempt, job.visible_until, job.visibility_ms or 0)
             for job in self._load(self._held).values()
         ]
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return how many jobs there are by queue and state, those with it that were forgotten."""
+        """Return how many jobs there are by queue and state, including forgotten ones."""
         return dict(self._counts)
 
     def count_changes(self, since: CountMark | None) -> CountChanges:
-        """Return the counts that have changed since a mark, all of them for None."""
         mark = self._count_mark
         if since is None or since.epoch != mark.epoch:
             return CountChanges(mark, dict(self._counts), is_whole=True)
@@ -303,7 +289,6 @@ class MemoryJobStore(JobStore):
         return CountChanges(mark, {pair: self._counts[pair] for pair, _ in changed})
 
     def has_few(self, mark: str) -> bool:
-        """Say whether few rows have a mark."""
         return self._rows.count(mark) <= FEW_ROWS
 
     def _rows_of(self, keys: Sequence[str]) -> dict[str, StoredRow]:
@@ -323,7 +308,7 @@ class MemoryJobStore(JobStore):
         return {job_id: _decode(text) for job_id, text in found if text is not None}
 
     def _load_kept(self, job_ids: Iterable[str]) -> dict[str, JobRecord]:
-        """Do the same for a fold, which changes what it gets, without reading what it does not look at."""
+        """Do the same for a fold, which changes the jobs but does not read their envelopes."""
         found: dict[str, JobRecord] = {}
         for job_id in dict.fromkeys(job_ids):
             running = self._running.get(job_id)
@@ -334,7 +319,7 @@ class MemoryJobStore(JobStore):
         return found
 
     def _keep(self, jobs: dict[str, JobRecord], places: dict[str, _Place]) -> None:
-        """Take over jobs that have changed; `places` are those before."""
+        """Store changed jobs; `places` are their places before."""
         self._count_mark = CountMark(self._count_mark.epoch, self._count_mark.number + 1)
         encoded = [_encode(job) for job in jobs.values()]
         for (job_id, job), text in zip(jobs.items(), encoded, strict=True):
@@ -354,7 +339,7 @@ class MemoryJobStore(JobStore):
             self._leave_group(fingerprint_of(job))
 
     def _move(self, job_id: str, before: _Place | None, after: _Place, text: bytes) -> None:
-        """Keep a job, and the indices."""
+        """Store a job, and update the indexes."""
         if before is not None and before.is_over:
             self._over.discard(job_id)
         if after.is_over:
@@ -427,7 +412,7 @@ def _is_new_job(one: OwnEvent) -> bool:
 
 @functools.lru_cache(500)
 def _new_text(kind: str, job_type: str, queue: str, user: str | None) -> tuple[bytes, bytes, bytes, bytes]:
-    """Return the text of such a job, cut at its id, the time and the envelope: as a fold writes it."""
+    """Return the text of such a job as a fold writes it, cut at its id, time and envelope."""
     data: dict[str, object] = {"job_type": job_type, "queue": queue, "priority": 0}
     event = ReceivedEvent("", kind, "", _TIME, _SUBJECT, data, user=user)
     job = new_record(event)
@@ -440,7 +425,7 @@ def _new_text(kind: str, job_type: str, queue: str, user: str | None) -> tuple[b
 
 
 def _may_match(text: bytes, wanted: JobFilter) -> bool:
-    """Say whether a job may be one of those that are wanted, by its JSON."""
+    """Return whether a job may match, judging by its JSON."""
     if wanted.queue is not None and b'"queue":' + _encode(wanted.queue) not in text:
         return False
     if wanted.type is not None and b'"type":' + _encode(wanted.type) not in text:
@@ -449,5 +434,5 @@ def _may_match(text: bytes, wanted: JobFilter) -> bool:
 
 
 def _recency(job: JobRecord) -> tuple[str, str]:
-    """Order jobs by when they were enqueued; first are those of which that is not known yet."""
+    """Sort key: jobs by time of enqueueing; jobs without a known time come first."""
     return job.enqueued_at or "", job.id

@@ -10,15 +10,14 @@ from waybill.ojs.coordinator.feature_fold import StoredRow, kind_of
 
 
 class MemoryRows:
-    """What the store in memory keeps for features."""
+    """The rows of features in the memory store."""
 
     def __init__(self) -> None:
-        """Nothing is there yet."""
         self._kinds: defaultdict[str, dict[str, StoredRow]] = defaultdict(dict)
         self._marks: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
     def load(self, keys: Sequence[str]) -> dict[str, StoredRow]:
-        """Return those of some rows that there are."""
+        """Return the existing rows of these keys."""
         found = ((key, self._find(key)) for key in keys)
         return {key: row for key, row in found if row is not None}
 
@@ -32,12 +31,12 @@ class MemoryRows:
         return len(self._marks.get(mark, ()))
 
     def listed(self, prefix: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:
-        """Return the rows of one kind whose key begins with `prefix`, and is greater than `after`."""
+        """Return the rows of one kind whose keys begin with `prefix` and are greater than `after`."""
         kind = self._kinds.get(kind_of(prefix), {})
         return nsmallest(limit, ((key, row) for key, row in kind.items() if key.startswith(prefix) and key > after))
 
     def change(self, put: Mapping[str, StoredRow], gone: Collection[str]) -> None:
-        """Take over what was folded."""
+        """Store folded changes."""
         for key in (*put, *gone):
             before = self._kinds[kind_of(key)].pop(key, None)
             if before is not None and before.mark is not None:

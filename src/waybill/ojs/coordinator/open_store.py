@@ -14,11 +14,11 @@ IN_MEMORY: Final = ":memory:"
 def open_job_store(database: str, keep_days: int | None = None) -> JobStore:
     """Open ":memory:", a SQLite file, or a URL such as `postgresql://user@host/name`, which may name several hosts.
 
-    With `keep_days`, `forget_old` forgets jobs of a database that have ended so many days ago.
+    With `keep_days`, `forget_old` deletes jobs of a database that ended that many days ago.
 
-    Raises ImportError, naming the extra, if a database needs SQLAlchemy and it is not installed, and DatabaseUnusable.
+    Raises DatabaseUnusable, and ImportError with the name of the extra if SQLAlchemy is needed and not installed.
     """
-    # Each is loaded if it is used: SQLAlchemy takes more memory than the rest of a worker's packages together.
+    # Import lazily: SQLAlchemy takes more memory than all other packages of a worker together.
     if database == IN_MEMORY:
         from waybill.ojs.coordinator.memory_job_store import MemoryJobStore  # noqa: PLC0415 - see above
 

@@ -16,7 +16,7 @@ POLL_SECONDS: Final = 5.0
 
 @dataclass(frozen=True)
 class QueueCounts:
-    """A queue: how many messages are ready in it, and how many consumers it has."""
+    """The ready messages and the consumers of a queue."""
 
     ready: int
     consumers: int

@@ -1,4 +1,4 @@
-"""How long jobs of a queue wait and run, by the times of the last ones."""
+"""How long the last jobs of a queue waited and ran."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HIGH: Final = 95
 
 
 class Times(NamedTuple):
-    """Those of one job that is completed."""
+    """The times of one completed job."""
 
     enqueued_at: str | None
     scheduled_at: str | None
@@ -20,7 +20,7 @@ class Times(NamedTuple):
 
 
 class QueueTimes(NamedTuple):
-    """Since when the first job of a queue waits, and the median and 95th percentile of its last jobs' times."""
+    """When the oldest waiting job was enqueued, and the median and 95th percentile of the last jobs' times."""
 
     oldest_at: str | None
     wait_ms: tuple[int, int] | None
@@ -50,7 +50,7 @@ def _percentiles(values: Sequence[float]) -> tuple[int, int] | None:
 
 
 def _moment(text: str | None) -> datetime | None:
-    """Read a time; events of foreign producers may have anything there."""
+    """Parse a time; events of foreign producers may contain anything."""
     try:
         found = datetime.fromisoformat(text or "")
     except ValueError:

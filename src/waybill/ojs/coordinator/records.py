@@ -1,11 +1,11 @@
-"""Records: values by key, the same in every coordinator's view, for features without a fold.
+"""Records: values by key, the same in every coordinator's view, for features without their own fold.
 
     put       the value counts from its place in the stream on; with an expected version only if nobody was faster
     remove    it is gone
     expire    it is as if it were gone once its time is over; whoever looks for such records removes them
 
-Key and value are the writer's business; events count from trusted users only. A key is a kind, a slash and a name;
-its row is `record-{key}`. What expires is marked with the hour in which it does.
+Keys and values are up to the writer; only events of trusted users count. A key is a kind, a slash and a name; its row
+is `record-{key}`. A record that expires is marked with the hour of its expiry.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from waybill.ojs.spec.timestamps import format_timestamp
 
 RECORD: Final = "record-"
 EXPIRES: Final = "record-expires/"
-"""The mark of rows that expire, with the first characters of the time."""
+"""The mark of rows that expire is this prefix and the first characters of the time."""
 HOUR: Final = 13
-"""Characters of a time up to its hour."""
+"""The number of characters of a time up to its hour."""
 NOTED: Final = 1000
 SWEPT_AT_ONCE: Final = 500
 SWEPT_HOURS: Final = 48
-"""How far back a server looks, when it starts, for what nobody has removed."""
+"""How far back a server looks for expired records when it starts."""
 MAX_KEY_LENGTH: Final = MAX_ID_LENGTH
 MAX_VALUE_NESTING: Final = MAX_NESTING - 8
 """The event around it has levels, too."""
@@ -46,7 +46,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class RecordRow(msgspec.Struct, omit_defaults=True):
-    """A record. `by` is the id of the event that has written it."""
+    """A record. `by` is the id of the event that wrote it."""
 
     value: msgspec.Raw
     version: int
@@ -62,17 +62,17 @@ class RecordFold(FeatureFold):
     types = _TYPES
 
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
-        """`is_trusted` says of a user whether it may be a coordinator's."""
+        """`is_trusted` returns whether a user may be a coordinator's."""
         self._is_trusted = is_trusted
         self.changed: set[str] = set()
-        """The keys of what was folded, but of what expires, until somebody takes them from here."""
+        """The keys of folded records that do not expire, until a reader removes them."""
 
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
-        """Return the row of a record."""
+        """Return the key of a record's row."""
         return (RECORD + event.subject,) if event.type in _TYPES and self._is_trusted(event.user) else ()
 
     def fold(self, rows: Rows, event: ReceivedEvent) -> None:
-        """Change a record as an event says."""
+        """Apply an event to a record."""
         key = RECORD + event.subject
         row = rows.get(key, RecordRow)
         if row is not None and row.by == event.id:
@@ -105,7 +105,7 @@ class RecordFold(FeatureFold):
 
 
 class Record(msgspec.Struct):
-    """A record that was read: its key, its value as JSON, and its version."""
+    """A record as read: its key, its value as JSON, and its version."""
 
     key: str
     raw: bytes
@@ -114,7 +114,7 @@ class Record(msgspec.Struct):
     updated_at: str
 
     def read(self, kind: type[T]) -> T:
-        """Return the value. Raises msgspec.ValidationError if it is another."""
+        """Return the value. Raises msgspec.ValidationError if it has another type."""
         return msgspec.json.decode(self.raw, type=kind)
 
 
@@ -122,7 +122,7 @@ class Records:
     """Reads and writes records."""
 
     def __init__(self, view: JobView, events: EventWriter) -> None:
-        """`events` writes as a user whom coordinators trust."""
+        """`events` must write as a user whom coordinators trust."""
         self._view = view
         self._events = events
 
@@ -132,13 +132,13 @@ class Records:
         return None if row is None or _is_over(row, _now()) else _record(RECORD + key, row)
 
     async def list(self, prefix: str, limit: int, after: str = "") -> list[Record]:
-        """Return the records whose keys begin with `prefix`, in the order of their keys, after the key `after`."""
+        """Return the records whose keys begin with `prefix`, ordered by key, after the key `after`."""
         found = await self._view.listed(RECORD + prefix, RecordRow, limit, RECORD + after if after else "")
         now = _now()
         return [_record(key, row) for key, row in found if not _is_over(row, now)]
 
     async def sweep(self, since: datetime, until: datetime) -> None:
-        """Remove what has expired in these hours, but in the last of them."""
+        """Remove records that have expired in these hours, except in the last of them."""
         hour = since.replace(minute=0, second=0, microsecond=0)
         while hour + timedelta(hours=1) <= until:
             mark = EXPIRES + format_timestamp(hour)[:HOUR]
@@ -161,9 +161,9 @@ class Records:
     async def put(
         self, key: str, value: msgspec.Struct, *, expected: int | None = None, expires_at: str | None = None
     ) -> bool:
-        """Write a record; True once every view that reads on will have it, False if `expected` was wrong.
+        """Write a record; True once every later reader sees it, False if `expected` was wrong.
 
-        Raises TimeoutError, and ValueError for a key that is too long and a value that is nested too deeply.
+        Raises TimeoutError, and ValueError if the key is too long or the value is nested too deeply.
         """
         if not 0 < len(key) <= MAX_KEY_LENGTH or "\0" in key:
             raise ValueError("this key cannot be used for a record")

@@ -1,11 +1,11 @@
-"""Replaces attempts that send no heartbeats by the next attempt; the coordinator's part.
+"""Replaces attempts that send no heartbeats with the next attempt; the coordinator's part.
 
     no heartbeat for the visibility timeout -> LOOK, to the control queue: whoever reads it acts, and no one else
     REPLACE at the relay, confirmed         -> workers drop what the old attempt says, and its message if it comes back
     job.failed, then as for any failure     -> the next attempt to the retry exchange, or the dead letter queue
 
-The silence is measured by the coordinator's own clock, from when it saw the last sign of life, so clocks that differ, a
-coordinator that has just begun and a lost connection make it wait longer, never shorter.
+The silence is measured by the coordinator's own clock, from when it saw the last sign of life. So different clocks, a
+coordinator that has just started and a lost connection make it wait longer, never shorter.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Replacement:
         broker.connection.on_reconnect(self._begin_anew)
 
     def _begin_anew(self) -> None:
-        """After a lost connection: what was not replaced for good is replaced once more, what is silent gets time."""
+        """After a lost connection, repeat unconfirmed replacements, and give silent attempts more time."""
         self._silences.clear()
         self._replaced.clear()
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Wait until started replacements are safe, or the timeout."""
+        """Wait until started replacements are safe, or until the timeout."""
         await self._settlement.drain(timeout_seconds)
 
     async def watch(self, queues: list[str]) -> None:
@@ -84,17 +84,17 @@ class Replacement:
                 self._ask_for_look(queue)
 
     def heard(self, job_id: str) -> None:
-        """Take note of a heartbeat."""
+        """Note a heartbeat."""
         silence = self._silences.get(job_id)
         if silence is not None:
             silence.since = self._loop.time()
 
     def has_replaced(self, job_id: str, attempt: int) -> bool:
-        """Say whether this coordinator has replaced an attempt."""
+        """Return whether this coordinator has replaced an attempt."""
         return (job_id, attempt) in self._replaced
 
     async def look(self, queue: str) -> None:
-        """Replace what is silent in a queue. Only for the coordinator that reads its control queue."""
+        """Replace the silent attempts of a queue. Only for the coordinator that reads its control queue."""
         if queue in self._looking:
             return
         self._looking.add(queue)
@@ -110,7 +110,7 @@ class Replacement:
                 try:
                     await self._replace(job_id, attempt, queue)
                 except ClientError as error:
-                    # It did not begin, so it is tried again.
+                    # It did not begin, so it is retried.
                     self._replaced.pop((job_id, attempt), None)
                     _log.warning(
                         "attempt %d of job %s could not be replaced, trying again: %r", attempt, shown(job_id), error
@@ -119,7 +119,7 @@ class Replacement:
                     _log.exception("attempt %d of job %s cannot be replaced", attempt, shown(job_id))
 
     async def _silent(self) -> list[tuple[str, int, str]]:
-        """Return the job, attempt and queue of each attempt that is silent for as long as it may not be."""
+        """Return the job, attempt and queue of each attempt whose visibility timeout is over."""
         held = await self._view.held()
         now = self._loop.time()
         known, silences = self._silences, {}
@@ -145,7 +145,7 @@ class Replacement:
                 content_type=CONTENT_TYPE, type=control_message.LOOK, expiration=str(LOOK_LIFE_MS)
             ),
         )
-        # A lost one is made good by the next.
+        # The next one makes up for a lost one.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _replace(self, job_id: str, attempt: int, queue: str) -> None:

@@ -1,4 +1,4 @@
-"""What those parts of a coordinator share that answer requests: who may ask, how to answer, what to do on a failure."""
+"""What all handlers of requests share: permission checks, replies, and retries."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Request(NamedTuple):
     delivery: Delivery
     body: ControlRequest
     queue: str
-    """The one whose control queue it came over, or else the one that it names; empty if it names none."""
+    """The queue whose control queue it came from, or else the queue that it names; empty if it names none."""
 
     @property
     def kind(self) -> str:
-        """What it asks for."""
+        """The kind of the request."""
         return self.delivery.properties.type or ""
 
     @property
@@ -50,7 +50,7 @@ It is awaited before the next request of that control queue is looked at, so wha
 
 
 class Responder:
-    """Where requests are dealt with."""
+    """Runs the handlers of requests."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Responder:
         tasks: set[asyncio.Task[None]],
         retry_pauses_seconds: Sequence[float],
     ) -> None:
-        """`skipped_requests` counts requests that are not done, by reason."""
+        """`skipped_requests` counts requests that were not executed, by reason."""
         self.broker = broker
         self.view = view
         self.policy = policy
@@ -70,7 +70,7 @@ class Responder:
         self._retry_pauses_seconds = retry_pauses_seconds
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Do something in a task that ends with the coordinator."""
+        """Run a coroutine in a task that ends with the coordinator."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self.tasks.add(task)
         task.add_done_callback(self._ended)
@@ -82,7 +82,7 @@ class Responder:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def attempt(self, request: Request, answer: Answer) -> None:
-        """Answer a request; if that fails, retry in a task."""
+        """Handle a request; if that fails, retry in a task."""
         try:
             await answer(request)
         except Exception:  # noqa: BLE001 - one request must not end the service of all
@@ -94,7 +94,7 @@ class Responder:
         for pause_seconds in self._retry_pauses_seconds:
             await asyncio.sleep(pause_seconds)
             if not request.delivery.is_current:
-                # The broker gives it to the coordinator that reads the queue now.
+                # The broker now delivers it to the coordinator that reads the queue.
                 return
             try:
                 await answer(request)
@@ -123,7 +123,7 @@ class Responder:
         _log.warning(text, who, shown(job_id), shown(owner or ""))
 
     def drop_invalid(self, request: Request) -> None:
-        """Count and log a request that lacks what its kind needs, and drop it."""
+        """Count, log and drop a request that lacks something its kind needs."""
         self.skipped_requests["invalid"] += 1
         _log.warning("unknown type of control message, skipped: %s", shown(request.kind))
         request.delivery.ack()
@@ -145,7 +145,7 @@ class Responder:
         encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
         if smaller is not None and len(encoded) > MAX_REPLY_BYTES:
             encoded = msgspec.json.encode(smaller)
-        # Not mandatory: whoever asked may be gone.
+        # Not mandatory: the requester may be gone.
         await self.broker.publishing.publish(
             encoded,
             routing_key=properties.reply_to,

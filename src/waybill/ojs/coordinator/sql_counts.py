@@ -1,7 +1,7 @@
-"""How many jobs a database has by queue and state: counted with each fold, as counting all takes too long.
+"""The number of jobs in a database by queue and state, updated with each fold, because counting all takes too long.
 
-Each transaction that changes counts takes the next number, and writes it to them. Whoever holds the position in the
-stream is alone, so numbers become visible in their order.
+Each transaction that changes counts takes the next number, and writes it to them. The position in the stream is locked
+meanwhile, so numbers become visible in order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from waybill.ojs.coordinator.job_store import JobFilter
 
 
 def pairs_of(jobs: Mapping[str, JobRecord]) -> dict[str, Pair]:
-    """Return where jobs are counted."""
+    """Return the queues and states under which jobs are counted."""
     return {job_id: (job.queue, job.state) for job_id, job in jobs.items()}
 
 
@@ -27,7 +27,7 @@ class CountTable:
     """The table of counts."""
 
     def __init__(self, metadata: sql.MetaData) -> None:
-        """Add it to those of the store."""
+        """Add the table to those of the store."""
         self.table = sql.Table(
             "waybill_count",
             metadata,
@@ -43,7 +43,7 @@ class CountTable:
         )
 
     def clear(self, connection: Connection) -> None:
-        """Forget all counts."""
+        """Delete all counts."""
         connection.execute(sql.delete(self.table))
 
     def change(
@@ -57,7 +57,7 @@ class CountTable:
         """Count changed jobs, with the number of this change; False if no count changes.
 
         `upsert` is one of this table that adds to `jobs`. If equally many came and went, the count still gets the
-        number, since the jobs differ.
+        number, because the jobs differ.
         """
         changes: Counter[Pair] = Counter()
         for job_id, after in pairs_of(jobs).items():
@@ -68,7 +68,7 @@ class CountTable:
                     changes[old] -= 1
         if not changes:
             return False
-        # In one order everywhere, so that two coordinators do not wait for each other.
+        # One fixed order, so that two coordinators cannot deadlock.
         rows: list[dict[str, str | float | None]] = [
             {"queue": queue, "state": state, "jobs": change, "changed": number}
             for (queue, state), change in sorted(changes.items())
@@ -89,7 +89,7 @@ class CountTable:
         return connection.execute(select).scalar() or 0
 
     def changes(self, connection: Connection, now: CountMark, since: CountMark | None) -> CountChanges:
-        """Return the counts that have changed since a mark. `now` was read before, so that nothing is missed."""
+        """Return the counts that have changed since a mark. `now` must be read before, so that nothing is missed."""
         if since is None or since.epoch != now.epoch:
             return CountChanges(now, self.all(connection), is_whole=True)
         if since.number == now.number:
@@ -98,7 +98,7 @@ class CountTable:
         return CountChanges(now, {(queue, state): jobs for queue, state, jobs in found})
 
     def pairs(self, connection: Connection, wanted: JobFilter, most: int) -> dict[Pair, int]:
-        """Return how many jobs there are in queues and states that are wanted, `most` pairs of these at most."""
+        """Return how many jobs there are in the wanted queues and states, for at most `most` pairs."""
         counts = self.table.c
         select = sql.select(counts.queue, counts.state, counts.jobs).where(counts.jobs > 0).limit(most)
         if wanted.queue is not None:

@@ -1,4 +1,4 @@
-"""Groups of failures in a database, counted in the transaction of the jobs, so reads need not examine all failures."""
+"""Failure groups in a database, counted in the transaction of the jobs, so reads need not examine all failures."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from waybill.ojs.coordinator.failure_group import (
 from waybill.ojs.coordinator.job_fold import JobRecord
 
 _KEPT: Final = ("first_at", "fingerprint", "count")
-"""What a new failure of a group does not replace."""
+"""The columns that a new failure of a group does not replace."""
 
 
 def fingerprints_of(jobs: Mapping[str, JobRecord]) -> dict[str, str]:
-    """Return the groups of those jobs that have failed for good."""
+    """Return the groups of the discarded jobs among these."""
     found = {job_id: fingerprint_of(job) for job_id, job in jobs.items()}
     return {job_id: one for job_id, one in found.items() if one is not None}
 
@@ -34,7 +34,7 @@ class FailureTable:
     """The table of groups."""
 
     def __init__(self, metadata: sql.MetaData) -> None:
-        """Add it to those of the store."""
+        """Add the table to those of the store."""
         texts = [name for name in FailureGroup.__struct_fields__ if name not in {"fingerprint", "count"}]
         self._groups = sql.Table(
             "waybill_failure",
@@ -53,7 +53,7 @@ class FailureTable:
         )
 
     def clear(self, connection: Connection) -> None:
-        """Forget all groups."""
+        """Delete all groups."""
         connection.execute(sql.delete(self._groups))
         connection.execute(sql.delete(self._hours))
 
@@ -64,7 +64,7 @@ class FailureTable:
         before: Mapping[str, str],
         jobs: Mapping[str, JobRecord],
     ) -> None:
-        """Count jobs that have changed; `before` has the groups that they were in."""
+        """Count changed jobs; `before` has their former groups."""
         failed: dict[str, FailureGroup] = {}
         left: Counter[str] = Counter()
         hours: Counter[tuple[str, int]] = Counter()
@@ -99,13 +99,13 @@ class FailureTable:
             upsert = insert(groups)
             new = {column.name: upsert.excluded[column.name] for column in groups.c if column.name not in _KEPT}
             new["count"] = groups.c.count + upsert.excluded["count"]
-            # In one order everywhere, so that two coordinators do not wait for each other.
+            # One fixed order, so that two coordinators cannot deadlock.
             values = [msgspec.to_builtins(failed[one]) for one in sorted(failed)]
             connection.execute(upsert.on_conflict_do_update(index_elements=["fingerprint"], set_=new), values)
         self.forget(connection, left)
 
     def forget(self, connection: Connection, counts: Mapping[str, int]) -> None:
-        """Take jobs from their groups, those that have none left included; `counts` says how many from which."""
+        """Remove deleted jobs from their groups, and empty groups; `counts` has the number of jobs by group."""
         groups = self._groups
         for fingerprint, count in sorted(counts.items()):
             own = groups.c.fingerprint == fingerprint
@@ -117,7 +117,7 @@ class FailureTable:
     def _count_hours(
         self, connection: Connection, insert: Callable[[sql.Table], Any], found: Mapping[tuple[str, int], int]
     ) -> None:
-        """Count failures by hour, and forget those hours of their groups that are too old."""
+        """Count failures by hour, and delete hours of these groups that are too old."""
         if not found:
             return
         hours = self._hours
@@ -143,7 +143,7 @@ class FailureTable:
         return found
 
     def newest(self, connection: Connection, limit: int, prefix: str) -> list[FailureGroup]:
-        """Return the groups of queues whose names begin so, the one that grew last first."""
+        """Return the groups of queues whose names begin with `prefix`, the one that grew last first."""
         columns = [self._groups.c[name] for name in FailureGroup.__struct_fields__]
         select = sql.select(*columns).order_by(self._groups.c.last_at.desc(), self._groups.c.fingerprint)
         if prefix:

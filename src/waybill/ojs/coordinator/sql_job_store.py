@@ -1,12 +1,11 @@
-"""The state of all jobs as the events tell it, in SQLite or PostgreSQL. Needs the packages sqlalchemy and alembic.
+"""The job state in SQLite or PostgreSQL. Needs the packages sqlalchemy and alembic.
 
-The stream is the truth, this is a view of it: the position in the stream is written in one transaction with what was
-folded, so that a crash repeats or loses nothing, and a lost database is made again from the first event. Coordinators
-may share a PostgreSQL database: the position is locked while one writes, and what another has folded is skipped. Each
-time the view is made anew, an epoch begins: who still folds what belongs to the one before is refused.
-
-After a fail-over to a replica that had not got everything, the position is behind what was confirmed to this store. An
-epoch begins then, too, and everybody folds again from the database's position on.
+The stream is the source of truth. The position in the stream is written in the same transaction as the folded events,
+so a crash neither repeats nor loses anything, and a lost database is rebuilt from the first event. Coordinators may
+share a PostgreSQL database: the position is locked while one writes, and events that another has folded are skipped.
+Each rebuild begins an epoch; folds of an earlier epoch are refused. After a fail-over to a replica that lacks some
+changes, the position is behind what was confirmed to this store. That begins an epoch, too, and all coordinators fold
+again from the database's position on.
 """
 
 from __future__ import annotations
@@ -67,18 +66,18 @@ T = TypeVar("T")
 POSTGRESQL_FOLD_BYTES: Final = 1024 * 1024
 _VALUES_PER_SELECT: Final = 500
 _SPANS: Final = 64
-"""Of so many pairs of a queue and a state, or of so few jobs, each is looked at by itself."""
+"""Up to this many pairs of a queue and a state, or this many jobs, each pair is queried separately."""
 _FEW: Final = 2000
 _JSON_FIELDS: Final = ("error", "result", "checkpoint", "message", "envelope", "errors", "progress_data")
 
 
 class SqlJobStore(JobStore):
-    """One database. Calls block for the time of a small transaction."""
+    """One database. Calls block for the duration of a small transaction."""
 
     def __init__(self, database: str, keep_days: int | None = None) -> None:
         """`database` is a SQLite file, or a URL of SQLAlchemy or libpq: `postgresql://user@host/name`.
 
-        Its tables are made, or migrated. `keep_days` after their end, `forget_old` forgets jobs; never if None.
+        Its tables are created or migrated. With `keep_days`, `forget_old` deletes jobs that many days after their end.
         Raises sqlalchemy.exc.SQLAlchemyError, and DatabaseUnusable if a newer Waybill has migrated the database.
         """
         super().__init__()
@@ -91,11 +90,11 @@ class SqlJobStore(JobStore):
         self._keep_days = keep_days
         self._partitions = Partitions(keep_days) if self._engine.dialect.name == "postgresql" else None
         if self._partitions is not None:
-            # Each transaction waits for a disk, and a job that is in it with several events is written once.
+            # Each transaction waits for a disk. A job with several events in it is written once.
             self.fold_bytes = POSTGRESQL_FOLD_BYTES
         self._epoch = 0
         self._folded = 0
-        """The offset from which on this store has folded nothing: what is below was confirmed by the database."""
+        """The end of what this store has folded: the database has confirmed everything below this offset."""
         try:
             migrate(self._engine)
             self._prepare()
@@ -104,28 +103,24 @@ class SqlJobStore(JobStore):
             raise
 
     def close(self) -> None:
-        """Close the database."""
         self._engine.dispose()
 
     def cut(self) -> None:
-        """End the connections to PostgreSQL, so that a call that waits for it fails now. From any thread."""
         self._connections.cut()
 
     def clear(self) -> None:
-        """Forget all jobs and the position: the view is to be made again from the first event."""
         with self._engine.begin() as connection:
             epoch = forget_all(connection, read_position(connection, lock=True))
         self._epoch, self._folded = epoch, 0
 
     def begin_anew(self) -> None:
-        """Forget all jobs and the position, unless an epoch has begun since this store knew of one."""
+        """Forget all jobs and the position, unless an epoch has begun that this store does not know."""
         with self._engine.begin() as connection:
             position = read_position(connection, lock=True)
             epoch = forget_all(connection, position) if position.epoch == self._epoch else position.epoch
         self._epoch = epoch
 
     def begin(self) -> tuple[int, StreamMark | None]:
-        """Return the offset from which on events are not folded yet, and a message before it, if one is known."""
         with self._engine.connect() as connection:
             position = read_position(connection)
         self._epoch, self._folded = position.epoch, position.next_offset
@@ -135,7 +130,6 @@ class SqlJobStore(JobStore):
 
     @property
     def next_offset(self) -> int:
-        """The offset in the stream from which on events are not folded yet."""
         with self._engine.connect() as connection:
             return read_position(connection).next_offset
 
@@ -145,7 +139,6 @@ class SqlJobStore(JobStore):
             connection.execute(sql.update(POSITIONS).values(next_offset=POSITIONS.c.next_offset))
 
     def forget_old(self, now: datetime) -> Forgotten:
-        """Forget some of the jobs that have ended `keep_days` ago, if there is such a limit."""
         if self._keep_days is None:
             return Forgotten(0, is_more=False)
         with self._engine.begin() as connection:
@@ -217,11 +210,10 @@ class SqlJobStore(JobStore):
     def newest(
         self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
     ) -> list[JobInfo]:
-        """Return the jobs of a queue that were enqueued last, all states unless one is given."""
         select = sql.select(JOBS).where(JOBS.c.queue == queue)
         time: sql.ColumnElement[Any] = JOBS.c.enqueued_at
         if state is not None:
-            # Where few are in this state, they are found and ordered; of many, the newest are soon met.
+            # If few jobs are in this state, select and sort them; if many, the newest are soon found along the ids.
             with self._engine.connect() as connection:
                 is_rare = COUNTS.of(connection, queue, state) <= _FEW
             select = select.where((JOBS.c.state if is_rare else JOBS.c.state.concat("")) == state)
@@ -234,7 +226,6 @@ class SqlJobStore(JobStore):
             return [info_of(_record(row)) for row in connection.execute(select)]
 
     def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
-        """Return jobs in the order of their ids, from the greatest on that is below `before`."""
         select = sql.select(JOBS).order_by(JOBS.c.id.desc()).limit(limit)
         if before:
             select = select.where(JOBS.c.id < before)
@@ -248,13 +239,13 @@ class SqlJobStore(JobStore):
             else:
                 selects = self._selects(select, wanted, COUNTS.pairs(connection, wanted, _SPANS + 1))
             found = [connection.execute(one) for one in selects]
-            # By the id, which is the first column. Only what is on the page is fetched, and read.
+            # The first column is the id. Only the jobs of the page are fetched and decoded.
             newest = found[0] if len(found) == 1 else merge(*found, key=itemgetter(0), reverse=True)
             return [detail_of(_record(row)) for row in islice(newest, limit)]
 
     @staticmethod
     def _selects(select: sql.Select[Any], wanted: JobFilter, pairs: Mapping[tuple[str, str], int]) -> list[Any]:
-        """Return what finds a page: the index has the order of the ids within one queue and one state."""
+        """Return the statements of a page: the index orders the ids within one queue and one state."""
         if wanted.type is None and len(pairs) <= _SPANS:
             return [select.where(JOBS.c.queue == queue, JOBS.c.state == state) for queue, state in pairs]
         if wanted.type is not None:
@@ -262,7 +253,7 @@ class SqlJobStore(JobStore):
                 kind = JOBS.c.type.concat("") == wanted.type
                 return [select.where(JOBS.c.queue == queue, JOBS.c.state == state, kind) for queue, state in pairs]
             select = select.where(JOBS.c.type == wanted.type)
-        # The others go along the ids, and leave out what does not fit.
+        # The others scan the ids, and filter.
         if wanted.queue is not None:
             select = select.where(JOBS.c.queue.concat("") == wanted.queue)
         if wanted.prefix:
@@ -272,7 +263,6 @@ class SqlJobStore(JobStore):
         return [select]
 
     def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
-        """Return what `page` does, of the next `most` jobs only, and the id below which to go on."""
         if sql_search.is_plain(wanted) and (sql_search.is_by_state(wanted) or not sql_search.is_open(wanted)):
             found = self.page(wanted, before, limit + 1)
             return found[:limit], found[limit - 1].info.id if len(found) > limit else ""
@@ -281,27 +271,22 @@ class SqlJobStore(JobStore):
         return [detail_of(_record(row)) for row in rows], last
 
     def running(self, limit: int, prefix: str = "") -> list[RunningJob]:
-        """Return the jobs that run, the greatest ids first."""
         with self._engine.connect() as connection:
             return [RunningJob(*row) for row in connection.execute(sql_search.select_running(JOBS, limit, prefix))]
 
     def times(self, queue: str, last: int) -> QueueTimes:
-        """Return the times of a queue, by its `last` completed jobs."""
         with self._engine.connect() as connection:
             return TIMES.read(connection, queue, last)
 
     def failures(self, limit: int, prefix: str = "") -> list[FailureGroup]:
-        """Return the groups of jobs that have failed for good, the one that grew last first."""
         with self._engine.connect() as connection:
             return FAILURES.newest(connection, limit, prefix)
 
     def failure_hours(self, fingerprints: Sequence[str]) -> dict[str, Hours]:
-        """Return how many jobs of some groups failed in which hour."""
         with self._engine.connect() as connection:
             return FAILURES.hours(connection, fingerprints)
 
     def held(self) -> list[HeldAttempt]:
-        """Return the attempts that are under way and have sent heartbeats."""
         select = sql.select(JOBS.c.id, JOBS.c.queue, JOBS.c.attempt, JOBS.c.visible_until, JOBS.c.visibility_ms).where(
             JOBS.c.visibility_ms.is_not(None), JOBS.c.state == State.ACTIVE.value
         )
@@ -309,12 +294,10 @@ class SqlJobStore(JobStore):
             return [HeldAttempt(*row) for row in connection.execute(select)]
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return how many jobs there are by queue and state."""
         with self._engine.connect() as connection:
             return COUNTS.all(connection)
 
     def count_changes(self, since: CountMark | None) -> CountChanges:
-        """Return the counts that have changed since a mark, all of them for None."""
         with self._engine.connect() as connection:
             position = read_position(connection)
             return COUNTS.changes(connection, CountMark(position.epoch, position.count_number), since)
@@ -340,7 +323,7 @@ class SqlJobStore(JobStore):
             return list(_stored_rows(connection.execute(select)).items())
 
     def _listed(self, prefix: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:
-        # The greatest character that a key can have: what begins with the prefix is below it.
+        # Above the greatest character of a key, so it bounds all keys with the prefix.
         within = ROWS.c.key > max(prefix, after), ROWS.c.key < prefix + "\U0010ffff"
         select = sql.select(ROWS).where(*within).order_by(ROWS.c.key).limit(limit)
         with self._engine.connect() as connection:
@@ -357,7 +340,7 @@ class SqlJobStore(JobStore):
             self._epoch = read_position(connection).epoch
 
     def _decided(self, connection: Connection, events: Sequence[ReceivedEvent]) -> dict[str, JobInfo | None]:
-        """Return what another coordinator has found for reservations that it folded into this database."""
+        """Return the outcome of reservations that another coordinator has folded into this database."""
         verdicts: dict[str, JobInfo | None] = {}
         same = self._same(connection, events, {})
         for event in events:
@@ -371,7 +354,7 @@ class SqlJobStore(JobStore):
     def _same(
         self, connection: Connection, events: Sequence[ReceivedEvent], jobs: dict[str, JobRecord]
     ) -> defaultdict[object, list[JobRecord]]:
-        """Return the jobs that reservations compete with, by their fingerprint, as the very records of `jobs`."""
+        """Return the jobs that reservations compete with, by fingerprint; jobs in `jobs` are the same objects."""
         same: defaultdict[object, list[JobRecord]] = defaultdict(list)
         keys = dict.fromkeys(unique_key_of(event) for event in events if event.type == "job.reserved")
         if keys:
@@ -385,10 +368,10 @@ class SqlJobStore(JobStore):
     def _matching(
         self, connection: Connection, table: sql.Table, column: sql.Column[str], values: Sequence[object]
     ) -> Iterator[Any]:
-        """Yield the rows of a table whose column has one of some values."""
+        """Yield the rows whose column has one of these values."""
         if self._partitions is not None and values:
             texts = [str(value) for value in values]
-            # The range shows PostgreSQL which partitions it need not look at, whatever plan it has.
+            # The range lets PostgreSQL skip partitions, whatever plan it has.
             bounds = {"texts": array_of(texts), "lowest": min(texts), "highest": max(texts)}
             yield from connection.execute(_select_any(column), bounds)
             return
@@ -401,7 +384,7 @@ class SqlJobStore(JobStore):
 
 @functools.cache
 def _select_any(column: sql.Column[str]) -> sql.Select[Any]:
-    """Return what finds the rows whose column has one of the texts of an array."""
+    """Return a statement for the rows whose column has one of the texts of an array."""
     wanted = sql.cast(sql.bindparam("texts", type_=sql.String), sql.ARRAY(sql.String))
     lowest, highest = (sql.bindparam(name, type_=column.type) for name in ("lowest", "highest"))
     return sql.select(column.table).where(column == sql.any_(wanted), column >= lowest, column <= highest)

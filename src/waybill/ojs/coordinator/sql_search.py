@@ -1,4 +1,4 @@
-"""Searches in a job database besides lists: texts, groups of failures, times of a queue."""
+"""Searches in a job database other than lists: texts, failure groups, times of a queue."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from waybill.ojs.coordinator.queue_times import QueueTimes, Times, times_of
 from waybill.ojs.spec.states import State
 
 _SEARCHED: Final = ("envelope", "error", "errors")
-# As text, so that a database sees that its partial index fits.
+# A literal, so that the database sees that its partial index fits.
 _COMPLETED: Final[sql.ColumnClause[str]] = sql.literal_column(f"'{State.COMPLETED.value}'")
 _IS_OPEN: Final = sql.literal_column("state") != _COMPLETED
 _HAS_FAILED: Final = sql.column("fingerprint").is_not(None)
 
 
 def indices() -> tuple[sql.Index, ...]:
-    """Return the indices for that. Nearly all jobs are completed, so what has another state is found by one without."""
+    """Return the indexes for that. Nearly all jobs are completed, so a partial index finds all others."""
     return (
         sql.Index("waybill_job_open", "state", "id", sqlite_where=_IS_OPEN, postgresql_where=_IS_OPEN),
         sql.Index("waybill_job_failure", "fingerprint", "id", sqlite_where=_HAS_FAILED, postgresql_where=_HAS_FAILED),
@@ -27,34 +27,34 @@ def indices() -> tuple[sql.Index, ...]:
 
 
 def is_plain(wanted: JobFilter) -> bool:
-    """Say whether the indices of lists find what is wanted."""
+    """Return whether the indexes of lists find the wanted jobs."""
     return wanted == JobFilter(wanted.queue, wanted.states, wanted.type, wanted.prefix)
 
 
 def is_open(wanted: JobFilter) -> bool:
-    """Say whether jobs of all queues are wanted that are not completed: one index has them."""
+    """Return whether jobs of all queues that are not completed are wanted: one index has them."""
     return wanted.queue is None and wanted.states is not None and State.COMPLETED.value not in wanted.states
 
 
 def is_by_state(wanted: JobFilter) -> bool:
-    """Say whether nothing else is wanted of open jobs than their state: the index has each in the order of the ids."""
+    """Return whether open jobs are filtered by state only: the index has each state in order of the ids."""
     return is_open(wanted) and wanted == JobFilter(states=wanted.states)
 
 
 def open_selects(select: sql.Select[Any], jobs: sql.Table, wanted: JobFilter) -> list[sql.Select[Any]]:
-    """Return what finds open jobs, a statement for each state: one for all would sort them."""
+    """Return the statements for open jobs, one per state: a single one would sort them."""
     return [select.where(jobs.c.state == state, _IS_OPEN) for state in sorted(wanted.states or ())]
 
 
 def select_running(jobs: sql.Table, limit: int, prefix: str) -> sql.Select[Any]:
-    """Return what finds the jobs that run, as `RunningJob` has them."""
+    """Return the statement for running jobs, with the columns of `RunningJob`."""
     select = sql.select(*(jobs.c[name] for name in RunningJob._fields))
     select = select.where(jobs.c.state == State.ACTIVE.value, _IS_OPEN).order_by(jobs.c.id.desc()).limit(limit)
     return select.where(jobs.c.queue.startswith(prefix, autoescape=True)) if prefix else select
 
 
 def conditions(jobs: sql.Table, wanted: JobFilter, before: str) -> list[sql.ColumnElement[bool]]:
-    """Return what rows must fulfil, but for what no index finds."""
+    """Return the conditions that an index can check."""
     found: list[sql.ColumnElement[bool]] = [jobs.c.id < before] if before else []
     if wanted.queue is not None:
         found.append(jobs.c.queue == wanted.queue)
@@ -86,7 +86,7 @@ def looked_at(jobs: sql.Table, wanted: JobFilter) -> list[sql.ColumnElement[bool
 
 
 def all_conditions(jobs: sql.Table, wanted: JobFilter, before: str) -> list[sql.ColumnElement[bool]]:
-    """Return all that rows must fulfil."""
+    """Return all conditions."""
     return [*conditions(jobs, wanted, before), *looked_at(jobs, wanted)]
 
 
@@ -104,7 +104,7 @@ def search_rows(
 
 
 class TimesOfQueues:
-    """What asks for the times of a queue. The statements are made once: that takes longer than they do."""
+    """The statements for the times of a queue. They are built once, because building takes longer than running them."""
 
     def __init__(self, jobs: sql.Table) -> None:
         own, columns = jobs.c.queue == sql.bindparam("name"), [jobs.c[name] for name in (*Times._fields, "attempt")]
@@ -114,10 +114,9 @@ class TimesOfQueues:
         self._newest = newest.limit(sql.bindparam("last", type_=sql.Integer))
 
     def read(self, connection: Connection, queue: str, last: int) -> QueueTimes:
-        """Return the times of a queue, by its `last` completed jobs."""
         oldest = connection.execute(self._oldest, {"name": queue}).scalar()
         if not last:
             return times_of(oldest, ())
         rows = connection.execute(self._newest, {"name": queue, "last": last})
-        # What was tried again has waited for that, too.
+        # A retried job has waited for its retries, too.
         return times_of(oldest, [Times(*row[:-1]) for row in rows if row[-1] <= 1])

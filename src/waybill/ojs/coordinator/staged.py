@@ -4,7 +4,7 @@
     job.activated   the first one in the order of the stream counts: whoever has written it pushes the job
     job.unstaged    the job is in its queue, or was cancelled, and is forgotten here
 
-If that one dies before it has pushed the job, another may activate it after AGAIN_SECONDS.
+If the process that activated a job dies before it pushed it, another one may activate it after AGAIN_SECONDS.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TYPES: Final = frozenset({"job.staged", "job.activated", "job.unstaged"})
 
 
 class Staged(msgspec.Struct, omit_defaults=True):
-    """A job that waits. `by` is the event that has activated it, `at` when that was."""
+    """A waiting job. `by` is the event that activated it, `at` the time of that."""
 
     job: dict[str, object]
     by: str = ""
@@ -34,21 +34,21 @@ class Staged(msgspec.Struct, omit_defaults=True):
 
 
 def staged_key(job_id: str) -> str:
-    """Return the key of the row of a job."""
+    """Return the key of a job's row."""
     return f"staged/{job_id}"
 
 
 class StagedFold(FeatureFold):
-    """Folds what happens to them."""
+    """Folds these events."""
 
     types = _TYPES
 
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
-        """Return the row of the job that an event is about."""
+        """Return the key of the row of the job that an event is about."""
         return (staged_key(event.subject),) if event.type in _TYPES else ()
 
     def fold(self, rows: Rows, event: ReceivedEvent) -> None:
-        """Keep a job that is staged, note who activates it, and forget it when it is in its queue."""
+        """Store a staged job, note who activates it, and delete it when it is in its queue."""
         key = staged_key(event.subject)
         found = rows.get(key, Staged)
         if event.type == "job.staged":

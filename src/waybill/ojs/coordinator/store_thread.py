@@ -1,7 +1,7 @@
 """The thread of a store, and a watchdog for databases that do not respond.
 
-The connections of a server that hangs or was cut off stay open without replies. So after a long wait, connections are
-closed: the call fails, and the next one connects anew, to another host if there are several.
+Connections to a server that hangs or was cut off stay open without replies. So after a long wait, connections are
+closed: the call fails, and the next one connects again, to another host if there are several.
 """
 
 from __future__ import annotations
@@ -32,18 +32,17 @@ class StoreThread:
     """Runs calls of a store one after another, in a separate thread."""
 
     def __init__(self) -> None:
-        """Nothing runs yet."""
         self.lock = threading.Lock()
-        """Held by whoever works with a store in memory: its thread, or the loop for what takes a moment."""
+        """Held while a store in memory is in use: by its thread, or by the loop for quick calls."""
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-jobs")
         self._began: float | None = None
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Return what a call returns."""
+        """Run a call and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._locked, call)
 
     def run_from_outside(self, call: Callable[[], T]) -> T:
-        """Do the same from any thread but that of the event loop: it blocks."""
+        """Do the same from any thread except that of the event loop: it blocks."""
         return self._executor.submit(self._locked, call).result()
 
     def shut_down(self) -> None:
@@ -79,8 +78,8 @@ class StoreThread:
 
 
 def _cause_of_absence(error: Exception) -> str | None:
-    """Return why a database did not answer; None if it did, or is no database elsewhere."""
-    # Loaded only if a database is used.
+    """Return why a database did not answer; None if it did, or is not remote."""
+    # Import only if a database is used.
     exceptions = sys.modules.get("sqlalchemy.exc")
     if exceptions is None or not isinstance(error, (exceptions.OperationalError, exceptions.InterfaceError)):
         return None
@@ -88,20 +87,19 @@ def _cause_of_absence(error: Exception) -> str | None:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says; its name if it says nothing."""
+    """Return the first line of an error's text, or its class name if it has no text."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class Outage:
-    """Logs that a database cannot be written to, and that it can be again, without a line for each try."""
+    """Logs that a database cannot be written to, and when it can be again, without a line for each try."""
 
     def __init__(self) -> None:
-        """All is well."""
         self._began: float | None = None
         self._logged = 0.0
 
     def failed(self, error: Exception, again_seconds: float) -> None:
-        """Take note of a try that has failed."""
+        """Note a failed try."""
         now = time.monotonic()
         if self._began is None:
             self._began = self._logged = now
@@ -112,7 +110,7 @@ class Outage:
             _log.error("the job state has not been written for %.0f s: %s", now - self._began, first_line(error))
 
     def over(self) -> None:
-        """Take note of a try that has not failed."""
+        """Note a successful try."""
         if self._began is not None:
             _log.warning("the job state is written again, after %.1f s", time.monotonic() - self._began)
             self._began = None

@@ -1,9 +1,9 @@
 """Detects whether the event stream is still the one that was folded.
 
-A stream that was lost with its broker, deleted, or restored from an older backup starts again: its offsets begin anew
-and refer to other messages. A reader that continued at the old offset would wait for messages that never come, or step
-over those that do. So the last messages are remembered by a digest, the one where reading goes on is kept with the
-position, and reading begins with it:
+A stream that was lost with its broker, deleted, or restored from an older backup starts again: its offsets refer to
+other messages. A reader that continued at the old offset would wait for messages that never arrive, or skip messages.
+So digests of the last messages are kept. The one where reading continues is stored with the position, and reading
+begins with that message:
 
     kept:    offset 4711, digest a3f1...
     read:    offset 4711, digest a3f1...     the same stream: go on
@@ -21,7 +21,7 @@ from xxhash import xxh3_64_intdigest
 from waybill.ojs.errors import JobsError
 
 REMEMBERED: Final = 500
-"""More messages than may be on their way here at once: a lost connection brings them again."""
+"""More messages than can be in transit at once: after a lost connection they arrive again."""
 
 
 class StreamMark(NamedTuple):
@@ -32,16 +32,16 @@ class StreamMark(NamedTuple):
 
 
 class StreamReplaced(JobsError):
-    """Another coordinator has begun to make the view of this database again from the first event."""
+    """Another coordinator has begun to rebuild the view in this database from the first event."""
 
 
 def digest_of(body: bytes) -> int:
-    """Return a digest of 63 bits, which every database can keep."""
+    """Return a digest of 63 bits, which every database can store."""
     return xxh3_64_intdigest(body) >> 1
 
 
 class StreamIdentity:
-    """The messages of one stream that were read last."""
+    """The last messages that were read from a stream."""
 
     def __init__(self, begin: int = 0, mark: StreamMark | None = None) -> None:
         """Reading begins at offset `begin`, or at the message of the mark."""
@@ -49,7 +49,7 @@ class StreamIdentity:
         self._digests: dict[int, int] = {} if mark is None else {mark.offset: mark.digest}
 
     def note(self, offset: int, body: bytes) -> StreamMark | None:
-        """Return the mark of a message, None if the stream that was read before cannot have it."""
+        """Return the mark of a message, None if the stream that was read before cannot contain it."""
         digest = digest_of(body)
         known = self._digests.get(offset)
         if known is not None:

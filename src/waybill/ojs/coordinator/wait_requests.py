@@ -1,7 +1,7 @@
 """Notifies requesters that wait for jobs when these have ended.
 
-A request is acknowledged when all of its jobs have been answered, so the broker keeps it for the next coordinator if
-this one dies. It is dropped after a while: clients that still wait ask again.
+A request is acknowledged when the end of all of its jobs was reported, so if this coordinator dies, the broker passes
+it to the next one. It is dropped after a while: clients that still wait ask again.
 
     WAIT a, b -> [a] has ended: told at once ... job.completed of b -> [b] is told, WAIT is acknowledged
 """
@@ -22,7 +22,7 @@ from waybill.ojs.results.outcome import encode_outcome, join_outcomes, outcome_o
 from waybill.ojs.spec.control_message import MAX_WAITED, WAIT, JobInfo, WaitRequest
 
 MAX_OPEN: Final = 5000
-"""Questions that are held at a time; the channel has room for twice as many."""
+"""The maximum number of open requests; the channel has room for twice as many."""
 MAX_HOLD_SECONDS: Final = 600.0
 MAX_MESSAGE_BYTES: Final = 256 * 1024
 
@@ -31,7 +31,7 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 class _Question:
-    """One request, and those of its jobs that have not ended."""
+    """A request, and those of its jobs that have not ended."""
 
     __slots__ = ("left", "request", "timer")
 
@@ -42,7 +42,7 @@ class _Question:
 
 
 class WaitRequests:
-    """Holds the questions."""
+    """Tracks open requests."""
 
     def __init__(self, responder: Responder) -> None:
         self._responder = responder
@@ -53,7 +53,7 @@ class WaitRequests:
         responder.broker.connection.on_reconnect(self._forget_lost)
 
     def answers(self) -> dict[str, Answer]:
-        """Return what is to be called for which kind of request."""
+        """Return the handlers by kind of request."""
         return {WAIT: self._wait}
 
     async def _wait(self, request: Request) -> None:
@@ -71,10 +71,10 @@ class WaitRequests:
             self._responder.spawn(self._responder.attempt(request, self._begin))
 
     async def _begin(self, request: Request) -> None:
-        """Hold a question, and answer for the jobs that have ended by now."""
+        """Track a request, and report the jobs that have ended by now."""
         body = _decoder.decode(request.delivery.body)
         question = _Question(request, body.job_ids)
-        # First this, so that no end comes between the look and the wait.
+        # Register first, so that no end falls between the look and the wait.
         self._questions[question] = None
         for job_id in question.left:
             self._by_job[job_id].append(question)
@@ -96,7 +96,7 @@ class WaitRequests:
         await self._tell(await self._view.many(job_ids))
 
     async def _tell(self, jobs: Iterable[JobInfo]) -> None:
-        """Tell of those of these jobs that have ended."""
+        """Report the jobs that have ended."""
         outcomes: defaultdict[_Question, list[bytes]] = defaultdict(list)
         for job in jobs:
             if not has_ended(job):
@@ -125,7 +125,7 @@ class WaitRequests:
             question.request.delivery.ack()
 
     def _give_up(self, question: _Question) -> None:
-        """Hold a question no longer: who still waits asks again."""
+        """Drop a request: clients that still wait ask again."""
         if question in self._questions:
             self._drop(question)
             question.request.delivery.ack()
@@ -143,6 +143,6 @@ class WaitRequests:
                     self._view.watched.discard(job_id)
 
     def _forget_lost(self) -> None:
-        """After a lost connection: the broker gives out again what was held."""
+        """After a lost connection: the broker delivers open requests again."""
         for question in [one for one in self._questions if not one.request.delivery.is_current]:
             self._drop(question)

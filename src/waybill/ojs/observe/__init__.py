@@ -1,1 +1,1 @@
-"""What producers and workers tell about themselves: events, counters, metrics."""
+"""Events, counters and metrics of producers and workers."""

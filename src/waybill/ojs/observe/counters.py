@@ -11,7 +11,7 @@ DURATION_BOUNDS: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 
 
 
 class Distribution:
-    """How many values, in seconds, were at most as large as each bound."""
+    """A histogram: how many values, in seconds, were at most as large as each bound."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
@@ -19,13 +19,12 @@ class Distribution:
         self.sum = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count a value."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.sum += seconds
 
 
 class Counters:
-    """Counts of one session; those by queue have OJS queues as keys, `events` stands for the event stream."""
+    """Counters of one session. Those by queue have OJS queues as keys; `events` stands for the event stream."""
 
     def __init__(self) -> None:
         self.published: Counter[str] = Counter()
@@ -34,14 +33,14 @@ class Counters:
         self.nacked: Counter[str] = Counter()
         self.unacked: Counter[str] = Counter()
         self.pushed: Counter[str] = Counter()
-        """Jobs that were pushed, all of them confirmed."""
+        """Pushed jobs that the broker has confirmed."""
         self.refused: Counter[tuple[str, str]] = Counter()
-        """Jobs that could not be pushed, by queue and code."""
+        """Failed pushes, by queue and code."""
         self.push_latency = Distribution(LATENCY_BOUNDS)
-        """Of pushes, from the first publish of a call to its last confirm."""
+        """Durations of pushes, from the first publish of a call to its last confirm."""
         self.returned = 0
         self.skipped: Counter[str] = Counter()
-        """What could not be understood, by kind: jobs, events, control messages, results."""
+        """Invalid messages, by kind: jobs, events, control messages, results."""
         self.confirm_latency = Distribution(LATENCY_BOUNDS)
         self.durations: defaultdict[str, Distribution] = defaultdict(lambda: Distribution(DURATION_BOUNDS))
-        """Of the attempts of each job type."""
+        """Durations of attempts by job type."""

@@ -1,7 +1,7 @@
-"""The events that every job has, written from forms: the JSON of one event, cut at what differs from job to job.
+"""Writes the frequent events from templates: the JSON of an event, cut at the parts that differ between jobs.
 
-An encoder would go through the same dozen of fields each time, and make the objects for it before; that costs ten times
-as much as putting the pieces together again.
+An encoder would visit the same dozen fields each time, and need their objects first. That costs ten times as much as
+joining the parts.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _KEY: Final = "<key>"
 _JOB: Final = '"<job>"'
 _RESULT: Final = '"<result>"'
 _DURATION: Final = 2**53 + 1
-"""No duration: an integer that JSON readers could not keep."""
+"""Not a valid duration: an integer too large for JSON readers to represent exactly."""
 
 Form = tuple[str, ...]
-"""What stands before, between and after the values."""
+"""The text before, between and after the values."""
 
 
 def is_plain(job_id: str) -> bool:
-    """Return whether a text needs no escaping in JSON; ids of foreign producers may be anything."""
+    """Return whether a text needs no escaping in JSON; ids of foreign producers may contain anything."""
     return job_id.isprintable() and '"' not in job_id and "\\" not in job_id
 
 
 class EventForms:
-    """The forms of one source, for jobs whose id `is_plain`. Each method returns the JSON of one event."""
+    """The templates of one source, for jobs whose id `is_plain`. Each method returns the JSON of one event."""
 
     def __init__(self, source: str) -> None:
-        """`source` is that of all events."""
+        """`source` is the source of all events."""
         self._source = source
         self._enqueued: dict[tuple[str, str, int, bool], Form] = {}
         self._described: dict[tuple[str, str, int], Form] = {}
@@ -57,7 +57,7 @@ class EventForms:
         priority: int,
         unique_key: str | None = None,
     ) -> str:
-        """Write job.enqueued of a job that is due at once; its unique key must be plain, too."""
+        """Write job.enqueued of a job that is due immediately; its unique key must be plain, too."""
         key = (job_type, queue, priority, unique_key is None)
         form = self._enqueued.get(key)
         if form is None:
@@ -73,7 +73,7 @@ class EventForms:
     def described(
         self, event_id: str, time: str, job_id: str, job_type: str, queue: str, priority: int, job: str
     ) -> str:
-        """Write job.enqueued of a job that is due at once, with its envelope, which is JSON."""
+        """Write job.enqueued of a job that is due immediately, with its envelope as JSON."""
         key = (job_type, queue, priority)
         form = self._described.get(key)
         if form is None:
@@ -106,7 +106,7 @@ class EventForms:
         ms: int,
         result: str | None = None,
     ) -> str:
-        """Write job.completed of a job that took `ms` milliseconds, and whose result, if it has one, is JSON.
+        """Write job.completed. `ms` is the duration in milliseconds; the result, if any, is JSON.
 
         `key` is the job type, the queue and the attempt.
         """

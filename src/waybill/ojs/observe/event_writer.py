@@ -1,14 +1,13 @@
-"""Writes events to the stream: many in one message, each message confirmed, then callbacks that depend on them.
+"""Writes events to the stream: many per message, with confirms, followed by the callbacks that depend on them.
 
-A job may be acknowledged only when the event that says so is safe, so the acknowledgement is handed over together with
-the event, and is called when the broker has confirmed it:
+A job may be acknowledged only when its event is safe, so the acknowledgement is passed together with the event, and is
+called when the broker has confirmed the event:
 
     record(job.completed) ; after(delivery.ack) ... end of the loop's turn: one message ... confirm: all the acks
 
-A few messages are in flight at a time. While they are, events gather, so that a message carries few events when there
-is time and many when there is not. Large messages overlap: the broker stores one while the next is filled. Messages
-that a lost connection has swallowed are published again, in their order, before anything new; a reader sees such an
-event twice with one id.
+A few messages are in flight at a time. Meanwhile events are collected, so messages are small when the rate is low and
+large when it is high. Large messages overlap: the broker stores one while the next is filled. Messages that were lost
+with a connection are published again, in order, before anything new; a reader may see such an event twice with one id.
 """
 
 from __future__ import annotations
@@ -47,22 +46,26 @@ from waybill.ojs.topology.declarer import TopologyDeclarer
 
 MAX_IN_FLIGHT: Final = 4
 FEW_EVENTS: Final = 16
-"""While more than this are in flight, there is much to do: the next message waits for the confirm, or is large."""
+"""If more messages than this are in flight, the rate is high: the next message waits for a confirm, or until it is
+large.
+"""
 MANY_EVENTS: Final = 200
-"""So many make a large message: it goes out beside others, or jobs would wait for their acknowledgements in turns."""
+"""The events of a large message, which is sent beside others. Otherwise jobs would wait for their acknowledgements in
+turn.
+"""
 MAX_EVENTS_PER_MESSAGE: Final = 2000
 MAX_CHARACTERS_PER_MESSAGE: Final = 256 * 1024
 LINGER_SECONDS: Final = 0.005
-"""How long events that nobody waits for gather: a message of events costs the broker a sync, as a job does."""
+"""How long events without a waiter are collected: a message of events costs the broker a sync, as a job does."""
 RETRY_SECONDS: Final = 1.0
 MAX_SHORT_STRING: Final = 255
-"""Octets of a text among the properties."""
+"""The maximum bytes of a text property."""
 
 _log = logging.getLogger("waybill.ojs.events")
 
 
 class _Batch:
-    """The events of one message as JSON, and what waits for them.
+    """The events of one message as JSON, and the actions that wait for them.
 
     An element may be two events with a comma between. `type` is that of the first element, until the batch is cut.
     """
@@ -71,7 +74,7 @@ class _Batch:
         self.events: list[str] = []
         self.actions: list[Callable[[], object]] = []
         self.own: list[OwnEvent] = []
-        """The same events for a follower, as many as `events` if each is of a kind that it takes."""
+        """The same events for a follower; as many as `events` only if each has a type that the follower accepts."""
         self.first_id = ""
         self.published_at = 0.0
         self.type = ""
@@ -87,7 +90,7 @@ class EventWriter:
         """`source` is a URI: see `event_source`."""
         self.counters = Counters()
         self.follower: EventFollower | None = None
-        """Who is told of events of the usual kinds that go out in messages without others."""
+        """Told of messages that contain only events of the usual types."""
         self._channel = channel
         self._declarer = declarer
         self._exchange = declarer.topology.events
@@ -100,7 +103,7 @@ class EventWriter:
         self._failed: deque[_Batch] = deque()
         self._flush_handle: asyncio.Handle | None = None
         self._linger_handle: asyncio.TimerHandle | None = None
-        """While events gather that nobody waits for."""
+        """Set while events without a waiter are collected."""
         self._has_unawaited = False
         self._published_at = -LINGER_SECONDS
         self._few_events = FEW_EVENTS
@@ -115,17 +118,18 @@ class EventWriter:
         return self._gathering
 
     def gather(self) -> None:
-        """Have one message on its way at a time, unless there are many events.
+        """Keep one message in flight at a time, unless there are many events.
 
-        For who answers many clients: each message costs as much as ten jobs, and small ones would follow one another.
+        For servers with many clients: each message costs as much as ten jobs, and otherwise there would be many small
+        ones.
         """
         self._few_events = 0
 
     def record(self, subject: str, data: EventData, time: str | None = None, event_id: str | None = None) -> None:
-        """Add one event about `subject`; it is published at the end of this turn of the loop.
+        """Add one event about `subject`; it is published at the end of this iteration of the event loop.
 
-        `time` is when it happened, RFC 3339, if that was not just now. `event_id` is for an event that several may
-        write, and readers shall count once.
+        `time` is when it happened (RFC 3339), by default now. Pass `event_id` if several processes may write the same
+        event, so that readers count it once.
         """
         event = make_event(self._source, time or self.timestamp(), subject, data, event_id)
         self._add(event.id, event.type, encode_event(event))
@@ -133,16 +137,13 @@ class EventWriter:
     def record_enqueued(
         self, job_id: str, time: str, job_type: str, queue: str, priority: int, unique_key: str | None = None
     ) -> None:
-        """Add job.enqueued for a job that is due at once: as `record` does, in a quicker way.
-
-        `unique_key` must be plain, as the id is.
-        """
+        """Add job.enqueued for a job that is due immediately: like `record`, but faster. `unique_key` must be plain."""
         event_id = "evt_" + new_id()
         text = self._forms.enqueued(event_id, time, job_id, job_type, queue, priority, unique_key)
         self._add(event_id, "job.enqueued", text)
 
     def record_described(self, job_id: str, time: str, job_type: str, queue: str, priority: int, job: bytes) -> None:
-        """Add job.enqueued for a job that is due at once, with its envelope."""
+        """Add job.enqueued for a job that is due immediately, with its envelope."""
         event_id = "evt_" + new_id()
         text = self._forms.described(event_id, time, job_id, job_type, queue, priority, job.decode())
         if self.follower is not None:
@@ -152,7 +153,7 @@ class EventWriter:
         self._add(event_id, "job.enqueued", text)
 
     def record_started(self, job_id: str, time: str, job_type: str, queue: str, attempt: int, worker_id: str) -> None:
-        """Add job.started, in a quicker way."""
+        """Add job.started: like `record`, but faster."""
         if not is_plain(job_id):
             begun = JobStarted(job_type=job_type, queue=queue, worker_id=worker_id, attempt=attempt)
             self.record(job_id, begun, time)
@@ -173,7 +174,7 @@ class EventWriter:
     def record_attempt(
         self, job_id: str, started_at: str, job_type: str, queue: str, attempt: int, worker_id: str, duration_ms: int
     ) -> None:
-        """Add job.started and job.completed of an attempt that is over already, without a result."""
+        """Add job.started and job.completed of an attempt that has already ended, without a result."""
         if not is_plain(job_id):
             self.record_started(job_id, started_at, job_type, queue, attempt, worker_id)
             self.record_completed(job_id, job_type, queue, attempt, duration_ms)
@@ -186,7 +187,7 @@ class EventWriter:
     def record_completed(
         self, job_id: str, job_type: str, queue: str, attempt: int, duration_ms: int, result: bytes | None = None
     ) -> None:
-        """Add job.completed in a quicker way. `result` is JSON, None for a job that has none."""
+        """Add job.completed: like `record`, but faster. `result` is JSON, None for a job without one."""
         if not is_plain(job_id):
             kept = None if result is None else msgspec.Raw(result)
             ended = JobCompleted(job_type=job_type, queue=queue, attempt=attempt, duration_ms=duration_ms, result=kept)
@@ -204,7 +205,7 @@ class EventWriter:
         self._add(event_id, "job.completed", text)
 
     def record_result(self, job_id: str, data: JobCompleted) -> None:
-        """Add job.completed with a result that is kept for a time, or with the reason why there is none."""
+        """Add job.completed with a result that expires, or with the reason why there is none."""
         event = make_event(self._source, self.timestamp(), job_id, data)
         text = encode_event(event)
         if self.follower is not None and data.result_error is None:
@@ -229,13 +230,13 @@ class EventWriter:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the broker takes events more slowly than they come: whoever records more has to wait."""
+        """Return whether the broker accepts events more slowly than they arrive: then writers have to wait."""
         return bool(self._failed) or len(self._in_flight) >= MAX_IN_FLIGHT or len(self._gathering.events) > MANY_EVENTS
 
     def linger(self) -> None:
-        """Let the events of this turn, for which nobody waits, gather until LINGER_SECONDS after the last message.
+        """Collect the events of this iteration, which nobody waits for, until LINGER_SECONDS after the last message.
 
-        A message that has to go out earlier, as somebody waits for it, takes them along.
+        An earlier message that somebody waits for includes them.
         """
         self._has_unawaited = True
         handle = self._flush_handle
@@ -248,14 +249,14 @@ class EventWriter:
             self._linger_handle = self._loop.call_at(due, self._flush)
 
     def push_out(self) -> None:
-        """Publish what was recorded now, not at the end of this turn of the loop; many wait for more to come."""
+        """Publish the recorded events now, not at the end of this iteration, unless many messages are in flight."""
         handle = self._flush_handle
         if handle is not None and len(self._gathering.events) <= FEW_EVENTS:
             handle.cancel()
             self._flush()
 
     def timestamp(self) -> str:
-        """Return the present time as events write it; made once a millisecond."""
+        """Return the current time as in events; it is computed once a millisecond."""
         now = clock()
         millisecond = int(now * 1000)
         if millisecond != self._millisecond:
@@ -264,7 +265,7 @@ class EventWriter:
         return self._time
 
     async def catch_up(self, timeout_seconds: float) -> None:
-        """Wait, not longer than that, until events are confirmed for which nobody has waited."""
+        """Wait, at most that long, until the events without a waiter are confirmed."""
         if self._has_unawaited:
             confirmed = asyncio.Event()
             self.after(confirmed.set)
@@ -273,7 +274,7 @@ class EventWriter:
                     await confirmed.wait()
 
     async def drain(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until everything recorded is confirmed; False if that takes longer than the timeout."""
+        """Wait until everything recorded is confirmed; False after the timeout."""
         if self._linger_handle is not None:
             self._flush()
         with contextlib.suppress(TimeoutError):
@@ -282,7 +283,7 @@ class EventWriter:
         return self._idle.is_set()
 
     def resume(self) -> None:
-        """Publish again what a lost connection has swallowed: to be called when it is back."""
+        """Publish again what was lost with a connection. Call it after a reconnect."""
         if self._failed:
             self._flush()
 
@@ -304,7 +305,7 @@ class EventWriter:
             self._gathering = _Batch()
             self._cut(batch)
             if not batch.events:
-                # Nothing new to confirm, but what was recorded before may still be in flight.
+                # There is nothing new to confirm, but earlier events may still be in flight.
                 self._follow(batch)
                 break
             batch.type, batch.body = join_events(batch.type, batch.events)
@@ -325,7 +326,7 @@ class EventWriter:
         )
 
     def _cut(self, batch: _Batch) -> None:
-        """Leave the events beyond the limits, and all actions with them, for the next message."""
+        """Leave the events beyond the limits, and all actions, for the next message."""
         count = _fitting(batch.events)
         if count < len(batch.events):
             rest = self._gathering
@@ -337,7 +338,7 @@ class EventWriter:
                 rest.first_id = rest.own[0].event.id
                 rest.type = rest.own[0].event.type if len(rest.own) == 1 else BATCH_TYPE
                 return
-            # Those of both messages take the way of all others.
+            # Mixed batches take the general path.
             batch.own = []
             batch.events = batch.events[:count]
             found, _ = read_events(f"[{rest.events[0]}]".encode())
@@ -359,7 +360,7 @@ class EventWriter:
         user = None if self._identity is None else self._identity.user
         if self.follower is not None and batch.own and len(batch.own) == len(batch.events):
             self.follower.announce(batch.first_id, batch.own, user)
-        # An event's id may be made of a foreign job's, for which a property has no room.
+        # An event's id may be derived from a foreign job's id, which may be too long for a property.
         message_id = batch.first_id if len(batch.first_id.encode(errors="replace")) <= MAX_SHORT_STRING else None
         self._channel.publish_telling(
             lambda error: self._confirmed(batch, error),
@@ -386,14 +387,14 @@ class EventWriter:
             self.counters.confirm_latency.add(self._loop.time() - batch.published_at)
             if self.follower is not None and batch.own:
                 self.follower.confirmed(batch.first_id)
-            # Fewer waits for the loop: what has gathered meanwhile goes out first, then the acknowledgements.
+            # Fewer wakeups of the loop: send what was collected meanwhile first, then the acknowledgements.
             try:
                 if self._linger_handle is None:
                     self._flush()
             finally:
                 self._run(batch)
             return
-        # Batches fail together and in order; the order among them is that of their first events.
+        # Batches fail together and in order, which is the order of their first events.
         self._failed.append(batch)
         self._failed = deque(sorted(self._failed, key=lambda one: one.first_id))
         if self._identity is not None:
@@ -425,7 +426,7 @@ class EventWriter:
 
 
 def _fitting(events: list[str]) -> int:
-    """Return how many events go into one message: results and checkpoints may be large."""
+    """Return how many events fit into one message: results and checkpoints may be large."""
     if len(events) <= MAX_EVENTS_PER_MESSAGE and sum(map(len, events)) <= MAX_CHARACTERS_PER_MESSAGE:
         return len(events)
     count, size = 0, 0

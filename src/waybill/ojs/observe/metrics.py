@@ -3,7 +3,7 @@
     registry = CollectorRegistry()
     registry.register(WorkerMetrics(worker))
 
-Nothing is counted twice: a scrape reads what the worker counts anyway. It may run in another thread.
+A scrape reads the worker's own counters. It may run in another thread.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _BY_QUEUE = ("queue",)
 
 
 class CoordinatorMetrics(Collector):
-    """How many jobs there are, as a coordinator knows them: `ojs_queue_depth` by queue and state.
+    """The number of jobs, as a coordinator knows it: `ojs_queue_depth` by queue and state.
 
-    To be scraped in a thread, as `prometheus_client.start_http_server` does.
+    Scrape it in a thread, as `prometheus_client.start_http_server` does.
     """
 
     def __init__(self, coordinator: Coordinator) -> None:
@@ -54,7 +54,7 @@ class CoordinatorMetrics(Collector):
 
 
 class ProducerMetrics(Collector):
-    """What a program pushes: `registry.register(ProducerMetrics(jobs))`. A push pays next to nothing for it."""
+    """The pushes of a program: `registry.register(ProducerMetrics(jobs))`. They cost a push next to nothing."""
 
     def __init__(self, jobs: Jobs) -> None:
         """`jobs` may connect later. A new connection counts from 0."""
@@ -86,8 +86,8 @@ class ProducerMetrics(Collector):
 class WorkerMetrics(Collector):
     """The eleven metrics of the binding, and those of jobs.
 
-    Of the consumer utilization the binding says no more than its range: here it is the share of the worker's
-    concurrency that runs jobs of the queue.
+    The binding defines only the range of the consumer utilization. Here it is the share of the worker's concurrency
+    that runs jobs of the queue.
     """
 
     def __init__(self, worker: Worker) -> None:

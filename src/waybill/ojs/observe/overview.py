@@ -13,7 +13,7 @@ from waybill.ojs.spec.events import ReceivedEvent
 
 RATE_SECONDS: Final = 10
 WORKER_SILENT_SECONDS: Final = 60.0
-"""Four heartbeats: such a worker is gone without a word."""
+"""Four heartbeats: after that, a silent worker counts as gone."""
 MAX_FAILURES: Final = 1000
 MESSAGE_LENGTH: Final = 120
 COUNTED: Final = {
@@ -29,7 +29,7 @@ ENDS: Final = frozenset({"job.completed", "job.failed", "job.retrying", "job.dis
 
 
 class RunningJob(msgspec.Struct, frozen=True):
-    """A job that a worker is at. `started_at` is RFC 3339."""
+    """A job that a worker runs. `started_at` is RFC 3339."""
 
     id: str
     type: str
@@ -41,7 +41,7 @@ class RunningJob(msgspec.Struct, frozen=True):
 
 
 class WorkerState(msgspec.Struct):
-    """A worker as its last events tell. `state`: running, quiet, silent for a while, or stopped."""
+    """A worker according to its last events. `state`: running, quiet, silent for a while, or stopped."""
 
     id: str
     queues: list[str]
@@ -61,7 +61,7 @@ class FailureGroup(msgspec.Struct, frozen=True):
 
 
 class QueueState(msgspec.Struct):
-    """An OJS queue: jobs a second over the last seconds, and how many events of each kind were seen."""
+    """An OJS queue: jobs per second over the last seconds, and the number of events of each kind."""
 
     queue: str
     rates: dict[str, float]
@@ -70,7 +70,7 @@ class QueueState(msgspec.Struct):
 
 
 class Overview:
-    """Fold events with `apply`, then ask. Times are those of the events; `now` is given, in UTC."""
+    """Fold events with `apply`, then query. Times are those of the events; `now` is given, in UTC."""
 
     def __init__(self) -> None:
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -82,7 +82,7 @@ class Overview:
         self._seen: dict[str, None] = {}
 
     def apply(self, events: Iterable[ReceivedEvent]) -> None:
-        """Fold events, in the order of the stream. One that came before, by its id, is dropped."""
+        """Fold events, in the order of the stream. Repeated events, by id, are dropped."""
         for event in events:
             if event.id in self._seen:
                 continue
@@ -100,18 +100,18 @@ class Overview:
                 self._paused.discard(event.subject)
 
     def queues(self, now: datetime) -> list[QueueState]:
-        """All queues in the events, by name."""
+        """Return all queues in the events, by name."""
         return [
             QueueState(queue, self._rates(queue, now), dict(self._counts.get(queue, {})), queue in self._paused)
             for queue in sorted(set(self._counts) | self._paused)
         ]
 
     def running(self) -> list[RunningJob]:
-        """The jobs that run, those first that began first."""
+        """Return the running jobs, in order of their start."""
         return sorted(self._running.values(), key=lambda job: job.started_at)
 
     def workers(self, now: datetime) -> list[WorkerState]:
-        """The active workers, and those that fell silent recently."""
+        """Return the active workers, and those that fell silent recently."""
         silent = _text(now - timedelta(seconds=WORKER_SILENT_SECONDS))
         for worker in self._workers.values():
             if worker.state != "stopped" and worker.last_seen < silent:
@@ -119,11 +119,11 @@ class Overview:
         return [worker for worker in self._workers.values() if worker.state != "stopped"]
 
     def failures(self, limit: int = 10) -> list[FailureGroup]:
-        """Why attempts failed, the most frequent reason first."""
+        """Return the reasons why attempts failed, the most frequent first."""
         return [FailureGroup(kind, error, count) for (kind, error), count in self._failures.most_common(limit)]
 
     def _rates(self, queue: str, now: datetime) -> dict[str, float]:
-        """Events a second, by kind; the present second has not ended and does not count."""
+        """Return events per second by kind; the current second is not over and does not count."""
         window = [_text(now - timedelta(seconds=back)) for back in range(1, RATE_SECONDS + 1)]
         oldest = window[-1]
         seconds = self._seconds.get(queue, Counter())

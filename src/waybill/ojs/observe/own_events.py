@@ -1,8 +1,8 @@
 """Passes events of this process to followers in the same process as soon as they are confirmed.
 
-What a writer has written itself need not make the way over the broker to be known here. The follower is told of a
-message before it is published, so that it knows the message when the stream brings it, and of its events when the
-broker has confirmed it.
+A process need not wait for its own events to come back from the broker. The follower is told of a message before it is
+published, so that it recognizes the message when the stream brings it, and of its events when the broker has confirmed
+it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from waybill.ojs.spec.events import ReceivedEvent
 
 
 class OwnEvent(NamedTuple):
-    """An event as its readers see it. `job` is the envelope of a job that was enqueued, which `event` leaves out."""
+    """An event as its readers see it. `job` is the envelope of an enqueued job, which `event` leaves out."""
 
     event: ReceivedEvent
     text: str
@@ -25,9 +25,9 @@ class EventFollower:
     """A follower of this process's events."""
 
     def announce(self, message_id: str, events: Sequence[OwnEvent], user: str | None) -> None:
-        """Take note of a message of these events that is about to be published by a user."""
+        """Note a message of these events that a user is about to publish."""
         raise NotImplementedError
 
     def confirmed(self, message_id: str) -> None:
-        """Take over the events of a message: they are safe."""
+        """Apply the events of a message: they are safe."""
         raise NotImplementedError

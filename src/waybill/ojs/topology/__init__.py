@@ -1,1 +1,1 @@
-"""What exists on the broker for jobs: named, declared, compared, moved and examined."""
+"""The broker entities for jobs: their names, declaration, checks, migration and examination."""

@@ -11,11 +11,11 @@ from waybill.ojs.topology.topology import BindingDeclaration, Entity, ExchangeDe
 
 
 class MigrationBlocked(JobsError):
-    """Somebody consumes a queue that is to be moved: pause it, or end its workers."""
+    """A queue that is to be moved has consumers: pause it, or stop its workers."""
 
 
 class BrokerChanges:
-    """Makes changes over one connection, each on a channel of its own. Methods raise the client's errors."""
+    """Makes changes over one connection, each on a separate channel. Methods raise the client's errors."""
 
     def __init__(self, connection: Connection) -> None:
         self._open = connection
@@ -42,7 +42,7 @@ class BrokerChanges:
     async def delete(self, queue: QueueDeclaration) -> bool:
         """Delete an empty queue without consumers; False if it is not empty any more."""
         await self.require_no_consumers([queue.name])
-        # RabbitMQ knows no conditions for quorum queues. Nothing is bound to this one any more, so it stays empty.
+        # RabbitMQ supports no conditions for quorum queues. This queue has no bindings any more, so it stays empty.
         is_quorum = queue.arguments.get("x-queue-type") == "quorum"
         if is_quorum:
             found = await Inspector(self._open).queue(queue.name)
@@ -57,7 +57,7 @@ class BrokerChanges:
         return True
 
     async def delete_exchange(self, name: str) -> None:
-        """Delete an exchange with its bindings; a missing one is no error."""
+        """Delete an exchange with its bindings; a missing one is not an error."""
         async with await self._open.channel() as channel:
             await channel.delete_exchange(name)
 

@@ -1,4 +1,4 @@
-"""Compares a broker with a topology, and changes nothing."""
+"""Compares a broker with a topology. It changes nothing."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from waybill.ojs.topology.topology import Entity, ExchangeDeclaration, QueueDecl
 
 
 class Standing(Enum):
-    """How an entity of a topology stands on the broker."""
+    """The status of an entity on the broker."""
 
     AGREES = "agrees"
     DIFFERENT = "different"
     MISSING = "missing"
     ON_DEMAND = "on demand"
-    """Missing, and declared when the first job needs it, unless the topology says `never`."""
+    """Missing; declared when the first job needs it, unless the topology says `never`."""
     REFUSED = "refused"
-    """This user may not look, or another connection holds it exclusively."""
+    """This user has no permission, or another connection holds it exclusively."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of an exchange or a queue; `detail` is in the broker's words."""
+    """The status of an exchange or a queue; `detail` is the broker's text."""
 
     kind: str
     name: str

@@ -1,4 +1,4 @@
-"""Makes a topology exist on a broker, each entity once (binding section 7.3)."""
+"""Declares a topology on a broker, each entity once (binding section 7.3)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _log = logging.getLogger("waybill.ojs.topology")
 class TopologyDeclarer:
     """Declares what is needed, according to the topology's strategy.
 
-    An entity that exists with other properties is logged, never declared differently, and raised as TopologyConflict.
+    An entity that exists with other properties is logged, never declared again, and raised as TopologyConflict.
     """
 
     def __init__(self, channel: Channel, topology: Topology) -> None:
-        """`channel` is used for declarations only: an error closes it, and it comes back by itself."""
+        """`channel` is used for declarations only: an error closes it, and it reopens by itself."""
         self.topology = topology
         self._channel = channel
         self._done: set[str] = set()
@@ -44,7 +44,8 @@ class TopologyDeclarer:
     async def ensure_queue(self, queue: str, *, as_found: bool = False) -> None:
         """Declare what a push to `queue` or its worker needs; with the eager strategy, all that it can ever need.
 
-        `as_found`: queues that exist are used as they are. For coordinators, which do not know the application's types.
+        `as_found`: existing queues are used as they are, for coordinators, which do not know the application's
+        settings.
         """
         key = f"queue {queue}"
         if key in self._done:
@@ -66,7 +67,7 @@ class TopologyDeclarer:
             await self._declare(key, lambda: self.topology.retry_entities(queue, delay_ms))
 
     async def ensure_schedule(self, queue: str, *, as_found: bool = False) -> None:
-        """Declare where scheduled jobs wait, and their way to `queue`; `as_found` as in `ensure_queue`."""
+        """Declare the queues in which scheduled jobs wait, and their route to `queue`; see `ensure_queue`."""
         if "ladder" not in self._done:
             await self._declare("ladder", self.topology.schedule_entities, as_found=as_found)
         key = f"release {queue}"
@@ -74,7 +75,7 @@ class TopologyDeclarer:
             await self._declare(key, lambda: self.topology.release_entities(queue), as_found=as_found)
 
     async def ensure_relay(self) -> None:
-        """Declare the way from coordinators to workers."""
+        """Declare the route from coordinators to workers."""
         if "relay" not in self._done:
             await self._declare("relay", self.topology.relay_entities)
 
@@ -92,20 +93,20 @@ class TopologyDeclarer:
             await self._declare("requests", self.topology.request_entities)
 
     async def ensure_leader(self) -> None:
-        """Declare the queue of the coordinators' beats."""
+        """Declare the queue of the coordinators' heartbeats."""
         if "leader" not in self._done:
             await self._declare("leader", self.topology.leader_entities)
 
     def forget_leader(self) -> None:
-        """Declare the queue of the beats again when it is next needed: it is missing."""
+        """Declare the queue of the heartbeats again when it is next needed, because it is missing."""
         self._done.discard("leader")
 
     def forget_shared(self) -> None:
-        """Declare the exchanges and the stream again when they are next needed: something is missing."""
+        """Declare the exchanges and the stream again when they are next needed, because something is missing."""
         self._done.discard("shared")
 
     def forget_queue(self, queue: str) -> None:
-        """Declare all that belongs to `queue` again when it is next needed: something is missing."""
+        """Declare all that belongs to `queue` again when it is next needed, because something is missing."""
         of_others = {key for key in self._done if key.split(" ")[1:2] != [queue]}
         self._done = of_others - {"shared", "ladder", "relay", "requests"}
 
@@ -141,7 +142,7 @@ class TopologyDeclarer:
             _log.error("%s exists with other properties; leaving it unchanged: %s", entity, error)
             text = f"{entity} exists with other properties: {error}"
             if isinstance(entity, QueueDeclaration) and "x-max-length" in error.text:
-                # The queue that stands in for partitions, or one that is to have some.
+                # The placeholder of a queue with partitions, or a queue that is to get some.
                 text += "; all programs need the same limits and partitions of a queue"
             raise TopologyConflict(text) from error
         except CommandInvalid as error:
@@ -151,9 +152,9 @@ class TopologyDeclarer:
             raise TopologyConflict(f"this broker does not support the exchange type of {entity}: {way_out}") from error
 
     async def _declare_queue(self, entity: QueueDeclaration) -> None:
-        """Declare a queue, or find it as a program with the other naming profile has declared it.
+        """Declare a queue, or use it as a program with the other naming profile has declared it.
 
-        What leaves that queue comes back over the exchanges of the other profile, to the same job queue.
+        Messages that leave such a queue come back over the exchanges of the other profile, to the same job queue.
         """
         try:
             await self._channel.declare_queue(entity.name, durable=True, arguments=entity.arguments or None)
@@ -164,12 +165,12 @@ class TopologyDeclarer:
             try:
                 await self._channel.declare_queue(other.name, durable=True, arguments=other.arguments)
             except PreconditionFailed:
-                # That it differs in more is nothing that the caller has to know.
+                # Further differences do not matter to the caller.
                 await self._channel.declare_queue(entity.name, durable=True, arguments=entity.arguments or None)
             _log.info("%s was declared with another naming profile; using it unchanged", entity.name)
 
     async def _settle_queue_type(self) -> None:
-        """Find out once whether the broker has quorum queues, with a queue that nobody else declares."""
+        """Find out once whether the broker supports quorum queues, with a queue that nobody else declares."""
         if self._knows_queue_type:
             return
         name = f"{self.topology.prefix}ojs.probe.{new_id()}"

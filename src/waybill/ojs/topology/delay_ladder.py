@@ -31,7 +31,7 @@ LEVELS: Final = MAX_DELAY_SECONDS.bit_length()
 
 
 def whole_seconds(delay_seconds: float) -> int:
-    """Round a delay up to what the ladder can wait, so that a job is late by less than a second and never early.
+    """Round a delay up to whole seconds, so that a job is late by less than a second and never early.
 
     Raises InvalidJob for more than 8.5 years.
     """
@@ -42,12 +42,12 @@ def whole_seconds(delay_seconds: float) -> int:
 
 
 def entry_level(seconds: int) -> int:
-    """Return the level of the highest bit: where a message of this delay enters the ladder."""
+    """Return the level of the highest bit, where a message with this delay enters the ladder."""
     return seconds.bit_length() - 1
 
 
 def routing_key(seconds: int, queue: str) -> str:
-    """Return the bits of the delay, highest first, and the queue, with dots between."""
+    """Return the bits of the delay, highest first, and the queue, joined by dots."""
     return ".".join(f"{seconds:0{LEVELS}b}") + "." + queue
 
 
@@ -59,6 +59,6 @@ def bit_pattern(level: int, bit: int) -> str:
 def queue_pattern(queue: str) -> str:
     """Return the binding key that matches any delay for exactly this queue.
 
-    Each star matches one bit: with `#` instead, a queue `b` would also match the key of `a.b`.
+    Each star matches one bit. With `#` instead, a queue `b` would also match the key of `a.b`.
     """
     return "*." * LEVELS + queue

@@ -1,4 +1,4 @@
-"""Finds OJS queues. AMQP cannot list queues, but the events of pushes and workers name them."""
+"""Finds OJS queues. AMQP cannot list queues, but the events of pushes and workers contain their names."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from waybill.ojs.topology.topology import Topology
 
 PREFETCH: Final = 1000
 QUIET_SECONDS: Final = 0.5
-"""A stream has no end: after this time without a message, all of it was read."""
+"""A stream has no end: after this time without a message, it counts as read."""
 FIRST_SECONDS: Final = 1.0
-"""A broker that is busy takes longer to find the first message than to send the next."""
+"""A busy broker takes longer to find the first message than to send the next."""
 MOST_SECONDS: Final = 10.0
 
 
@@ -29,13 +29,13 @@ async def known_queues(
     quiet_seconds: float = QUIET_SECONDS,
     most_seconds: float = MOST_SECONDS,
 ) -> list[str]:
-    """The queues named in the events of the last hours, by name.
+    """Return the names of the queues in the events of the last hours, in alphabetical order.
 
     Reads for at most `most_seconds`: on a very busy broker, only the queues of the oldest events are found.
     """
     found: set[str] = set()
     if connection.server_properties.get("product") == "Waybill":
-        # RabbitMQ counts the messages of a stream now and then; ours always.
+        # RabbitMQ updates a stream's message count only from time to time; Waybill's broker always has it.
         stream = await Inspector(connection).queue(topology.event_stream)
         if stream is None or not stream.message_count:
             return []

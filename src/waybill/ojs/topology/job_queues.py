@@ -1,4 +1,4 @@
-"""The job queue of an OJS queue as one, whether or not it has partitions."""
+"""Treats the job queue of an OJS queue as one, with or without partitions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from waybill.ojs.topology.topology import Topology
 
 
 async def job_queue_counts(inspector: Inspector, topology: Topology, queue: str) -> QueueDeclared | None:
-    """Return the counts of an OJS queue, None if it does not exist. Raises what the inspector raises.
+    """Return the counts of an OJS queue, None if it does not exist. Raises the inspector's errors.
 
-    Of partitions, the messages are added up. Every worker consumes all partitions, so the consumers are those of the
+    The messages of partitions are added up. Every worker consumes all partitions, so the consumers are those of the
     partition that has the most.
     """
     if not topology.is_partitioned(queue):

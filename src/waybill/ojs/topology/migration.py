@@ -1,14 +1,14 @@
-"""Moves the jobs of OJS queues from one topology to another without losing one: other names, prefix or queue type.
+"""Moves the jobs of OJS queues from one topology to another (names, prefix or queue type) without losing any.
 
-A queue of another name is filled from the old one. A queue that keeps its name but not its properties must be deleted
-and made anew, so its jobs spend the time between in a holding queue:
+A queue with a new name is filled from the old one. A queue that keeps its name but not its properties must be deleted
+and declared again, so its jobs wait in a holding queue meanwhile:
 
     bind holding, unbind old -> move old to holding -> delete old (if empty and unused) -> declare new and bind it
     -> unbind holding -> move holding to new -> delete holding (if empty)
 
-Each message is published, mandatory and confirmed, before it is acknowledged where it came from. What has to be done is
-read off the broker each time, never remembered, so a migration that was killed at any point is finished by running it
-again. A kill leaves at most WINDOW messages in two places; copies that meet in a holding queue are dropped.
+Each message is published, mandatory and confirmed, before it is acknowledged at its source. Each run reads from the
+broker what has to be done, so a migration that was killed at any point is finished by running it again. A kill leaves
+at most WINDOW messages in two places; duplicates that meet in a holding queue are dropped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from waybill.ojs.topology.topology import BindingDeclaration, Entity, ExchangeDe
 
 @dataclass(frozen=True)
 class Move:
-    """One queue of the broker that is to become another. `count` messages wait in it, and in its holding queue."""
+    """A queue of the broker that is to become another. `count` messages wait in it and in its holding queue."""
 
     source: str
     target: str
@@ -49,7 +49,7 @@ class Move:
 
 @dataclass(frozen=True)
 class _Pair:
-    """What is to be moved. `level` is set for the queues of the delay ladder."""
+    """A queue and its successor. `level` is set for the queues of the delay ladder."""
 
     old: QueueDeclaration
     new: QueueDeclaration
@@ -74,7 +74,7 @@ class Migration:
 
     def __init__(self, uri: str, old: Topology, new: Topology) -> None:
         self._uri = uri
-        # What waits on the ladder leaves it in time, wherever new jobs will wait.
+        # Messages on the ladder leave it in time, wherever new jobs will wait.
         self._old = replace(old, schedule_by="ladder")
         self._new = replace(new, schedule_by="ladder")
         self._connection: Connection | None = None
@@ -102,7 +102,7 @@ class Migration:
         return self._connection
 
     async def plan(self, queues: Sequence[str]) -> list[Move]:
-        """What `run` would do now; changes nothing."""
+        """Return what `run` would do now; changes nothing."""
         planned: list[Move] = []
         for one, counts in await self._pending(queues):
             if isinstance(one, Division):
@@ -119,16 +119,16 @@ class Migration:
         delete: bool = False,
         on_progress: Progress | None = None,
     ) -> int:
-        """Move everything; how many messages have arrived.
+        """Move everything; returns how many messages were moved.
 
         Name all queues of a prefix together: they share the delay ladder, which changes with the queue type. `rate` is
-        messages a second. `delete` removes old queues of another name once they are empty. Raises MigrationBlocked
-        before anything is done if a queue has consumers, or the client's errors: run it again then.
+        in messages a second. `delete` removes old queues with another name once they are empty. Raises MigrationBlocked
+        before anything is done if a queue has consumers, and the client's errors: run it again then.
         """
         pending = await self._pending(queues)
         await self._changes.require_no_consumers([name for _, counts in pending for name in counts])
         async with await self._open.channel() as channel:
-            # Only the exchanges: the queues that stand there are what is about to be replaced.
+            # Only the exchanges: existing queues are about to be replaced.
             for topology in (self._old, self._new):
                 for entity in [*topology.shared_entities(), *topology.ladder_entities()]:
                     if isinstance(entity, ExchangeDeclaration):
@@ -150,7 +150,7 @@ class Migration:
     # --- planning ---
 
     async def _pending(self, queues: Sequence[str]) -> list[tuple[_Pair | Division, dict[str, int]]]:
-        """Return what is to be done, with the counts of the queues that are to be emptied."""
+        """Return what must be done, with the counts of the queues that are to be emptied."""
         inspector = Inspector(self._open)
         found: list[tuple[_Pair | Division, dict[str, int]]] = []
         for pair in self._pairs(queues):
@@ -170,7 +170,7 @@ class Migration:
         return found
 
     def _pairs(self, queues: Sequence[str]) -> list[_Pair | Division]:
-        """Return the queues of both topologies, those that dead letters go to before those that they come from."""
+        """Return the queues of both topologies, destinations of dead letters before their sources."""
         pairs: list[_Pair | Division] = []
         old, new = self._old, self._new
         for queue in dict.fromkeys(queues):
@@ -184,7 +184,7 @@ class Migration:
                 pairs += _paired(old.retry_entities(queue, delay_ms), new.retry_entities(queue, delay_ms))
             pairs += _paired(old.release_entities(queue), new.release_entities(queue))
         ladder = _paired(old.ladder_entities(), new.ladder_entities())
-        # The greatest level first: what is put back goes to a level at most as great.
+        # The greatest level first: a message that is put back goes to the same level or a lower one.
         return pairs + [
             _Pair(pair.old, pair.new, pair.old_bindings, pair.new_bindings, level)
             for level, pair in reversed(list(enumerate(ladder)))
@@ -211,7 +211,7 @@ class Migration:
                 await mover.move(pair.old.name, partial(_holding_destination, pair), arrives=False)
                 if await self._changes.delete(pair.old):
                     break
-        # Bound under its old keys too: producers of either topology reach it.
+        # Bind it under its old keys too: producers of either topology reach it.
         await self._changes.declare([pair.new, *bindings])
         if await inspector.queue(pair.holding) is not None:
             await self._changes.unbind([_bound(one, pair.holding) for one in bindings])
@@ -228,7 +228,7 @@ class Migration:
 
 
 def _paired(old: Sequence[Entity], new: Sequence[Entity]) -> list[_Pair]:
-    """Return the queues of two lists that correspond, each with the bindings to it."""
+    """Return the corresponding queues of two lists, each with its bindings."""
     queues = [[one for one in entities if isinstance(one, QueueDeclaration)] for entities in (old, new)]
     return [
         _Pair(before, after, _bindings_to(before.name, old), _bindings_to(after.name, new))
@@ -249,17 +249,17 @@ def _bound(binding: BindingDeclaration, queue: str) -> BindingDeclaration:
 
 
 def _holding_destination(pair: _Pair, delivery: Delivery) -> Destination:
-    """Return the way to the holding queue: on the ladder by the level's own exchange, as the key is to be kept."""
+    """Return the route to the holding queue: on the ladder through the level's own exchange, to keep the key."""
     if pair.level is None:
         return "", pair.holding
     return pair.old_bindings[0].exchange, delivery.routing_key
 
 
 def ladder_destination(topology: Topology, level: int, routing_key: str, headers: Mapping[str, object]) -> Destination:
-    """Return where a job goes that waits for its time: to the ladder again, for as long as is left.
+    """Return where a waiting job goes: to the ladder again, for the remaining time.
 
-    A job of its first attempt says itself when it is due. A later one waits for a retry: of that only the bits of its
-    key are known, so it waits on this level again in full, and is late by that at most, never early.
+    A job in its first attempt has its due time in its headers. A later attempt waits for a retry: only the bits of its
+    key are known, so it waits on this level again in full, which makes it late by at most that time, never early.
     """
     *bits, queue = routing_key.split(".", delay_ladder.LEVELS)
     seconds = int("".join(bits), 2) & ((2 << level) - 1)

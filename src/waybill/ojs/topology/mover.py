@@ -1,4 +1,4 @@
-"""Moves messages from queue to queue of one broker, without losing one."""
+"""Moves messages between queues of one broker without losing any."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Mover:
         drops_copies: bool = False,
         arrives: bool = True,
     ) -> None:
-        """Move all that is in `source`. Raises what publishing raises; what is not confirmed stays in `source`.
+        """Move all messages in `source`. Raises publish errors; what is not confirmed stays in `source`.
 
-        What `arrives` counts as moved; what is only held does not.
+        With `arrives`, messages count as moved; otherwise they are only held.
         """
         inspector = Inspector(self._connection)
         found = await inspector.queue(source)
@@ -110,7 +110,7 @@ class Mover:
 
 
 def _is_copy(delivery: Delivery, seen: set[bytes]) -> bool:
-    """Whether this very job was moved before in this run; notes it if not. What has no id is never a copy."""
+    """Return whether this very job was moved before in this run, and note it. Messages without an id never were."""
     message_id = delivery.properties.message_id
     if not message_id:
         return False
@@ -122,12 +122,12 @@ def _is_copy(delivery: Delivery, seen: set[bytes]) -> bool:
 
 
 def _movable(properties: BasicProperties, user: str) -> BasicProperties:
-    """Return the same properties, without what would send the copy elsewhere or have the broker refuse it."""
+    """Return the same properties, without those that would route the copy elsewhere or make the broker refuse it."""
     headers = properties.headers
     if headers is not None and ("CC" in headers or "BCC" in headers):
-        # RabbitMQ would route the copy to those keys as well, a second time.
+        # RabbitMQ would also route the copy to those keys.
         properties.headers = {name: value for name, value in headers.items() if name not in {"CC", "BCC"}}
     if properties.user_id not in {None, user}:
-        # It is checked against the login of whoever publishes.
+        # The broker checks it against the login of this publisher.
         properties.user_id = None
     return properties

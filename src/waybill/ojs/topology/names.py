@@ -1,4 +1,4 @@
-"""The naming profiles: what everything is called on a broker."""
+"""The naming profiles: what each entity is called on a broker."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Names:
-    """The naming profile; patterns take {queue} and {delay_ms}. The prefix of a topology goes before every name."""
+    """A naming profile; patterns take {queue} and {delay_ms}. The prefix of a topology precedes every name."""
 
     direct: str = "ojs.exchange.direct"
     dead_letter_exchange: str = "ojs.exchange.dlx"

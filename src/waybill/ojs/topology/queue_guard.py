@@ -1,4 +1,4 @@
-"""Finds typos in the names of queues: an undeclared name is not immediately taken for a new queue."""
+"""Finds typos in queue names: an undeclared name is not immediately treated as a new queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waybill.ojs.topology.topology import Declaration, Topology
 EVENTS_OF: Final = timedelta(days=1)
 POLL_SECONDS: Final = 2.0
 LIKENESS: Final = 0.75
-"""Of difflib: two letters that changed places in a name of eight leave 0.87."""
+"""A ratio of difflib: two transposed letters in a name of eight give 0.87."""
 
 _NUMBER: Final = re.compile(r"\d+")
 _SEPARATOR: Final = re.compile(r"[-._:]")
@@ -26,18 +26,18 @@ _log = logging.getLogger("waybill.ojs.topology")
 class QueueGuard:
     """The queues that a program may declare: those that it knows, and existing ones.
 
-    A program with handlers knows its queues: any other name is refused. One without knows none: a name is refused if it
-    looks like that of a queue of which the last day's events tell, and is taken for a new queue otherwise.
+    A program with handlers knows its queues, and any other name is refused. A program without handlers knows none: a
+    name is refused if it looks like a queue in the events of the last day, and declared as a new queue otherwise.
     """
 
     def __init__(self, handlers: Mapping[str, AnyHandler], *, creates: bool | None) -> None:
-        """`handlers` may grow. `creates` True admits any name, False none that is not known; None: see above."""
+        """`handlers` may grow. `creates` True admits any name, False only known ones; None: see above."""
         self.creates = creates
         self._handlers = handlers
         self._admitted: set[str] = set()
 
     def admits(self, queue: str) -> bool:
-        """Whether a queue was checked already, or needs no check."""
+        """Return whether a queue was checked already, or needs no check."""
         return queue in self._admitted or self.creates is True
 
     async def check(
@@ -45,7 +45,7 @@ class QueueGuard:
     ) -> None:
         """Admit a queue that the program knows or the broker has. Raises UnknownQueue.
 
-        Names that are like it are looked for in the event stream for `most_seconds`.
+        Similar names are searched in the event stream for `most_seconds`.
         """
         if self.admits(queue) or topology.declaration is Declaration.NEVER:
             return
@@ -60,9 +60,9 @@ class QueueGuard:
 
 
 def _like(queue: str, names: Iterable[str]) -> list[str]:
-    """Return the names that may be meant: each of their parts is like one of the queue's.
+    """Return the names that may be meant: each of their parts is similar to one of the queue's.
 
-    Names that differ in numbers only are those of queues of one kind.
+    Names that differ only in numbers are separate queues of one kind.
     """
     parts = _parts(queue)
     return sorted(name for name in names if (others := _parts(name)) != parts and _are_alike(parts, others))
@@ -76,7 +76,7 @@ def _are_alike(parts: list[str], others: list[str]) -> bool:
     from difflib import SequenceMatcher  # noqa: PLC0415 - only an unknown name needs it, others start sooner
 
     if len(parts) != len(others):
-        # A separator that was left out.
+        # An omitted separator.
         return "".join(parts) == "".join(others)
     pairs = zip(parts, others, strict=True)
     return all(one == other or SequenceMatcher(None, one, other).ratio() >= LIKENESS for one, other in pairs)
@@ -88,5 +88,5 @@ async def _names_in_events(connection: Connection, topology: Topology, most_seco
     try:
         return await known_queues(connection, topology, EVENTS_OF, quiet_seconds=0.1, most_seconds=most_seconds)
     except ClientError:
-        # A user who may push need not be allowed to read.
+        # A user with permission to push may have no permission to read.
         return []

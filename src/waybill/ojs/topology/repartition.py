@@ -1,9 +1,9 @@
-"""Gives a job queue another number of partitions: a step of a migration.
+"""Changes the number of partitions of a job queue: a step of a migration.
 
     bind holding, unbind old entrance -> move all old AMQP queues to holding -> delete them
     -> declare new ones and their entrance -> unbind holding -> move holding to the new ones -> delete holding
 
-As in all of a migration, what has to be done is read off the broker, and doing it again does no harm.
+As in the rest of a migration, each run reads from the broker what has to be done, and repeating it is harmless.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Division:
 
     @property
     def sources(self) -> list[str]:
-        """The AMQP queues before."""
+        """The AMQP queues before the change."""
         return self.old.job_queues(self.queue)
 
     @property
@@ -46,19 +46,19 @@ class Division:
 
     @property
     def exit(self) -> Destination:
-        """Where jobs are published to afterwards."""
+        """The exchange that jobs are published to afterwards."""
         if self.new.is_partitioned(self.queue):
             return self.new.partitions_exchange(self.queue), self.queue
         return "", self.new.job_queue(self.queue)
 
     @property
     def target(self) -> str:
-        """What the jobs move to, for people."""
+        """The destination of the jobs, as text."""
         exchange, key = self.exit
         return exchange or key
 
     async def pending(self, inspector: Inspector) -> dict[str, int] | None:
-        """How many messages wait in each queue that is there; None if there is nothing to do."""
+        """Return how many messages wait in each existing queue; None if there is nothing to do."""
         names = [*self.sources, self.holding]
         looked_at = [(name, await inspector.queue(name)) for name in names]
         counts = {name: found.message_count for name, found in looked_at if found is not None}
@@ -70,7 +70,7 @@ class Division:
         return None if not is_there or await self._is_divided(inspector) else counts
 
     async def run(self, changes: BrokerChanges, mover: Mover, inspector: Inspector, *, delete: bool) -> None:
-        """Do it. `delete` removes old queues of another name."""
+        """Change the partitions. `delete` removes old queues with another name."""
         if not self.in_place:
             await changes.declare(self.new.job_queue_entities(self.queue))
             for source in self.sources:
@@ -93,7 +93,7 @@ class Division:
                     break
 
     async def _is_divided(self, inspector: Inspector) -> bool:
-        """Whether the new AMQP queues are there, and no others."""
+        """Return whether exactly the new AMQP queues exist."""
         new = [one for one in self.new.job_queue_entities(self.queue) if isinstance(one, QueueDeclaration)]
         for queue in new:
             if await inspector.queue(queue.name) is None:
@@ -104,7 +104,7 @@ class Division:
         return not any([await inspector.queue(name) is not None for name in left])
 
     async def _empty(self, changes: BrokerChanges, mover: Mover) -> None:
-        """Move everything to the holding queue, and delete what it was in."""
+        """Move everything to the holding queue, and delete the emptied queues."""
         for source in self.sources:
             while True:
                 await mover.move(source, lambda _: ("", self.holding), arrives=False)
@@ -113,7 +113,7 @@ class Division:
         await self._delete_division(changes)
 
     async def _delete_division(self, changes: BrokerChanges) -> None:
-        """Delete what divided the queue before, besides its AMQP queues."""
+        """Delete what divided the queue before, except its AMQP queues."""
         if self.old.is_partitioned(self.queue):
             await changes.delete(QueueDeclaration(self.old.job_queue(self.queue), self.old.control_arguments()))
             await changes.delete_exchange(self.old.partitions_exchange(self.queue))
@@ -125,7 +125,7 @@ class Division:
         return [BindingDeclaration(self.holding, one, self.queue) for one in self._exchanges()]
 
     def _entrances(self, topology: Topology) -> list[BindingDeclaration]:
-        """The bindings by which jobs come in; producers of either topology shall reach the queue."""
+        """Return the bindings by which jobs arrive; producers of either topology must reach the queue."""
         bindings = [one for one in topology.job_queue_entities(self.queue) if isinstance(one, BindingDeclaration)]
         entrance = bindings[-1]
         return [msgspec.structs.replace(entrance, exchange=exchange) for exchange in self._exchanges()]

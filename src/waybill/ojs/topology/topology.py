@@ -1,4 +1,4 @@
-"""Names and properties of everything that the binding declares on a broker (binding sections 4, 7, 8; ojs web page).
+"""Names and properties of all entities that the binding declares on a broker (binding sections 4, 7, 8; ojs web page).
 
 A `Topology` is a value: it says what should exist. `TopologyDeclarer` makes it exist, on one channel.
 """
@@ -20,20 +20,21 @@ from waybill.ojs.topology.names import SPEC, WEB, Names
 
 RELAY_BYTES: Final = 200_000_000
 RELAY_SEGMENT_BYTES: Final = 10_000_000
-"""Room for about a million cancellations; the oldest ones are forgotten beyond it."""
+"""Room for about a million cancellations; beyond it, the oldest ones are dropped."""
 
 MAX_REPLICAS: Final = 127
 MAX_PARTITIONS: Final = 256
 PARTITION_WEIGHT: Final = "16"
-"""The weight of each partition: RabbitMQ divides hashes evenly, Waybill's broker the more evenly the larger it is."""
+"""The weight of each partition. RabbitMQ divides hashes evenly; on Waybill's broker, larger weights divide more evenly.
+"""
 
 BEAT_LIFE_MS: Final = 5000
-"""How long a beat of a coordinator waits for one that takes it."""
+"""How long a coordinator's heartbeat waits for a consumer."""
 
 QueueType = Literal["classic", "quorum"]
 LeaderLocator = Literal["client-local", "balanced"]
 DELAY: Final = "x-delay"
-"""The header of a delayed message exchange: how many milliseconds a message waits there."""
+"""The header of a delayed message exchange: how many milliseconds a message waits."""
 
 
 class Declaration(Enum):
@@ -44,11 +45,11 @@ class Declaration(Enum):
     LAZY = "lazy"
     """Each entity when it is first needed."""
     NEVER = "never"
-    """By somebody else: for brokers on which the application may not declare."""
+    """Never: for brokers on which the application may not declare."""
 
 
 _DEAD_LETTER_ROLES: Final = ("direct", "dead_letter_exchange", "retry")
-"""The exchanges of a profile that queues of the same name dead-letter to."""
+"""The exchanges of a profile to which queues with the same name dead-letter."""
 
 
 class ExchangeDeclaration(msgspec.Struct, frozen=True):
@@ -60,9 +61,9 @@ class ExchangeDeclaration(msgspec.Struct, frozen=True):
 
 
 class QueueDeclaration(msgspec.Struct, frozen=True):
-    """A durable queue that is neither exclusive nor deleted when it has no consumer.
+    """A durable queue that is neither exclusive nor auto-delete.
 
-    With `is_exact`, one with other properties is never used as it is found.
+    With `is_exact`, an existing queue with other properties is never used.
     """
 
     name: str
@@ -86,29 +87,28 @@ Entity = ExchangeDeclaration | QueueDeclaration | BindingDeclaration
 class Topology:
     """What exists on the broker: a naming profile, a prefix for tenants, and the properties of job queues.
 
-    `prefix` is put before every name as it is (`tenant1.`). `queue_type` "quorum" falls back to classic on a broker
-    that has no quorum queues. `max_priority` applies to classic queues, as quorum queues take none; 200 and more order
-    all priorities exactly. `max_length`, `max_length_bytes` and `message_ttl_ms` limit a job queue; with
-    `reject_when_full` a push to a full queue fails instead of dropping the oldest job. With `deduplicate` a queue drops
-    a job whose idempotency key (`unique_key`) is that of one in it, on brokers that can: Waybill's, and RabbitMQ with
-    the plugin for it.
+    `prefix` precedes every name unchanged (`tenant1.`). `queue_type` "quorum" falls back to classic on a broker without
+    quorum queues. `max_priority` applies to classic queues only; 200 and more order all priorities exactly.
+    `max_length`, `max_length_bytes` and `message_ttl_ms` limit a job queue; with `reject_when_full` a push to a full
+    queue fails instead of dropping the oldest job. With `deduplicate`, a queue drops a job whose idempotency key
+    (`unique_key`) equals that of a job in it, on Waybill's broker, and on RabbitMQ with the deduplication plugin.
 
-    `settle_by` "nack" is the way of the binding's web page: workers nack what has failed, job queues dead-letter to the
-    retry exchange, where nothing is bound under their key, and a copy goes to a retry queue or the dead letter queue
-    first. A program of yours that nacks such a job without a copy loses it.
+    `settle_by` "nack" follows the binding's web page: workers publish a copy of a failed job to a retry queue or the
+    dead letter queue, then nack it. Job queues dead-letter to the retry exchange, where nothing is bound under their
+    key. So if another program nacks such a job without a copy, the job is lost.
 
     `schedule_by` "exchange" lets jobs wait in a delayed message exchange (binding section 9.1.2), exact to the
-    millisecond, on brokers that have one: Waybill's, and RabbitMQ with the plugin for it. The ladder needs no plugin.
+    millisecond, on Waybill's broker, and on RabbitMQ with its plugin. The delay ladder needs no plugin.
 
     `replicas` is for RabbitMQ clusters: how many nodes keep each quorum queue and stream. With it, the queues of the
     coordinators and the marks of paused queues are quorum queues as well, so that nothing depends on one node.
-    `leader_locator` says where leaders go: `balanced` over the nodes, or where the client is connected. Both need
-    quorum queues; Waybill's broker has one node, and ignores them.
+    `leader_locator` places the leaders: `balanced` over the nodes, or on the node that the client is connected to. Both
+    need quorum queues; Waybill's broker has one node, and ignores them.
 
-    `partitions` divides single OJS queues, by name, into so many AMQP queues, for more jobs than one queue takes. An
-    exchange of type `x-consistent-hash` chooses by the id of a job; RabbitMQ needs its plugin
-    `rabbitmq_consistent_hash_exchange` enabled. Limits apply to each partition, and the order of jobs is kept within
-    one. All programs need the same figures: one with others is refused (TopologyConflict).
+    `partitions` divides individual OJS queues, by name, into that many AMQP queues, for higher rates than one queue can
+    handle. An exchange of type `x-consistent-hash` selects the partition by job id; RabbitMQ needs its plugin
+    `rabbitmq_consistent_hash_exchange`. Limits apply to each partition, and jobs are ordered only within a partition.
+    All programs need the same numbers; a program with others is refused (TopologyConflict).
     """
 
     names: Names = SPEC
@@ -128,7 +128,7 @@ class Topology:
     partitions: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        """Refuse what would lose jobs, and figures that a broker would refuse. Raises ValueError."""
+        """Reject settings that would lose jobs, or that a broker would refuse. Raises ValueError."""
         if self.settle_by == "nack" and (self.message_ttl_ms is not None or not self.reject_when_full):
             raise ValueError("with settle_by nack, what expires or overflows would be lost")
         if self.queue_type != "quorum" and (self.replicas is not None or self.leader_locator is not None):
@@ -152,12 +152,12 @@ class Topology:
 
     @property
     def dead_letter_exchange(self) -> str:
-        """The exchange that takes rejected and expired jobs."""
+        """The exchange that receives rejected and expired jobs."""
         return self.prefix + self.names.dead_letter_exchange
 
     @property
     def retry(self) -> str:
-        """The exchange that takes failed jobs, with `{queue}.{delay_ms}` as routing key."""
+        """The exchange that receives failed jobs, with `{queue}.{delay_ms}` as routing key."""
         return self.prefix + self.names.retry
 
     @property
@@ -186,7 +186,7 @@ class Topology:
         return self.prefix + self.names.delay_release
 
     def job_queue(self, queue: str) -> str:
-        """The AMQP queue of an OJS queue; of one with partitions, the queue that stands in for it and stays empty."""
+        """The AMQP queue of an OJS queue; with partitions, the empty placeholder."""
         return self.prefix + self.names.job_queue.format(queue=queue)
 
     def is_partitioned(self, queue: str) -> bool:
@@ -194,7 +194,7 @@ class Topology:
         return self.partitions.get(queue, 1) > 1
 
     def job_queues(self, queue: str) -> list[str]:
-        """The AMQP queues that the jobs of an OJS queue wait in: one, or its partitions."""
+        """The AMQP queues in which the jobs of an OJS queue wait: one, or its partitions."""
         if not self.is_partitioned(queue):
             return [self.job_queue(queue)]
         pattern = self.prefix + self.names.partition
@@ -202,11 +202,11 @@ class Topology:
 
     @property
     def partition_prefix(self) -> str:
-        """How the names of all partitions begin."""
+        """The common beginning of the names of all partitions."""
         return self.prefix + self.names.partition.partition("{")[0]
 
     def partitions_exchange(self, queue: str) -> str:
-        """The exchange that chooses the partition of a job."""
+        """The exchange that selects the partition of a job."""
         return self.prefix + self.names.partitions.format(queue=queue)
 
     def dead_letter_queue(self, queue: str) -> str:
@@ -218,7 +218,7 @@ class Topology:
         return self.prefix + self.names.retry_queue.format(queue=queue, delay_ms=delay_ms)
 
     def control_queue(self, queue: str) -> str:
-        """The queue for cancellations and heartbeats of an OJS queue."""
+        """The queue for control requests of an OJS queue, for example cancellations and heartbeats."""
         return self.prefix + self.names.control_queue.format(queue=queue)
 
     @property
@@ -228,7 +228,7 @@ class Topology:
 
     @property
     def leader_queue(self) -> str:
-        """The queue that elects the leader: coordinators send a message per second, and its consumer leads."""
+        """The queue that elects the leader: coordinators send a heartbeat per second, and its consumer leads."""
         return self.prefix + self.names.leader_queue
 
     def release_queue(self, queue: str) -> str:
@@ -240,7 +240,7 @@ class Topology:
         return self.prefix + self.names.pause.format(queue=queue)
 
     def unique_place(self, key: str) -> str:
-        """The queue that holds the id of the unique job with this fingerprint, where no coordinator need decide."""
+        """The queue that holds the id of the unique job with this fingerprint; it works without a coordinator."""
         return self.prefix + self.names.unique_place.format(key=key)
 
     def delay_level(self, level: int) -> str:
@@ -253,7 +253,7 @@ class Topology:
         return self.prefix + self.names.delayed
 
     def schedule_address(self, queue: str, delay_seconds: float) -> tuple[str, str, dict[str, object]]:
-        """Return the exchange, the routing key and the headers with which a job comes to `queue` after a delay.
+        """Return the exchange, the routing key and the headers that deliver a job to `queue` after a delay.
 
         Raises InvalidJob for more than 8.5 years.
         """
@@ -281,7 +281,7 @@ class Topology:
     # --- entities ---
 
     def shared_entities(self) -> list[Entity]:
-        """Return what exists once: the exchanges, and the stream of events."""
+        """Return the entities that exist once: the exchanges, and the event stream."""
         return [
             ExchangeDeclaration(self.direct),
             ExchangeDeclaration(self.dead_letter_exchange),
@@ -292,7 +292,7 @@ class Topology:
         ]
 
     def relay_entities(self) -> list[Entity]:
-        """Return the entities over which coordinators reach all workers, also those that start later."""
+        """Return the entities through which coordinators reach all workers, including those that start later."""
         limits = {"x-max-length-bytes": RELAY_BYTES, "x-stream-max-segment-size-bytes": RELAY_SEGMENT_BYTES}
         return [
             ExchangeDeclaration(self.relay, "fanout"),
@@ -301,7 +301,7 @@ class Topology:
         ]
 
     def queue_entities(self, queue: str) -> list[Entity]:
-        """Return a job queue and its dead letter queue, bound. The dead letter queue comes first: it must be fed."""
+        """Return a job queue and its dead letter queue, bound. The dead letter queue comes first, to miss nothing."""
         return [*self.dead_letter_entities(queue), *self.job_queue_entities(queue)]
 
     def dead_letter_entities(self, queue: str) -> list[Entity]:
@@ -312,7 +312,7 @@ class Topology:
         ]
 
     def job_queue_entities(self, queue: str) -> list[Entity]:
-        """Return a job queue, or its partitions. No job can come before all partitions are bound."""
+        """Return a job queue, or its partitions. Their route comes last, so no job arrives before all are bound."""
         if not self.is_partitioned(queue):
             return [
                 QueueDeclaration(self.job_queue(queue), self.job_queue_arguments(queue)),
@@ -331,9 +331,10 @@ class Topology:
     def _placeholder_arguments(self, count: int) -> dict[str, object]:
         """Return the arguments of the queue that has the name of a job queue with partitions.
 
-        A program that knows of other partitions, or of none, declares that queue with other arguments, and the broker
-        refuses it before it can bind anything. So the number of partitions is in an argument that brokers compare. One
-        that binds the queue without declaring it gets copies dropped: the queue keeps nothing.
+        A program that is configured with another number of partitions, or none, declares that queue with other
+        arguments, and the broker refuses it before it can bind anything. So the number of partitions is in an argument
+        that brokers compare. If a program binds the queue without declaring it, the queue drops its copies: it keeps
+        nothing.
         """
         return {"x-max-length": 0, "x-max-length-bytes": count, **self.control_arguments()}
 
@@ -355,7 +356,7 @@ class Topology:
         ]
 
     def leader_entities(self) -> list[Entity]:
-        """Return the queue of the beats: the coordinator that gets them leads."""
+        """Return the queue of the heartbeats: the coordinator that receives them leads."""
         arguments = {"x-single-active-consumer": True, "x-message-ttl": BEAT_LIFE_MS, **self.control_arguments()}
         return [QueueDeclaration(self.leader_queue, arguments)]
 
@@ -400,7 +401,7 @@ class Topology:
         return entities
 
     def release_entities(self, queue: str) -> list[Entity]:
-        """Return the way of scheduled jobs to their queue; below the ladder, a queue that gives the key back."""
+        """Return the route of scheduled jobs to their queue; after the ladder, a queue that restores the key."""
         if self.schedule_by == "exchange":
             if self.is_partitioned(queue):
                 return [BindingDeclaration(self.partitions_exchange(queue), self.delayed, queue, to_exchange=True)]
@@ -435,7 +436,7 @@ class Topology:
     def job_queue_arguments(self, queue: str) -> dict[str, object]:
         """Return the arguments of a job queue (binding section 7.2).
 
-        A classic queue of default settings has exactly those of the binding's own examples, so that programs which
+        A classic queue with default settings has exactly the arguments of the binding's examples, so that programs that
         declare it themselves agree with us.
         """
         arguments: dict[str, object] = {
@@ -460,21 +461,21 @@ class Topology:
         return arguments
 
     def _waiting_arguments(self) -> dict[str, object]:
-        """Return what queues have in common that jobs leave by themselves when their time is up."""
+        """Return the common arguments of queues that jobs leave when their time is up."""
         return self._type_argument() | self._safe_dead_lettering()
 
     def _safe_dead_lettering(self) -> dict[str, object]:
         """Return the arguments with which RabbitMQ keeps a message until its dead letter is safe elsewhere.
 
-        Its classic queues have no such thing: what they have just dead-lettered is lost if the node is killed. It
-        works with no other overflow than this one.
+        Its classic queues have no such feature: a message that was just dead-lettered is lost if the node is killed. It
+        requires this overflow setting.
         """
         if self.queue_type != "quorum":
             return {}
         return {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
 
     def control_arguments(self) -> dict[str, object]:
-        """Return what the queues of coordinators and the marks of paused queues have in common."""
+        """Return the common arguments of the coordinators' queues and the marks of paused queues."""
         return {} if self.replicas is None else self._type_argument()
 
     def _type_argument(self) -> dict[str, object]:
@@ -486,7 +487,7 @@ class Topology:
         return {"x-queue-type": "stream", **self._placement("x-initial-cluster-size")}
 
     def _placement(self, size: str) -> dict[str, object]:
-        """Return on how many nodes of a cluster something is kept, and where its leader is."""
+        """Return on how many nodes of a cluster a queue is kept, and where its leader is."""
         arguments: dict[str, object] = {}
         if self.replicas is not None:
             arguments[size] = self.replicas

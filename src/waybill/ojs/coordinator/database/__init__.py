@@ -1,1 +1,1 @@
-"""The database of a coordinator's state: its connection, its tables and how they change, and what is forgotten."""
+"""The database of a coordinator's state: connection, tables, migrations and retention."""

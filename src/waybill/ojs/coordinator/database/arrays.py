@@ -1,4 +1,4 @@
-"""Arrays of PostgreSQL as text: `{"a","b",NULL}`. The driver makes them, too, but takes many times as long."""
+"""PostgreSQL array literals: `{"a","b",NULL}`. The driver can make them too, but takes many times as long."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def array_of(values: Iterable[str | float | None]) -> str:
-    """Return the literal of an array, to be sent as a parameter that is cast. Texts must have no character 0."""
+    """Return an array literal, to be sent as a parameter with a cast. Texts must not contain NUL."""
     return "{" + ",".join([_element(value) for value in values]) + "}"
 
 

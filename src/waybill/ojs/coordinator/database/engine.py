@@ -1,4 +1,4 @@
-"""Connections to the database of the state of jobs: a SQLite file, or PostgreSQL on one or several hosts."""
+"""Connections to the job state database: a SQLite file, or PostgreSQL on one or several hosts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.pool import StaticPool
 
 CONNECT_SECONDS: Final = 5
-"""How long each host may take to answer. libpq tries all of them, one after another."""
+"""How long each host may take to answer. libpq tries all hosts, one after another."""
 SILENCE_MS: Final = 30_000
-"""How long the network may swallow what was sent before the connection counts as lost."""
+"""How long sent data may stay unacknowledged before the connection counts as lost."""
 PSYCOPG: Final = "postgresql+psycopg"
 _DEFAULTS: Final[dict[str, str]] = {
     "application_name": "waybill",
@@ -41,7 +41,7 @@ def open_engine(database: str) -> Engine:
         engine = sql.create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
     else:
         url = url_of(database)
-        # A connection may have broken since it was used last, by a fail-over for example: it is tried first.
+        # Test each connection before use: a fail-over may have broken it.
         engine = sql.create_engine(url, pool_pre_ping=True) if url.drivername == PSYCOPG else sql.create_engine(url)
     if engine.dialect.name == "sqlite":
         sql.event.listen(engine, "connect", _set_up_sqlite)
@@ -50,9 +50,10 @@ def open_engine(database: str) -> Engine:
 
 
 def url_of(database: str) -> URL:
-    """Return a URL for SQLAlchemy. That of PostgreSQL may name several hosts: `postgresql://user@a:5432,b:5432/jobs`.
+    """Return a URL for SQLAlchemy.
 
-    Of several, the one that takes writes is used, unless the URL says otherwise.
+    A PostgreSQL URL may name several hosts: `postgresql://user@a:5432,b:5432/jobs`. The one that accepts writes is
+    used, unless the URL says otherwise.
     """
     found = _HOSTS.fullmatch(database)
     if found is not None:
@@ -62,7 +63,7 @@ def url_of(database: str) -> URL:
     else:
         url = make_url(database)
     if url.drivername == "postgresql":
-        # The driver that the extra brings.
+        # The driver that the extra installs.
         url = url.set(drivername=PSYCOPG)
     if url.drivername != PSYCOPG:
         return url
@@ -74,7 +75,7 @@ def url_of(database: str) -> URL:
 
 
 def insert_of(engine: Engine) -> Callable[[sql.Table], Any]:
-    """Return `insert` of the engine's database; a dialect brings all of its drivers, so only that one is loaded."""
+    """Return `insert` of the engine's dialect. Only that dialect is imported, because each loads all of its drivers."""
     if engine.dialect.name == "postgresql":
         from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - see above
 
@@ -85,10 +86,10 @@ def insert_of(engine: Engine) -> Callable[[sql.Table], Any]:
 
 
 class OpenConnections:
-    """The connections of an engine to PostgreSQL: cut off, from any thread, when the server has hung."""
+    """The open PostgreSQL connections of an engine. Any thread can close them when the server hangs."""
 
     def __init__(self, engine: Engine) -> None:
-        """Note those that are opened from now on."""
+        """Track the connections that are opened from now on."""
         self._connections: set[Any] = set()
         if engine.driver == "psycopg":
             sql.event.listen(engine, "connect", lambda connection, _: self._connections.add(connection))
@@ -96,15 +97,15 @@ class OpenConnections:
             sql.event.listen(engine, "close_detached", self._connections.discard)
 
     def cut(self) -> None:
-        """Close connections like a lost network would: calls that wait for a reply fail immediately."""
+        """Close the connections as if the network was lost: calls that wait for a reply fail immediately."""
         for connection in list(self._connections):
-            # One may be closed meanwhile.
+            # A connection may be closed concurrently.
             with contextlib.suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as one:
                 one.shutdown(socket.SHUT_RDWR)
 
 
 def _set_up_sqlite(connection: object, _record: object) -> None:
-    # The driver would begin transactions by itself, and not before the first write.
+    # By default the driver begins transactions itself, and only at the first write.
     connection.isolation_level = None  # type: ignore[attr-defined]
     cursor = connection.cursor()  # type: ignore[attr-defined]
     cursor.execute("pragma journal_mode = wal")

@@ -1,15 +1,15 @@
-"""Partitions of the jobs in PostgreSQL: each has the ids of some days, so that old jobs go by dropping a table.
+"""Partitions of the jobs in PostgreSQL: each holds the ids of some days, so old jobs are deleted by dropping a table.
 
-An id is a UUIDv7: it begins with the time in milliseconds, and the order of the ids is that of the times. The id is
-the primary key, too, so looking up a job is one probe of one partition's index.
+An id is a UUIDv7: it begins with the time in milliseconds, so ids sort by time. The id is also the primary key, so
+looking up a job is one probe of one partition's index.
 
     waybill_job                    the partitioned table
       waybill_job_before           what was there before there were partitions, if anything was
       waybill_job_0199f2c4_3800    ids from 0199f2c4-3800 on, up to the next partition
       waybill_job_other            the default: ids that tell no time near ours, and jobs that outlived their partition
 
-A partition is made when the first id of its days is written. Whoever makes one holds the position in the stream, so
-nobody else does. If that fails, the jobs are in the default partition until it is made.
+A partition is created when the first id of its days is written, while the position in the stream is locked, so only one
+process creates it. If that fails, the jobs stay in the default partition until it is created.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from waybill.ojs.coordinator.database.tables import JOBS
 DAY_MS: Final = 86_400_000
 OTHER: Final = "waybill_job_other"
 MOST: Final = 500
-"""Partitions. What is beyond is in the default one."""
+"""The maximum number of partitions. Older and newer ids go to the default partition."""
 MOST_AT_ONCE: Final = 4
-"""New ones in one transaction: each takes a moment in which nobody can read the default one."""
+"""The maximum number of new partitions in one transaction: each briefly blocks reads of the default partition."""
 LOCK_SECONDS: Final = 2
 AGAIN_SECONDS: Final = 60.0
 DAYS_OF: Final = ((31, 1), (217, 7))
-"""Up to how many days of retention a partition has how many days; MOST_DAYS for longer."""
+"""The days of a partition by the days of retention (inclusive); MOST_DAYS for longer."""
 MOST_DAYS: Final = 30
 
 _TELLS_TIME: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}(-|$)")
@@ -45,7 +45,7 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 class Partition(NamedTuple):
-    """A partition, with its lower bound (inclusive) and upper bound (exclusive). Empty is before all ids."""
+    """A partition from its lower bound (inclusive) to its upper (exclusive). An empty bound is before all ids."""
 
     lower: str
     upper: str
@@ -53,22 +53,22 @@ class Partition(NamedTuple):
 
 
 def bound_of(time_ms: int) -> str:
-    """Return what all ids of a time and later are not below of."""
+    """Return the lower bound of all ids from a time on."""
     return f"{time_ms >> 16:08x}-{time_ms & 0xFFFF:04x}"
 
 
 def time_ms_of(bound: str) -> int:
-    """Return the time of an id, or of a bound. Raises ValueError for what tells none."""
+    """Return the time of an id or a bound. Raises ValueError if it contains none."""
     return int(bound[:8] + bound[9:13], 16)
 
 
 def days_of(keep_days: int | None) -> int:
-    """Return how many days a partition has, so that there are some thirty of them."""
+    """Return how many days a partition covers, so that there are about thirty partitions."""
     return next((days for most, days in DAYS_OF if keep_days is not None and keep_days <= most), MOST_DAYS)
 
 
 def partitions(connection: Connection) -> list[Partition]:
-    """Return all partitions but the default one, in the order of their ids."""
+    """Return all partitions but the default one, in order of their ids."""
     select = sql.text(
         "SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
         " WHERE i.inhparent = CAST(:name AS text)::regclass"
@@ -82,17 +82,17 @@ class Partitions:
     """Creates partitions when needed."""
 
     def __init__(self, keep_days: int | None) -> None:
-        """`keep_days` is that of the retention; what is older gets no partition."""
+        """`keep_days` is the retention: older ids get no partition."""
         self._keep_days = keep_days
         self._known: list[Partition] = []
         self._not_before = 0.0
 
     def forget(self) -> None:
-        """Look again which there are: some were dropped, or the database is another one."""
+        """Read the partitions again next time: some were dropped, or the database was replaced."""
         self._known = []
 
     def ensure(self, connection: Connection, ids: Iterable[str]) -> None:
-        """Make the partitions of some ids that are about to be written. Call it while the position is locked."""
+        """Create the partitions of ids that are about to be written. Call it while the position is locked."""
         now_ms = int(time.time() * 1000)
         missing = self._missing(ids, now_ms)
         if not missing or time.monotonic() < self._not_before:
@@ -118,12 +118,12 @@ class Partitions:
         return days_of(self._keep_days) * DAY_MS
 
     def _missing(self, ids: Iterable[str], now_ms: int) -> list[int]:
-        """Return the numbers of the periods of some ids for which no partition is known, the newest first."""
+        """Return the numbers of the periods of these ids that have no known partition, newest first."""
         width = self._width_ms
         kept_ms = now_ms if self._keep_days is None else self._keep_days * DAY_MS
         # An id that is derived from a name alone has the time 0: it belongs to no day.
         lowest = bound_of(max(1, (now_ms - kept_ms) // width - 1) * width)
-        # Beyond tomorrow's, a clock is wrong: such a job waits elsewhere for its day.
+        # An id from after tomorrow comes from a wrong clock: the job waits in the default partition.
         highest = bound_of((now_ms // width + 2) * width)
         newest = self._known[-1] if self._known else Partition(highest, highest, "")
         found = set()
@@ -139,7 +139,7 @@ class Partitions:
         return place >= 0 and job_id < self._known[place].upper
 
     def _range_of(self, number: int) -> Partition | None:
-        """Return the partition of a period, without what others of another width have of it; None if they have all."""
+        """Return a period's partition, without what partitions of another width cover; None if nothing is left."""
         lower, upper = bound_of(number * self._width_ms), bound_of((number + 1) * self._width_ms)
         for one in self._known:
             if one.lower <= lower < one.upper:
@@ -150,7 +150,7 @@ class Partitions:
 
 
 def _make(connection: Connection, one: Partition) -> None:
-    """Make a partition, and move the rows there that are in the default one."""
+    """Create a partition, and move its rows from the default one."""
     connection.execute(sql.text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
     connection.execute(sql.text(f"CREATE TABLE {one.name} (LIKE {JOBS.name} INCLUDING DEFAULTS)"))
     within = f"id >= '{one.lower}' AND id < '{one.upper}'"

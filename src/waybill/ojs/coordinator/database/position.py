@@ -1,4 +1,4 @@
-"""Where the state of jobs is in the event stream: one row, written in one transaction with what was folded.
+"""The position of the job state in the event stream: one row, written in the same transaction as the folded jobs.
 
 An epoch begins when the state is rebuilt, and when a database has lost committed changes.
 """
@@ -24,32 +24,32 @@ _SELECT_LOCKED = _SELECT.with_for_update()
 
 
 class Position(NamedTuple):
-    """Where the state is in the stream, and in which epoch."""
+    """The position of the state in the stream, and its epoch."""
 
     next_offset: int
     epoch: int
     mark: StreamMark | None
     count_number: int
-    """That of the last change of counts."""
+    """The number of the last change of counts."""
 
 
 def read_position(connection: Connection, *, lock: bool = False) -> Position:
-    """Return the position; with `lock`, nobody else can fold or forget before the transaction ends."""
+    """Return the position; with `lock`, no other process can fold or delete before the transaction ends."""
     row = connection.execute(_SELECT_LOCKED if lock else _SELECT).one()
     return Position(row[0], row[1], None if row[2] is None else StreamMark(row[2], row[3]), row[4])
 
 
 def begin_epoch(connection: Connection, position: Position) -> int:
-    """Begin an epoch, whose number is returned, and which no database had before, even if it has lost its last ones."""
+    """Begin an epoch and return its number, which this database never had before, even if it lost its last epochs."""
     epoch = max(position.epoch + 1, int(time.time()))
     connection.execute(sql.update(POSITIONS).values(epoch=epoch))
     return epoch
 
 
 def forget_all(connection: Connection, position: Position) -> int:
-    """Forget everything, and begin an epoch, whose number is returned."""
+    """Delete everything, begin an epoch, and return its number."""
     if connection.dialect.name == "postgresql":
-        # Row by row, it would take as long as all folds before.
+        # Deleting row by row would take as long as all folds did.
         connection.execute(sql.text(f"TRUNCATE {JOBS.name}"))
     else:
         connection.execute(sql.delete(JOBS))

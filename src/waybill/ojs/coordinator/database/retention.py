@@ -1,11 +1,11 @@
 """Deletes jobs that ended long ago, in steps.
 
-Jobs that have not ended are never deleted, nor unique jobs that have reserved a place, since they may block another.
-Counts do not change, as in memory; groups of failures lose deleted jobs.
+Jobs that have not ended are never deleted, nor are unique jobs that reserved a place, because they may block another
+job. Counts do not change, as in memory; failure groups lose deleted jobs.
 
-In PostgreSQL, a partition whose days are over is dropped. The few of its jobs that are to stay move to the default
-partition before; if many are to stay, the others are deleted. In SQLite, and in the default partition, jobs are deleted
-some at a time, so that folds go on in between.
+In PostgreSQL, a partition whose days are over is dropped. Before that, the few jobs that must stay move to the default
+partition; if many must stay, the others are deleted one batch at a time. In SQLite and in the default partition, jobs
+are deleted in batches too, so that folds continue in between.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ DELETED_AT_ONCE: Final = 1000
 MOST_MOVED: Final = 10_000
 
 _ENDS: Final = ", ".join(f"'{state.value}'" for state in State if state in TERMINAL)
-# A reservation, and nothing else, says when a job was created.
+# Only a reservation sets the time of creation.
 _OVER: Final = f"ended_at < :until AND state IN ({_ENDS}) AND (unique_key IS NULL OR created_at IS NULL)"
-# All that are not over, each kind by its index: the completed ones, which are nearly all, are not looked at.
+# The jobs that must stay, each kind by its index. Completed jobs, which are nearly all, are not read.
 _STAYING: Final = (
     f"SELECT id FROM {{0}} WHERE state != 'completed' AND (state NOT IN ({_ENDS}) OR ended_at IS NULL)"  # noqa: S608
     " UNION SELECT id FROM {0} WHERE ended_at >= :until"
@@ -41,7 +41,7 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 def forget_old(connection: Connection, keep_days: int, now: datetime) -> Forgotten:
-    """Do one step. Call it while the position is locked. Raises what the database raises, if a lock is not free too."""
+    """Run one step. Call it while the position is locked. Raises the database's errors, also if a lock is not free."""
     until = now.astimezone(UTC) - timedelta(days=keep_days)
     text = format_timestamp(until)
     if connection.dialect.name != "postgresql":
@@ -55,7 +55,7 @@ def forget_old(connection: Connection, keep_days: int, now: datetime) -> Forgott
                 return _drop(connection, one, ids)
         elif one.lower:
             continue
-        # Many are to stay, or the partition is that of all the time before there were partitions.
+        # Many must stay, or this partition holds all jobs from before partitions existed.
         found = _delete(connection, one.name, text)
         if found.jobs:
             return Forgotten(found.jobs, is_more=True)
@@ -66,7 +66,7 @@ def _ends_before(one: Partition, until_ms: int) -> bool:
     try:
         return time_ms_of(one.upper) <= until_ms
     except ValueError:
-        # Somebody else has made it.
+        # Another process has created it.
         return False
 
 
@@ -78,7 +78,7 @@ def _drop(connection: Connection, one: Partition, staying: list[str]) -> Forgott
     gone = "fingerprint IS NOT NULL AND NOT id = ANY(:ids)"
     failed = f"SELECT fingerprint, count(*) FROM {one.name} WHERE {gone} GROUP BY fingerprint"  # noqa: S608 - ours
     counts = {row[0]: row[1] for row in connection.execute(sql.text(failed), {"ids": staying})}
-    # Whoever reads now is waited for, but not for long: else everybody would wait behind us.
+    # Wait for current readers, but not for long: new readers queue behind this statement.
     connection.execute(sql.text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
     connection.execute(sql.text(f"ALTER TABLE {JOBS.name} DETACH PARTITION {one.name}"))
     columns = ", ".join(column.name for column in JOBS.columns)

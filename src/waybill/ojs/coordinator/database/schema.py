@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from alembic.runtime.migration import MigrationInfo
 
 HEAD: Final = "0002"
-"""The last migration. Written here, so that a database that has it is opened without loading Alembic."""
+"""The last migration. It is repeated here so that a database that has it opens without loading Alembic."""
 VERSION_TABLE: Final = "waybill_migration"
 FIRST: Final = "0001"
 FIRST_VERSION: Final = 15
 LOCK: Final = 0x57_61_79_62_69_6C_6C
-"""Of PostgreSQL's advisory locks, the one that whoever migrates holds."""
+"""The key of the PostgreSQL advisory lock that a migrating process holds."""
 
 _PLACE: Final = Path(__file__).with_name("migrations")
 _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 class Migration(NamedTuple):
-    """One step, the oldest of a history first."""
+    """One migration; a history begins with the oldest."""
 
     revision: str
     text: str
@@ -46,7 +46,7 @@ class Migration(NamedTuple):
 
 
 def current(connection: Connection) -> str | None:
-    """Return the last migration of a database; None if it has none of our tables, or had them before migrations."""
+    """Return the last migration of a database; None if it has none of our tables, or tables from before migrations."""
     table = sql.table(VERSION_TABLE, sql.column("version_num", sql.String))
     if not sql.inspect(connection).has_table(VERSION_TABLE):
         return None
@@ -55,7 +55,7 @@ def current(connection: Connection) -> str | None:
 
 
 def migrate(engine: Engine) -> list[str]:
-    """Do what is missing; returns the migrations that were done. Raises DatabaseUnusable after a newer Waybill."""
+    """Run missing migrations, and return them. Raises DatabaseUnusable if a newer Waybill has migrated the database."""
     with engine.begin() as connection:
         if current(connection) == HEAD:
             return []
@@ -63,7 +63,7 @@ def migrate(engine: Engine) -> list[str]:
             connection.execute(sql.select(sql.func.pg_advisory_xact_lock(LOCK)))
         found = current(connection)
         if found == HEAD:
-            # Somebody was faster.
+            # Another process has migrated it meanwhile.
             return []
         return _upgrade(connection, found)
 

@@ -1,4 +1,4 @@
-"""The tables of the state of jobs, as the newest migration leaves them: see `migrations`."""
+"""The tables of the job state, as the newest migration leaves them: see `migrations`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from waybill.ojs.coordinator.sql_search import TimesOfQueues
 
 STREAM: Final = "events"
 SORTED: Final = sql.String(collation="C").with_variant(sql.String(), "sqlite")
-"""A text that is compared by its code points, as SQLite and Python do, whatever the database's language is."""
+"""A text that is compared by code point, as in SQLite and Python, whatever the locale of the database is."""
 _IS_UNIQUE: Final = sql.column("unique_key").is_not(None)
 _IS_HELD: Final = sql.column("visibility_ms").is_not(None)
 _HAS_ENDED: Final = sql.column("ended_at").is_not(None)
@@ -40,10 +40,10 @@ JOBS: Final = sql.Table(
     *(sql.Column(name, sql.String) for name in ("envelope", "errors", "progress_data", "progress_at")),
     sql.Column("progress", sql.Float),
     sql.Column("visibility_ms", sql.Integer),
-    # The last: it is no field of a job.
+    # Must be last: it is not a field of a job.
     sql.Column("fingerprint", SORTED),
     sql.Index("waybill_job_queue", "queue", "enqueued_at"),
-    # What lists ask for: a page of a queue's jobs in a state, or of a type, the newest first.
+    # For lists: a page of a queue's jobs in a state, or of a type, newest first.
     sql.Index("waybill_job_state", "queue", "state", "id"),
     sql.Index("waybill_job_type", "type", "id"),
     sql.Index("waybill_job_unique", "unique_key", sqlite_where=_IS_UNIQUE, postgresql_where=_IS_UNIQUE),

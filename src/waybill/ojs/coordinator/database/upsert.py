@@ -1,6 +1,6 @@
-"""Writes many jobs: in PostgreSQL by one statement that takes an array for each column.
+"""Writes many jobs: in PostgreSQL with one statement that takes an array for each column.
 
-A statement per job, even if many are sent together, costs PostgreSQL a plan's start and a message each.
+One statement per job, even if they are sent together, costs PostgreSQL the start of a plan and a message each.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _ARRAYS: Final = {sql.Integer: "int4[]", sql.BigInteger: "int8[]", sql.Float: "f
 
 
 class Upsert:
-    """Inserts rows of a table, or updates their other columns."""
+    """Inserts rows of a table, or updates the other columns of existing ones."""
 
     def __init__(
         self, engine: Engine, table: sql.Table, insert: Callable[[sql.Table], Any], adds: Sequence[str] = ()
     ) -> None:
-        """`insert` is that of the database's dialect; columns in `adds` are added to existing values."""
+        """`insert` is that of the dialect; values of columns in `adds` are added to the existing ones."""
         self._names = [column.name for column in table.columns]
         self._text = ""
         keys = [column.name for column in table.primary_key]
@@ -45,7 +45,7 @@ class Upsert:
         self._statement = statement.on_conflict_do_update(index_elements=keys, set_=new)
 
     def execute(self, connection: Connection, rows: Sequence[Mapping[str, str | float | None]]) -> None:
-        """Write rows, of which no two have one key."""
+        """Write rows. Their keys must differ."""
         if self._text:
             columns = {name: array_of([row[name] for row in rows]) for name in self._names}
             connection.exec_driver_sql(self._text, columns)

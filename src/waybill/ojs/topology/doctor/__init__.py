@@ -1,4 +1,4 @@
-"""What is unsafe about a broker and the queues of jobs on it, with the cause and the remedy."""
+"""Finds what is unsafe about a broker and its job queues, with the cause and the remedy."""
 
 from waybill.ojs.topology.doctor.diagnosis import Diagnosis, Severity
 from waybill.ojs.topology.doctor.examination import Examination

@@ -1,23 +1,23 @@
-"""One thing that is wrong."""
+"""A single finding of the doctor."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Severity(Enum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     PROBLEM = "problem"
     """Jobs are lost, or nothing works."""
     WARNING = "warning"
-    """Something will go wrong one day, or a part does not work."""
+    """A future problem, or a part that does not work."""
     NOTE = "note"
-    """Good to know."""
+    """For information."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A finding about `subject`. `check` is a short name that stays the same, for scripts."""
+    """A finding about `subject`. `check` is a short, stable name for scripts."""
 
     check: str
     severity: Severity

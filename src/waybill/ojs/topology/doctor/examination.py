@@ -1,7 +1,7 @@
-"""Examines a broker over AMQP alone, on any broker, and leaves nothing behind.
+"""Examines any broker over AMQP alone, and leaves nothing behind.
 
-Probes go to queues of our own. The one exception is whether dead letters arrive: a message that expires on arrival is
-published to the dead letter exchange, mandatory, so the broker itself says whether any queue is bound there.
+Probes use temporary queues. One check needs more: whether dead letters arrive. It publishes a message that expires on
+arrival to the dead letter exchange, mandatory, so the broker itself tells whether any queue is bound there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from waybill.ojs.topology.topology import Topology
 PROBE_SECONDS: Final = 3.0
 CLOCK_SKEW_SECONDS: Final = 5.0
 RABBITMQ_CONSUMER_TIMEOUT_SECONDS: Final = 1800.0
-"""The default since 3.8.17 (before: 15 minutes, or none). AMQP cannot ask for it."""
+"""The default since RabbitMQ 3.8.17 (before: 15 minutes, or none). AMQP cannot read it."""
 NEEDED_CAPABILITIES: Final = {
     "publisher_confirms": "a push cannot tell whether its job is stored",
     "consumer_cancel_notify": "a worker is not told that its queue was deleted",
@@ -44,7 +44,7 @@ NEEDED_CAPABILITIES: Final = {
 class Examination:
     """`await Examination(connection, topology, ["email"]).diagnoses()`.
 
-    `longest_timeout` is that of the job types in seconds; `consumer_timeout` the broker's, if it is known.
+    `longest_timeout` is that of the job types, in seconds; `consumer_timeout` is the broker's, if known.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Examination:
         self._probe = f"{topology.prefix}ojs.probe.{new_id()}"
 
     async def diagnoses(self) -> list[Diagnosis]:
-        """Everything that was found, in the order of the checks. Raises ConnectionLost if the broker goes away."""
+        """Return all findings, in order of the checks. Raises ConnectionLost if the broker goes away."""
         found = [*self._of_connection(), *self._of_timeouts()]
         hindrances = await self._of_permissions()
         found += hindrances
@@ -126,7 +126,7 @@ class Examination:
             )
 
     async def _of_permissions(self) -> list[Diagnosis]:
-        """See whether this user may configure, write and read what begins like our names, and is not held back."""
+        """Check whether this user may configure, write and read names of ours, and whether publishes are blocked."""
         found: list[Diagnosis] = []
         async with await self._connection.channel() as channel:
             try:
@@ -139,7 +139,7 @@ class Examination:
                 found.append(self._refused("consume", error))
             await channel.delete_queue(self._probe)
         try:
-            # It may be returned, or the exchange may be missing: either means that nothing holds it back.
+            # It may be returned, or the exchange may be missing: both mean that publishes are not blocked.
             await self._publish(self._probe, self._topology.direct)
         except AccessRefused as error:
             found.append(self._refused("publish", error))
@@ -175,7 +175,7 @@ class Examination:
         await channel.close()
 
     async def _of_clock(self) -> list[Diagnosis]:
-        """Have a message expire: its x-death says what time the broker has, to the second."""
+        """Let a message expire: its x-death header has the broker's time, to the second."""
         async with await self._connection.channel() as channel:
             await channel.declare_queue(self._probe, exclusive=True, auto_delete=True)
             arguments = {"x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": self._probe}
@@ -216,7 +216,7 @@ class Examination:
         ]
 
     async def _of_queue_types(self) -> list[Diagnosis]:
-        """See whether the broker has the queue types that the topology asks for."""
+        """Check whether the broker has the queue types that the topology needs."""
         lost = {
             "stream": "no events are stored: cancellation, job state and the pipeline do not work",
             "quorum": "job queues will be classic queues, which live on one node",
@@ -234,7 +234,7 @@ class Examination:
         return found
 
     def _of_classic_queues(self) -> list[Diagnosis]:
-        """RabbitMQ keeps a classic queue on one node, and writes it to disk when it finds the time."""
+        """Find classic queues: RabbitMQ keeps one on a single node, and does not sync it to disk for each message."""
         if self._connection.server_properties.get("product") != "RabbitMQ" or self._topology.queue_type != "classic":
             return []
         return [
@@ -311,7 +311,7 @@ class Examination:
         return found
 
     async def _is_fed(self, queue: str, consumer_count: int) -> bool:
-        """Whether what the dead letter exchange gets for a queue arrives anywhere. A consumer would see the probe."""
+        """Return whether dead letters of a queue arrive somewhere. A consumer would see the probe."""
         if consumer_count:
             return True
         probe = BasicProperties(expiration="0", type="ojs.probe")
@@ -325,7 +325,7 @@ class Examination:
 
 
 def _mismatch(alike: list[Finding]) -> Diagnosis:
-    """One diagnosis for all that differ from the topology in the same way."""
+    """Return one finding for all entities that differ from the topology in the same way."""
     first = alike[0]
     lost = "x-dead-letter-exchange" in first.detail and "current is none" in first.detail
     more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""

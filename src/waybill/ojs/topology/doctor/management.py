@@ -1,4 +1,4 @@
-"""What RabbitMQ's management plugin tells beyond AMQP: alarms, all queues, bindings, and how others use channels."""
+"""Findings from RabbitMQ's management plugin that AMQP cannot give: alarms, all queues, bindings, channels."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Row = dict[str, object]
 
 
 class ManagementFailed(JobsError):
-    """The management plugin does not answer. The text never holds the password."""
+    """The management plugin does not answer. The text never contains the password."""
 
 
 class Management:
-    """Reads `http://user:password@host:15672`. Calls block."""
+    """A client of `http://user:password@host:15672`. Calls block."""
 
     def __init__(self, url: str, virtual_host: str) -> None:
-        """Raises ManagementFailed for what is no such URL."""
+        """Raises ManagementFailed if the URL is invalid."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ManagementFailed("the management URL begins with http:// or https://")
@@ -38,7 +38,7 @@ class Management:
         self._virtual_host = virtual_host
 
     def get(self, path: str) -> list[Row]:
-        """Ask for a list below /api; `{vhost}` in the path stands for the virtual host. Raises ManagementFailed."""
+        """Fetch a list below /api; `{vhost}` in the path is replaced by the virtual host. Raises ManagementFailed."""
         url = f"{self._base.rstrip('/')}/api/{path.format(vhost=quote(self._virtual_host, safe=''))}"
         request = urllib.request.Request(url, headers={"Authorization": self._authorization})  # noqa: S310 - see __init__
         try:
@@ -51,7 +51,7 @@ class Management:
             raise ManagementFailed(f"{self._base}: {error}") from None
 
     def diagnoses(self, topology: Topology, queues: tuple[str, ...]) -> list[Diagnosis]:
-        """Everything that was found. Raises ManagementFailed."""
+        """Return all findings. Raises ManagementFailed."""
         nodes = self.get("nodes")
         return [
             *_of_nodes(nodes),
@@ -96,7 +96,7 @@ def _of_queues(rows: list[Row], node_count: int, topology: Topology) -> Iterator
         ):
             continue
         if arguments.get("x-max-length") == 0:
-            # It stands in for partitions, and stays empty.
+            # The placeholder of a queue with partitions stays empty.
             continue
         if not row.get("durable"):
             remedy = "delete it when it is empty and declare it durable"

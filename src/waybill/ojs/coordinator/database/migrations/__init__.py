@@ -1,1 +1,1 @@
-"""The migrations, which Alembic finds in `versions`: see docs/how-to/postgresql.md."""
+"""The migrations. Alembic finds them in `versions`: see docs/how-to/postgresql.md."""

@@ -1,4 +1,4 @@
-"""What Alembic runs to migrate: the connection is handed over by `database.schema`, which holds its transaction."""
+"""Alembic's entry point. `database.schema` passes the connection, and holds its transaction."""
 
 from alembic import context
 

@@ -1,1 +1,1 @@
-"""One file for each migration, in the order of their numbers. One that was released is never changed."""
+"""One file per migration, in numeric order. A released migration never changes."""

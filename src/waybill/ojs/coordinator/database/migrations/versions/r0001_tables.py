@@ -1,4 +1,4 @@
-"""The tables as they were before migrations: their form 15."""
+"""The tables as they were before migrations: schema version 15."""
 
 import sqlalchemy as sql
 from alembic import op
@@ -16,7 +16,7 @@ _FAILURE_TEXTS = ("type", "queue", "error_type", "message", "first_at", "last_at
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     op.create_table(
         "waybill_job",
         sql.Column("id", sql.String, primary_key=True),

@@ -1,7 +1,7 @@
-"""Retention finds jobs by their end; in PostgreSQL, jobs are partitioned by their ids, which begin with the time.
+"""Retention finds jobs by their end; in PostgreSQL, jobs are partitioned by id, which begins with the time.
 
-All jobs that are there in PostgreSQL become one partition, up to tomorrow: no row is copied, but its indices are made
-again. The position loses its version, which is Alembic's matter now.
+In PostgreSQL, all existing jobs become one partition, up to tomorrow: no row is copied, but the indexes are built
+again. The position loses its version, because Alembic tracks it now.
 """
 
 import time
@@ -42,7 +42,7 @@ def upgrade() -> None:
 
 
 def _partition() -> None:
-    """Make a partitioned table, with the old one as its first partition unless that is empty."""
+    """Create a partitioned table; the old table becomes its first partition, unless it is empty."""
     for name in _OLD_INDICES:
         op.execute(f"DROP INDEX waybill_job_{name}")
     collated = ", ".join(f'ALTER COLUMN {name} TYPE varchar COLLATE "C"' for name in _SORTED)
@@ -57,7 +57,7 @@ def _partition() -> None:
         return
     tomorrow = (int(time.time() * 1000) // _DAY_MS + 1) * _DAY_MS
     until = f"{tomorrow >> 16:08x}-{tomorrow & 0xFFFF:04x}"
-    # Ids that tell no time.
+    # Ids that contain no time.
     moved = f"WITH moved AS (DELETE FROM waybill_job_before WHERE id >= '{until}' RETURNING *)"  # noqa: S608 - ours
     op.execute(f"{moved} INSERT INTO waybill_job_other SELECT * FROM moved")  # noqa: S608 - ours
     op.execute(f"ALTER TABLE waybill_job ATTACH PARTITION waybill_job_before FOR VALUES FROM (MINVALUE) TO ('{until}')")
