@@ -1,1 +1,1 @@
-"""How jobs get to the broker: one by one, in bulk, and out of a database."""
+"""How jobs get to the broker: individually, in bulk, and from a database."""

@@ -1,4 +1,4 @@
-"""How long a push waits for a broker that takes no publishes: its memory or disk runs short, or it is away."""
+"""How long a push waits while the broker accepts no publishes: its memory or disk is low, or it is unreachable."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from waybill.client import Connection
 
 
 class BlockedTimeout:
-    """Time limits that only run while the broker blocks the connection or is away, and restart each time.
+    """A time limit that runs only while the broker blocks the connection or is unreachable, and restarts each time.
 
-    With `while_blocked` a broker that blocks is waited for, however long.
+    With `while_blocked`, it does not run while the broker blocks the connection.
 
     async with blocked_timeout.limit() as limit: ...    raises TimeoutError, and limit.expired() is true then
     """
@@ -27,13 +27,13 @@ class BlockedTimeout:
 
     @property
     def reason(self) -> str:
-        """Why there is nothing to do but wait."""
+        """Return why a push has to wait."""
         if not self._connection.is_open:
             return "the broker cannot be reached"
         return f"the broker accepts no publishes ({self._connection.blocked}); the job may still be enqueued later"
 
     def limit(self) -> Limit:
-        """One wait."""
+        """Return a limit for one wait."""
         return Limit(self._limits, self._seconds if self._is_limited() else None)
 
     def _is_limited(self) -> bool:
@@ -55,7 +55,6 @@ class Limit:
         self._timeout = asyncio.timeout(seconds)
 
     async def __aenter__(self) -> asyncio.Timeout:
-        """Begin."""
         await self._timeout.__aenter__()
         self._limits.add(self._timeout)
         return self._timeout
@@ -63,6 +62,5 @@ class Limit:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End."""
         self._limits.discard(self._timeout)
         await self._timeout.__aexit__(kind, error, trace)

@@ -1,4 +1,4 @@
-"""What takes jobs in the place of a broker: a server over HTTP, or what keeps them in tests of programs."""
+"""Takes jobs in place of a broker: a server over HTTP, or a store for tests of programs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ T = TypeVar("T")
 
 
 class BrokerSubstitute:
-    """Takes the jobs of one `Jobs` object, and answers its questions."""
+    """Takes the jobs of one `Jobs` object, and answers its requests."""
 
     is_remote = False
-    """Whether it follows from the URI: another loop has one of its own."""
+    """Whether the URI selects it: another event loop has its own."""
     no_broker = "this test has no broker: use waybill.testing.TestBroker for operations that need one"
-    """What is said to whoever needs a broker."""
+    """The error text for operations that need a broker."""
 
     async def enqueue(self, jobs: list[Outgoing]) -> list[Envelope | PushFailed]:
-        """Take valid jobs that have come through the enqueue middleware."""
+        """Enqueue valid jobs that have passed the enqueue middleware."""
         raise NotImplementedError
 
     def control(self) -> Control:
-        """Return what is asked instead of a coordinator."""
+        """Return the replacement for a coordinator."""
         raise NotImplementedError
 
     def inbox(self) -> Inbox:
-        """Return what knows how jobs have ended."""
+        """Return the inbox of job outcomes."""
         raise NotImplementedError
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
@@ -39,4 +39,4 @@ class BrokerSubstitute:
         raise NotImplementedError
 
     async def disconnect(self) -> None:
-        """Close what is open; it opens again when it is needed."""
+        """Close what is open; it reopens when needed."""

@@ -1,9 +1,9 @@
-"""Pushes tables of jobs without a pause: while confirms are awaited, the next jobs are sent.
+"""Pushes tables of jobs without a pause: while it waits for confirms, it sends the next jobs.
 
-A job that is pushed by itself is an object with an envelope: checked, stamped, encoded. The jobs of a table are valid
-already, and those of one kind differ in their ids, their arguments and their idempotency keys. So a message is these
-few values between octets that all of its kind have in common, and confirms are seen to for some hundred jobs at once.
-Only a job that something has happened to becomes an object, and goes on as any other does.
+A job that is pushed individually is an object with an envelope: checked, stamped, encoded. The jobs of a table are
+already valid, and those of one kind differ in their ids, their arguments and their idempotency keys. So a message is
+these values between bytes that all jobs of the kind share, and confirms are handled for some hundred jobs at once. Only
+a job with a problem becomes an object, and takes the usual way.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _SPAN_OCTETS: Final = 8
 Message = tuple[bytes, bytes]
 """Body and encoded properties."""
 Form = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes]
-"""What stands around id and arguments in a body; around two times the traceparent, key and id in the properties."""
+"""The parts of a body around id and arguments; the parts of the properties around two times traceparent, key and id."""
 
 
 class TableFailed(PushFailed):
-    """Some jobs of the tables were not enqueued. `failures` has their places, counted over all tables, in order."""
+    """Some jobs of the tables were not enqueued. `failures` has their indexes, counted over all tables, in order."""
 
     def __init__(self, failures: Sequence[tuple[int, PushFailed]]) -> None:
         """The code is that of the first failure."""
@@ -52,7 +52,7 @@ class TableFailed(PushFailed):
 
 
 class JobKind:
-    """What jobs of one type, queue, priority and policy have in common; made by `Jobs.kind`."""
+    """The common part of jobs of one type, queue, priority and policy; made by `Jobs.kind`."""
 
     def __init__(self, prototype: Envelope, encoder: PushEncoder) -> None:
         """`prototype` is a valid envelope with its state; its id, arguments and times are ignored."""
@@ -64,10 +64,10 @@ class JobKind:
         self._forms: dict[int, Form] = {}
         around = sum(map(len, self._template.around(format_timestamp(datetime.now(UTC)))))
         self.args_bytes = MAX_ENVELOPE_BYTES - around - len(prototype.id)
-        """How long the arguments of a job may be as JSON."""
+        """The maximum length of a job's arguments as JSON."""
 
     def form(self, time: str, key_length: int) -> Form:
-        """Return what jobs of this time have in common whose keys have so many octets."""
+        """Return the common parts of jobs with this time whose keys have this length in bytes."""
         if time != self._time:
             self._time = time
             self._forms.clear()
@@ -102,11 +102,11 @@ class JobTable:
     keys: Sequence[str]
 
     def part(self, start: int, end: int) -> JobTable:
-        """Return some of the jobs."""
+        """Return a slice of the jobs."""
         return JobTable(self.kinds[start:end], self.ids[start:end], self.args[start:end], self.keys[start:end])
 
     def messages(self, time: str) -> Iterator[Message]:
-        """Yield the messages of the jobs, each the beginning of a trace."""
+        """Yield the messages of the jobs. Each starts a trace."""
         octets = os.urandom(len(self.ids) * (_TRACE_OCTETS + _SPAN_OCTETS)).hex().encode()
         start = 0
         last, length = None, -1
@@ -127,7 +127,7 @@ class JobTable:
 
 @dataclass(slots=True)
 class _Segment:
-    """Jobs that were published together. `first` is the place of the first one among all of the push."""
+    """Jobs that were published together. `first` is the index of the first one in the whole push."""
 
     first: int
     table: JobTable
@@ -137,7 +137,7 @@ class _Segment:
 
 
 class BulkPush:
-    """A push of tables, in their order; made by `Jobs.bulk`. It ends with `finish`, or with the first error."""
+    """A push of tables, in order; made by `Jobs.bulk`. It ends with `finish`, or with the first error."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class BulkPush:
         declare: Callable[[list[Envelope]], Awaitable[None]],
         push_again: Callable[[list[Outgoing]], Awaitable[list[PushFailed]]],
     ) -> None:
-        """`declare` makes the queues of envelopes exist, `push_again` does for a job all that there is to do."""
+        """`declare` declares the queues of envelopes, `push_again` pushes a job the usual way."""
         self._broker = broker
         self._blocked_timeout = blocked_timeout
         self._declare = declare
@@ -163,8 +163,8 @@ class BulkPush:
     async def push(self, table: JobTable) -> None:
         """Publish the jobs of a table; return while some of them still wait for their confirms.
 
-        Raises TableFailed for jobs of this table or of one before, once all that is on its way has come to its end.
-        Jobs that a lost connection took are published again, so they may arrive twice, with one id.
+        Raises TableFailed for jobs of this table or an earlier one, once all published jobs have ended. Jobs that were
+        lost with a connection are published again, so they may arrive twice, with one id.
         """
         async with self._watched():
             await self._declare_new(table.kinds)
@@ -177,7 +177,7 @@ class BulkPush:
         await self._wait_for_events()
 
     async def finish(self) -> int:
-        """Wait for all that is on its way; return how many jobs were enqueued. Raises TableFailed."""
+        """Wait for all published jobs; return how many jobs were enqueued. Raises TableFailed."""
         async with self._watched():
             await self._settle_all()
         return self._published_count
@@ -228,7 +228,7 @@ class BulkPush:
             await self._settle()
 
     async def _settle(self) -> None:
-        """Wait for the confirms of the oldest segment, and see to the jobs that got none."""
+        """Wait for the confirms of the oldest segment, and handle jobs without one."""
         segment = self._segments[0]
         refused: set[int] = set()
         again: list[int] = []
@@ -251,7 +251,7 @@ class BulkPush:
         self._record(segment, refused.union(again))
 
     async def _settle_again(self, segment: _Segment, indexes: list[int]) -> None:
-        """Let jobs of a segment go the way of jobs that are pushed by themselves, events included."""
+        """Push jobs of a segment the usual way, including their events."""
         places: dict[str, int] = {}
         jobs = []
         for index in indexes:
@@ -275,17 +275,17 @@ class BulkPush:
                 record(self._broker, Outgoing(read_envelope(segment.messages[index][0]), {}, None, key))
 
     async def _wait_for_events(self) -> None:
-        """Let the events be no more than one table behind."""
+        """Wait until at most one table of events is unconfirmed."""
         before, self._events_before = self._events_before, asyncio.Event()
         self._broker.events.after(self._events_before.set)
         if before is not None:
-            # The jobs are safe. Whether the broker takes publishes matters to the next of them.
+            # The jobs are safe. Only the next jobs have to know whether the broker accepts publishes.
             with suppress(TimeoutError):
                 async with self._blocked_timeout.limit():
                     await before.wait()
 
     def _give_up(self, reason: str) -> None:
-        """Let all jobs fail that are not confirmed, the next one at least."""
+        """Fail all jobs that are not confirmed, at least the next one."""
         failed: dict[int, str] = {}
         while self._segments:
             segment = self._segments.popleft()

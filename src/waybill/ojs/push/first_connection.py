@@ -1,4 +1,4 @@
-"""The first connection of a program that pushes: a broker that is away just then is waited for as at any other time."""
+"""The first connection of a program that pushes: an unreachable broker is waited for, as after a lost connection."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _log = logging.getLogger("waybill.ojs.client")
 
 
 async def connect_for(made: Sequence[Outgoing], connect: Callable[[], Awaitable[object]], seconds: float) -> None:
-    """Connect for the push of these jobs, trying again until that many seconds have passed. Raises BatchFailed then.
+    """Connect for the push of these jobs, retrying for this many seconds. Raises BatchFailed then.
 
-    What trying again would not change is raised at once: AuthenticationFailed, InvalidURI, a virtual host that is none.
+    Raises errors that a retry cannot fix immediately: AuthenticationFailed, InvalidURI, a missing virtual host.
     """
     reason = await _connect(connect, seconds) if made else None
     if reason is not None:
@@ -30,7 +30,7 @@ async def connect_for(made: Sequence[Outgoing], connect: Callable[[], Awaitable[
 
 
 async def _connect(connect: Callable[[], Awaitable[object]], seconds: float) -> str | None:
-    """Return None when connected, or why there was no connection in time."""
+    """Return None when connected, or why no connection was made in time."""
     reason = ""
     try:
         async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""Creates valid jobs from callers' arguments, with options that are not part of their envelopes."""
+"""Makes valid jobs from callers' arguments, with options that are not part of their envelopes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from waybill.ojs.spec.unique import read_unique, unique_key
 
 
 class JobMaker:
-    """Makes jobs, and learns what those of one handler have in common. For one thread."""
+    """Makes jobs, with templates for the jobs of each handler. For use in one thread."""
 
     def __init__(self, handlers: Mapping[str, AnyHandler]) -> None:
-        """`handlers` may grow; their annotations are what arguments are checked by."""
+        """`handlers` may grow; arguments are checked against their annotations."""
         self.templates = PushTemplates()
         self._handlers = handlers
 
     def make(self, job: NewJob | MadeJob | Envelope | dict[str, object], now: datetime, time: str) -> Outgoing:
-        """Make a valid envelope whose system-managed fields are ours; `time` is `now` as text."""
+        """Make a valid envelope with the system-managed fields; `time` is `now` as text."""
         options: Options = {}
         if isinstance(job, NewJob):
             options = job.options
@@ -49,12 +49,12 @@ class JobMaker:
         own_key = job.unique_key if isinstance(job, NewJob) else None
         made = Outgoing(envelope, options, None, options.get("unique_key") if own_key is None else own_key)
         if envelope.unique is not None:
-            # Of what the caller gave, before a middleware encrypts it (ojs-encryption section 15.3).
+            # The caller's arguments, before a middleware encrypts them (ojs-encryption section 15.3).
             made.unique_key = unique_key(envelope, read_unique(envelope.unique))
         return made
 
     def decoder_of(self, job_type: str) -> Callable[[bytes], object]:
-        """Return what makes the result of a job of its JSON; without a handler here, it is plain JSON."""
+        """Return the decoder of a job's result; without a handler here, it decodes plain JSON."""
         handler = self._handlers.get(job_type)
         return msgspec.json.decode if handler is None else handler.result.decode
 

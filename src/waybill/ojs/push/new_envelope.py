@@ -78,14 +78,14 @@ def envelope_of(job: NewJob, now: datetime) -> Envelope:
 
 
 def whole_or_ms(seconds: float | None) -> tuple[int | None, int | None]:
-    """Return a time for the field of whole seconds, or for the one of milliseconds."""
+    """Return a time as whole seconds or as milliseconds, for the field that fits."""
     if seconds is None:
         return None, None
     return (int(seconds), None) if seconds == int(seconds) else (None, round(seconds * 1000))
 
 
 def stamp(envelope: Envelope, now: datetime) -> None:
-    """Set the fields that a caller has no say in."""
+    """Set the fields that a caller cannot choose."""
     text = format_timestamp(now)
     later = seconds_until_scheduled(envelope, now) > 0
     envelope.state = transition(None, Operation.PUSH_SCHEDULED if later else Operation.PUSH).value
@@ -96,7 +96,7 @@ def stamp(envelope: Envelope, now: datetime) -> None:
 
 
 def trace_of(envelope: Envelope, options: Options) -> tuple[str, str | None]:
-    """Return the trace context of a new job: the caller's, else its metadata's, else that of the job that pushes it."""
+    """Return the trace context of a new job: the caller's, else its metadata's, else that of the current job."""
     given = options.get("traceparent")
     if given is not None:
         return given, options.get("tracestate")
@@ -110,12 +110,12 @@ def trace_of(envelope: Envelope, options: Options) -> tuple[str, str | None]:
 
 
 def options_of(**given: object) -> Options:
-    """Return the options that are given: not None."""
+    """Return the given options: those that are not None."""
     return cast("Options", {name: value for name, value in given.items() if value is not None})
 
 
 def handler_options(job_type: str, common: Options, **given: object) -> Options:
-    """Return the default options of a handler's jobs: those given, else those in common.
+    """Return the default options of a handler's jobs: its own, else the common ones.
 
     Raises InvalidJob for a type or an option that no job may have.
     """

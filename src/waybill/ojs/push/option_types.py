@@ -1,4 +1,4 @@
-"""The types of a job's options: what no type checker has looked at is refused by the push, and not by a worker."""
+"""The types of a job's options, so that a push rejects a wrong value, not the worker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NEVER_NONE: Final = frozenset({"queue", "priority", "meta", "tags", "results"})
 
 
 def check_options(options: Mapping[str, object]) -> None:
-    """Raise InvalidJob for an option that jobs do not have, or whose value is of another type; None is not given."""
+    """Raise InvalidJob for an unknown option, or a value of a wrong type; None is not passed on."""
     for name, value in options.items():
         kind = _KINDS.get(name)
         if kind is None:

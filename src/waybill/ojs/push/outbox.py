@@ -1,4 +1,4 @@
-"""An outbox: jobs that are enqueued if, and only if, the transaction that asks for them commits.
+"""An outbox: jobs that are enqueued if, and only if, the transaction that adds them commits.
 
     outbox = Outbox(jobs)
     outbox.metadata.create_all(engine)              # or a migration: two tables
@@ -9,8 +9,8 @@
 
     async with OutboxRelay(outbox, engine): ...     # in any process: publishes what was committed
 
-A relay publishes in the order of the rows, with confirms, and removes a row when the broker has its job. A crash in
-between publishes it again with the same id: at least once, like everything here. Needs the package sqlalchemy.
+A relay publishes rows in order, with confirms, and removes a row when the broker has its job. A crash in between
+publishes it again with the same id (at least once). Needs the package sqlalchemy.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _log = logging.getLogger("waybill.ojs.outbox")
 
 
 class _OutboxRow:
-    """What the session holds until it flushes."""
+    """A row, held by the session until it flushes."""
 
     def __init__(self, job_id: str, envelope: str, options: str) -> None:
         self.job_id = job_id
@@ -64,10 +64,10 @@ class _OutboxRow:
 
 
 class Outbox:
-    """Two tables: the jobs that wait for a relay, and which relay has its turn."""
+    """Two tables: the jobs that wait for a relay, and the lease of the active relay."""
 
     def __init__(self, jobs: Jobs, *, metadata: sql.MetaData | None = None, table: str = "waybill_outbox") -> None:
-        """`metadata` is the application's, so that its migrations know the tables; one of its own unless given."""
+        """`metadata` is the application's, so that its migrations know the tables; by default a new one."""
         self.jobs = jobs
         self.metadata = metadata or sql.MetaData()
         self.table = sql.Table(
@@ -78,7 +78,7 @@ class Outbox:
             sql.Column("envelope", sql.Text, nullable=False),
             sql.Column("options", sql.Text, nullable=False),
             sql.Column("error", sql.Text),
-            # A freed number must not be given out again: the order is that of the numbers.
+            # A freed number must not be reused: numbers define the order.
             sqlite_autoincrement=True,
         )
         self.lease = sql.Table(
@@ -88,15 +88,15 @@ class Outbox:
             sql.Column("owner", sql.String(36), nullable=False),
             sql.Column("until", sql.Float, nullable=False),
         )
-        # A class of its own, as each can be mapped to one table only.
+        # A separate class for each outbox, because a class can be mapped to only one table.
         self._row = type("OutboxRow", (_OutboxRow,), {})
         registry(metadata=self.metadata).map_imperatively(self._row, self.table)
 
     def add(self, session: Session | AsyncSession | Connection, job: NewJob | Envelope | dict[str, object]) -> Envelope:
-        """Enqueue a job with the transaction of `session`; nothing is sent before a relay sees it committed.
+        """Enqueue a job with the transaction of `session`; it is sent after a relay sees it committed.
 
-        Returns the job with its id. Raises InvalidJob naming the field. The envelope lies in the table as it is: what
-        encrypts arguments does so when the relay publishes.
+        Returns the job with its id. Raises InvalidJob naming the field. The envelope is stored unchanged: middleware
+        that encrypts arguments does so when the relay publishes.
         """
         made = self.jobs.make(job)
         row = self._row(*row_of(made))
@@ -109,21 +109,20 @@ class Outbox:
 
 
 class OutboxRelay:
-    """Publishes what committed transactions have left. Any number may run; one at a time has its turn."""
+    """Publishes the jobs of committed transactions. Any number may run; one at a time is active."""
 
     def __init__(self, outbox: Outbox, engine: Engine | AsyncEngine) -> None:
-        """`engine` is that of the application, synchronous or not: a synchronous one is used in threads."""
+        """`engine` is the application's, synchronous or asynchronous: a synchronous one is used in threads."""
         self.published_count = 0
         self._outbox = outbox
         self._engine = engine
         self._id = new_id()
-        # One thread: what is begun when the relay stops is over before it resigns.
+        # One thread, so that started work is done before a stopping relay gives up its lease.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-outbox")
         self._task: asyncio.Task[None] | None = None
         self._publisher = OutboxPublisher()
 
     async def __aenter__(self) -> Self:
-        """Start to publish in the background."""
         await self._with_connection(self._prepare)
         self._task = asyncio.get_running_loop().create_task(self._run())
         return self
@@ -147,7 +146,7 @@ class OutboxRelay:
     async def publish_batch(self) -> int:
         """Publish up to BATCH rows and return how many are done; 0 also if another relay is active.
 
-        Raises what the database raises, or PushFailed if the broker took none.
+        Raises database errors, or PushFailed if the broker accepted none.
         """
         if not await self._with_connection(self._take_turn):
             return 0
@@ -174,7 +173,7 @@ class OutboxRelay:
     # --- database ---
 
     async def _with_connection(self, work: Callable[[Connection], T]) -> T:
-        """Do something in a transaction, whatever kind of engine there is."""
+        """Run a function in a transaction, with either kind of engine."""
         if isinstance(self._engine, AsyncEngine):
             async with self._engine.begin() as connection:
                 return await connection.run_sync(work)
@@ -187,7 +186,7 @@ class OutboxRelay:
         return await asyncio.get_running_loop().run_in_executor(self._thread, in_thread)
 
     def _prepare(self, connection: Connection) -> None:
-        """Create the row of the lease. If two relays do so at once, the second one is refused."""
+        """Create the row of the lease. If two relays do so concurrently, the second one is refused."""
         lease = self._outbox.lease
         if connection.execute(sql.select(lease.c.name)).first() is None:
             with contextlib.suppress(sql.exc.IntegrityError), connection.begin_nested():
@@ -213,7 +212,7 @@ class OutboxRelay:
         return [(number, envelope, options) for number, envelope, options in connection.execute(select)]
 
     def _settle(self, connection: Connection, done: list[int], errors: dict[int, str]) -> None:
-        """Remove published rows; invalid ones are kept with the reason."""
+        """Delete published rows; invalid ones are kept with the reason."""
         table = self._outbox.table
         if done:
             connection.execute(sql.delete(table).where(table.c.id.in_(done)))

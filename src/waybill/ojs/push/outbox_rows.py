@@ -1,4 +1,4 @@
-"""The rows of an outbox, whatever writes and reads them: jobs as text, and how they are pushed in their order."""
+"""The rows of an outbox, independent of the database library: jobs as text, and pushing them in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("waybill.ojs.outbox")
 def row_of(made: MadeJob) -> tuple[str, str, str]:
     """Return the id, the envelope and the options of a job as text."""
     options = {key: value for key, value in made.options.items() if key in _KEPT_OPTIONS}
-    # Where the broker deduplicates, a job that a crash has published twice is in its queue once.
+    # If the broker deduplicates, a job that was published twice because of a crash is in its queue once.
     options.setdefault("unique_key", made.envelope.id)
     return made.envelope.id, made.envelope.encode().decode(), msgspec.json.encode(options).decode()
 
@@ -40,12 +40,12 @@ class OutboxPublisher:
 
     def __init__(self) -> None:
         self._failures: Counter[int] = Counter()
-        """How often the job of a row has failed while others went through."""
+        """How often the job of a row has failed while others succeeded."""
 
     async def publish(self, rows: Sequence[tuple[int, str, str]], push: PushMany) -> tuple[list[int], dict[int, str]]:
-        """Push in order; return the rows whose jobs the broker has, and the reasons of those that never can be pushed.
+        """Push in order; return the rows whose jobs the broker has, and the reasons of those that can never be pushed.
 
-        Raises PushFailed if the broker took none.
+        Raises PushFailed if the broker accepted none.
         """
         return await self._publish([(number, _made(envelope, options)) for number, envelope, options in rows], push)
 
@@ -81,10 +81,11 @@ class OutboxPublisher:
     async def _publish_one_by_one(
         self, jobs: list[tuple[int, MadeJob]], errors: dict[int, str], push: PushMany
     ) -> tuple[list[int], dict[int, str]]:
-        """Find out which job spoils a batch. One over which something fails that may pass stays where it is.
+        """Find the job that fails a batch.
 
-        Unless it has failed for MAX_FAILURES times while others went through: then it is as good as invalid, and would
-        be in the way for ever. Raises that failure if no job goes through.
+        A job with a failure that may be temporary stays in the outbox. After MAX_FAILURES failures while others
+        succeeded, it counts as invalid, so that it does not block the outbox forever. Raises that failure if no job
+        succeeds.
         """
         done: list[int] = []
         failed: dict[int, Exception] = {}
@@ -111,7 +112,7 @@ class OutboxPublisher:
 
 def _made(envelope: str, options: str) -> MadeJob | InvalidJob:
     try:
-        # Its deadline may be over by now: that is for the worker to see.
+        # Its deadline may have passed by now: the worker handles that.
         job = parse_envelope(envelope.encode(), datetime.now(UTC))
         return MadeJob(job, cast("Options", msgspec.json.decode(options, type=dict[str, str])))
     except InvalidJob as error:

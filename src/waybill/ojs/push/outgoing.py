@@ -1,4 +1,4 @@
-"""Jobs being sent to the broker: published in a window and confirmed, before their event is written."""
+"""Jobs being sent to the broker: published in a window, and confirmed before their events are written."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from waybill.ojs.spec.states import State
 from waybill.ojs.topology.topology import Topology
 
 WINDOW: Final = 5000
-"""How many publishes of one batch wait for their confirms at a time."""
+"""The maximum number of unconfirmed publishes of one batch."""
 DRAIN_EVERY: Final = 100
 
 SCHEDULED: Final = State.SCHEDULED.value
 
 
 class Outgoing:
-    """A valid job that nobody has published yet; what its message is made of is filled in on the way."""
+    """A valid job that is not published yet; the parts of its message are filled in step by step."""
 
     __slots__ = (
         *("body", "description", "envelope", "exchange", "future", "idempotency_key", "key", "options", "place"),
@@ -44,18 +44,18 @@ class Outgoing:
         self.envelope = envelope
         self.options = options
         self.idempotency_key = idempotency_key
-        """The caller's own key, which goes out as a header."""
+        """The caller's own key, which is sent as a header."""
         self.template = template
-        """What its body can be made with, as long as nobody has changed the envelope."""
+        """The template for its body, as long as its envelope is unchanged."""
         self.reply_to: str | None = None
-        """The queue that its worker tells its outcome to."""
+        """The queue to which its worker reports the outcome."""
         self.unique_key: str | None = None
-        """The fingerprint of a job that must be unique."""
+        """The fingerprint of a unique job."""
         self.place: str | None = None
-        """The same, of one that has a place at the broker."""
+        """The same, if the job has a place on the broker."""
         self.body = b""
         self.description: bytes | None = None
-        """The envelope as the event of its push is to carry it."""
+        """The envelope to include in the event of its push."""
         self.properties: BasicProperties | bytes = b""
         self.exchange = ""
         self.key = ""
@@ -63,21 +63,21 @@ class Outgoing:
 
 
 class Publication:
-    """One round of publishing: each job ends in one of the lists, or was confirmed and has its events recorded."""
+    """One round of publishing: each job ends in one of the lists, or is confirmed and its events are recorded."""
 
     def __init__(self, broker: BrokerConnection, *, nack_is_loss: bool = False) -> None:
-        """Nothing happens before `run`. `nack_is_loss`: what the broker refuses is lost, and no failure."""
+        """Call `run` to begin. With `nack_is_loss`, a refused job counts as lost, not as failed."""
         self.lost: list[Outgoing] = []
-        """A lost connection has swallowed the job or its confirm, or the broker has."""
+        """The job or its confirm was lost with the connection, or the broker lost it."""
         self._nack_is_loss = nack_is_loss
         self.returned: list[Outgoing] = []
         self.failures: list[PushFailed] = []
         self.settled_count = 0
-        """How many of the jobs, in order, have ended somewhere."""
+        """How many of the jobs, in order, have an outcome."""
         self._broker = broker
 
     async def run(self, jobs: Sequence[Outgoing], address: Callable[[Outgoing], None]) -> None:
-        """Publish jobs in order; `address` fills in what a message is sent with, when its turn comes."""
+        """Publish jobs in order; `address` fills in the properties of a message just before it is published."""
         channel = self._broker.publishing
         start = 0
         try:
@@ -89,7 +89,7 @@ class Publication:
                     one.body, exchange=one.exchange, routing_key=one.key, properties=one.properties, mandatory=True
                 )
                 if index - start >= WINDOW:
-                    # Half of them, so that there is a lot to write after each wait.
+                    # Wait for half of them, so that there is a lot to write after each wait.
                     await self._settle(jobs[start : start + WINDOW // 2])
                     start += WINDOW // 2
             await self._settle(jobs[start:])
@@ -99,7 +99,7 @@ class Publication:
                 one.future = None
 
     async def _settle(self, jobs: Sequence[Outgoing]) -> None:
-        """Wait for the confirms of some publishes, and put each job where it belongs."""
+        """Wait for the confirms of some publishes, and sort the jobs by outcome."""
         for one in jobs:
             future = one.future
             if future is None:
@@ -126,12 +126,12 @@ class Publication:
 
 
 def nacks_pass(topology: Topology) -> bool:
-    """Whether a refusal passes: queues of a cluster without limits refuse only while they change their leader."""
+    """Return whether refusals are temporary: queues of a cluster without limits refuse only during an election."""
     return topology.replicas is not None and topology.max_length is None and topology.max_length_bytes is None
 
 
 def not_taken(job_id: str, error: MessageNacked) -> PushFailed:
-    """Return what is raised for a job that its queue refuses."""
+    """Return the error for a job that its queue refuses."""
     return PushFailed(job_id, "QUEUE_FULL", f"the queue refused it: {error}")
 
 
@@ -140,7 +140,7 @@ def record(broker: BrokerConnection, one: Outgoing) -> None:
     envelope = one.envelope
     events = broker.events
     unique_key = one.unique_key or one.idempotency_key
-    # A worker may have started the job by now; its queue wait counts from the time of its envelope.
+    # A worker may already have started the job; its queue wait counts from the time in its envelope.
     time = envelope.enqueued_at
     if envelope.state != SCHEDULED and time is not None:
         if one.description is not None and unique_key is None:

@@ -1,4 +1,4 @@
-"""Publishes valid jobs over one connection so that they are not lost, and knows for how long it is tried."""
+"""Publishes valid jobs over one connection without losing them, retrying up to a timeout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = logging.getLogger("waybill.ojs.client")
 
 LOSS_PAUSE_SECONDS: Final = 0.02
 NACK_PAUSE_SECONDS: Final = 0.25
-"""A quorum queue needs about a second for a new leader."""
+"""A quorum queue needs about a second to elect a leader."""
 DESCRIBE_VARIABLE: Final = "WAYBILL_DESCRIBE_JOBS"
 
 
@@ -53,7 +53,7 @@ class Publisher:
     ) -> None:
         """`guard` decides which queues may be declared.
 
-        `timeout_seconds` is for how long a push goes on through lost connections, and waits while blocked.
+        `timeout_seconds` is how long a push retries after lost connections, and waits while blocked.
         """
         self.broker = broker
         self.timeout_seconds = timeout_seconds
@@ -69,7 +69,7 @@ class Publisher:
         """Publish encoded jobs and their events; return each job, or why it was not enqueued."""
         deadline = time.monotonic() + self.timeout_seconds
         has_declared = self.broker.declarer.has_declared
-        # Nearly always: a push by itself need not begin a wait that has nothing to wait for.
+        # The usual case: a single push need not set up a wait if there is nothing to wait for.
         needed = {(one.envelope.queue, one.envelope.state) for one in jobs}
         if not all(has_declared(queue) and state != SCHEDULED for queue, state in needed):
             await self._declare([one.envelope for one in jobs], deadline)
@@ -84,10 +84,10 @@ class Publisher:
         return [failures.get(one.envelope.id, one.envelope) for one in jobs]
 
     async def enqueue_alone(self, one: Outgoing, now: datetime, *, awaits_event: bool) -> bool:
-        """Publish an encoded job and its event where nothing is in the way; False if it has to take the way of all.
+        """Publish an encoded job and its event in the usual case; False if it has to go through `enqueue`.
 
         It does what `enqueue` does, with one wait for both confirms instead of two. Unless it `awaits_event`, it only
-        waits for the job; events that follow close upon each other share a message. Raises PushFailed.
+        waits for the job; events in quick succession share a message. Raises PushFailed.
         """
         broker, envelope = self.broker, one.envelope
         is_ready = broker.connection.is_open and broker.connection.blocked is None
@@ -126,11 +126,11 @@ class Publisher:
         return self._is_taken(told[0], envelope)
 
     def _is_taken(self, error: BaseException | None, envelope: Envelope) -> bool:
-        """Say whether the broker has a job; False if it is to be published again. Raises PushFailed for a refusal."""
+        """Return whether the broker has a job; False if it must be published again. Raises PushFailed for a refusal."""
         if error is None:
             return True
         if isinstance(error, MessageReturned):
-            # Somebody has deleted a queue that we declared.
+            # A queue that we declared was deleted.
             self.broker.declarer.forget_queue(envelope.queue)
         elif isinstance(error, MessageNacked) and not self._nacks_pass:
             self.broker.events.counters.refused[envelope.queue, "QUEUE_FULL"] += 1
@@ -140,7 +140,7 @@ class Publisher:
         return False
 
     def _count(self, jobs: list[Outgoing], failures: list[PushFailed], seconds: float) -> None:
-        """Count what was pushed: once a batch, not once a job, if all go to one queue."""
+        """Count pushed jobs: once per batch, not per job, if all go to one queue."""
         counters = self.broker.events.counters
         counters.push_latency.add(seconds)
         first = jobs[0].envelope.queue
@@ -156,11 +156,11 @@ class Publisher:
                 counters.refused[one.envelope.queue, code] += 1
 
     async def declare(self, jobs: list[Envelope]) -> None:
-        """Make exist what jobs need. Raises PushFailed if the broker is out of reach for too long."""
+        """Declare what jobs need. Raises PushFailed if the broker is unreachable for too long."""
         await self._declare(jobs, time.monotonic() + self.timeout_seconds)
 
     async def publish_again(self, jobs: list[Outgoing]) -> list[PushFailed]:
-        """Publish jobs whose messages are made; return those that were refused. Their events are recorded."""
+        """Publish jobs whose messages are encoded; return those that were refused. Their events are recorded."""
         return await self._publish(jobs, time.monotonic() + self.timeout_seconds, lambda _: None)
 
     async def recorded(self) -> None:
@@ -175,12 +175,12 @@ class Publisher:
             self._warn_of_events()
 
     def _warn_of_events(self) -> None:
-        # The jobs are safe. Their events follow as soon as the broker takes them.
+        # The jobs are safe. Their events follow as soon as the broker accepts them.
         blocked = self.broker.connection.blocked or "it cannot be reached"
         _log.warning("the broker accepts no events at the moment: %s", blocked)
 
     async def _declare(self, jobs: list[Envelope], deadline: float) -> None:
-        """Declare what the jobs need, going on through lost connections until the deadline."""
+        """Declare what the jobs need, retrying after lost connections until the deadline."""
         declarer = self.broker.declarer
         while True:
             try:
@@ -202,7 +202,7 @@ class Publisher:
                 await asyncio.sleep(LOSS_PAUSE_SECONDS)
 
     def address(self, one: Outgoing, now: datetime) -> None:
-        """Fill in the properties of a job's message, and where it is published."""
+        """Fill in the properties of a job's message, and its exchange and routing key."""
         if one.exchange:
             return
         envelope, options = one.envelope, one.options
@@ -211,7 +211,7 @@ class Publisher:
         exchange, key = self._direct, envelope.queue
         waiting: dict[str, object] = {}
         if envelope.state == SCHEDULED:
-            # Whoever gets it then lets it wait on.
+            # The receiver forwards it to wait further.
             delay = min(seconds_until_scheduled(envelope, now), MAX_DELAY_SECONDS)
             exchange, key, waiting = topology.schedule_address(envelope.queue, delay)
         if one.place is not None:
@@ -239,7 +239,7 @@ class Publisher:
     async def _publish(
         self, jobs: list[Outgoing], deadline: float, address: Callable[[Outgoing], None]
     ) -> list[PushFailed]:
-        """Publish until each job is confirmed or refused; those that a lost connection took are published again."""
+        """Publish until each job is confirmed or refused; jobs that a lost connection took are published again."""
         failures: list[PushFailed] = []
         broker, blocked_timeout = self.broker, self.blocked_timeout
         redeclared = False
@@ -248,7 +248,7 @@ class Publisher:
             try:
                 async with blocked_timeout.limit():
                     if broker.connection.blocked is not None:
-                        # What is sent now would come through one day, whatever its pusher has been told.
+                        # Anything sent now would arrive some day, whatever its pusher has been told.
                         await broker.publishing.drain()
                     await publication.run(jobs, address)
             except TimeoutError:
@@ -260,7 +260,7 @@ class Publisher:
             failures += publication.failures
             jobs, returned = publication.lost, publication.returned
             if returned and not redeclared:
-                # Somebody has deleted a queue that we declared: it is declared once more (binding section 10.1).
+                # A queue that we declared was deleted: declare it again (binding section 10.1).
                 redeclared = True
                 for one in returned:
                     broker.declarer.forget_queue(one.envelope.queue)
@@ -277,12 +277,12 @@ class Publisher:
 
 
 def describes_by_default() -> bool:
-    """Whether events carry the jobs where the program does not say: WAYBILL_DESCRIBE_JOBS, by default they do not."""
+    """Return the default for whether events contain the jobs: WAYBILL_DESCRIBE_JOBS, off by default."""
     return os.environ.get(DESCRIBE_VARIABLE, "").strip().lower() in {"1", "true", "yes", "on"}
 
 
 def encode_all(jobs: list[Outgoing], *, describes: bool = False) -> None:
-    """Fill in the bodies of jobs, and with `describes` what their events say of them. Raises InvalidJob if too long."""
+    """Encode jobs and, with `describes`, their descriptions for events. Raises InvalidJob if too long."""
     for one in jobs:
         one.body = one.envelope.encode() if one.template is None else one.template.body(one.envelope)
         if len(one.body) > MAX_ENVELOPE_BYTES:
@@ -308,8 +308,8 @@ def settle(future: asyncio.Future[None]) -> None:
 
 
 async def is_back(broker: BrokerConnection, deadline: float) -> bool:
-    """Wait for the connection after a loss; False if the deadline, of the monotonic clock, comes first."""
-    # The connection takes note of its loss a little later than its publishes do.
+    """Wait for the connection after a loss; False if the deadline, by the monotonic clock, comes first."""
+    # The connection notices its loss a little later than its publishes do.
     await asyncio.sleep(LOSS_PAUSE_SECONDS)
     try:
         await broker.wait_for_connection(deadline - time.monotonic())

@@ -1,11 +1,11 @@
-"""Pushes unique jobs: with the word of a coordinator, with a place at the broker, or both.
+"""Pushes unique jobs: with the decision of a coordinator, with a place on the broker, or both.
 
                       a coordinator runs                        none runs
     Waybill's broker  it decides, and the job takes its place   the place decides
     RabbitMQ          it decides                                an error at once
 
-With both, a push finds the jobs that were pushed while no coordinator ran, and the other way round. A place holds a job
-from its push to its end, whatever happens in between: policies that want anything else need a coordinator.
+With both, a push finds the jobs that were pushed while no coordinator ran, and vice versa. A job has its place from its
+push to its end, whatever happens in between: other policies need a coordinator.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from waybill.ojs.topology.topology import Declaration, Topology
 AT_A_TIME: Final = 50
 INFO_SECONDS: Final = 10.0
 UNKNOWN: Final = "unknown"
-"""The state of a job that has a place, where nobody knows more."""
+"""The reported state of a job that has a place, if nothing more is known."""
 
 
 async def enqueue_unique(
@@ -69,10 +69,10 @@ class UniquePush:
         self._topology = self._broker.declarer.topology
         self._deadline = time.monotonic() + publisher.timeout_seconds
         self._heard: dict[str, bool] = {}
-        """Of each queue, whether a coordinator reads its requests."""
+        """By queue: whether a coordinator reads its requests."""
 
     async def run(self, jobs: list[Outgoing], now: datetime) -> dict[str, Envelope | PushFailed]:
-        """Return by their ids what became of jobs; one that is missing there has its reservation, and needs no more."""
+        """Return outcomes by job id; a job that is missing there has its reservation and can be published normally."""
         policies = {one.envelope.id: read_unique(one.envelope.unique or {}) for one in jobs}
         try:
             async with asyncio.timeout(self._left()):
@@ -91,7 +91,7 @@ class UniquePush:
         limit = asyncio.Semaphore(AT_A_TIME)
         places: list[Outgoing] = []
         for one in jobs:
-            # A job that took over the time of one that it replaces is a scheduled one.
+            # A job that took over the time of the job it replaces is scheduled.
             stamp(one.envelope, now)
             if one.envelope.id not in outcomes and self._has_places(one, policies[one.envelope.id]):
                 places.append(one)
@@ -108,7 +108,7 @@ class UniquePush:
         return outcomes
 
     async def _listen(self, queues: set[str]) -> None:
-        """Find out where coordinators run, going on through lost connections."""
+        """Find out where coordinators run, retrying after lost connections."""
         while True:
             try:
                 for queue in queues:
@@ -121,7 +121,7 @@ class UniquePush:
     # --- choosing the method ---
 
     def _has_places(self, one: Outgoing, policy: Unique) -> bool:
-        """Whether the broker can hold a place for the job from its push to its end."""
+        """Return whether the broker can hold a place for the job from its push to its end."""
         return (
             self._broker.connection.server_properties.get("product") == "Waybill"
             and set(policy.states) == set(DEFAULT_STATES)
@@ -188,7 +188,7 @@ class UniquePush:
         return one.envelope
 
     async def _take(self, one: Outgoing, policy: Unique) -> JobInfo | None:
-        """Publish a job with its place; return the job that already has the place."""
+        """Publish a job with its place; return the id of the job that already has the place."""
         obstacle: JobInfo | None = None
         is_heard = self._heard[one.envelope.queue]
 
@@ -196,7 +196,7 @@ class UniquePush:
             nonlocal obstacle
             obstacle = await self._known(holder, one.envelope.queue) if is_heard else None
             obstacle = obstacle or JobInfo(id=holder, type=one.envelope.type, queue=one.envelope.queue, state=UNKNOWN)
-            # The coordinator has given the job its place: what has ended, or is too long ago, is in nobody's way.
+            # The coordinator has given the job its place, so a job that has ended, or is too old, does not conflict.
             return has_ended(obstacle) or (is_heard and policy.period is not None)
 
         def publish(channel: SideChannel) -> None:
@@ -226,7 +226,7 @@ class UniquePush:
 
 
 def _keeps_jobs(topology: Topology) -> bool:
-    """Whether a job can leave its queue only through a worker, and places can be declared."""
+    """Return whether a job can leave its queue only through a worker, and places can be declared."""
     is_limited = topology.max_length is not None or topology.max_length_bytes is not None
     return (
         topology.declaration is not Declaration.NEVER

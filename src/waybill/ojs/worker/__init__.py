@@ -1,1 +1,1 @@
-"""Takes jobs from queues, runs them, and settles them."""
+"""Consumes job queues, runs jobs, and settles them."""

@@ -1,4 +1,4 @@
-"""Acknowledges deliveries once the events that say why are safe, those of one message of events together."""
+"""Acknowledges deliveries once their events are safe, all deliveries of one event message together."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from waybill.ojs.worker.execution import Execution
 
 
 class Acknowledgements:
-    """Those of one worker."""
+    """The pending acknowledgements of one worker."""
 
     def __init__(self, events: EventWriter, replies: Replies, ack_unique: Callable[[Execution], None]) -> None:
-        """`ack_unique` acknowledges unique jobs, which may have a place to free before."""
+        """`ack_unique` acknowledges unique jobs, which may have to free a place first."""
         self._ack_unique = ack_unique
         self._events = events
         self._counters = events.counters
@@ -28,13 +28,13 @@ class Acknowledgements:
         self._hook_notifier: list[Reply] = []
 
     def completed(self, execution: Execution, result: bytes | None, error: ErrorSummary | None) -> None:
-        """Acknowledge a job when the event of its completion, recorded just now, is safe; before, tell who waits.
+        """Acknowledge a job once the event of its completion, which was just recorded, is safe; first notify waiters.
 
-        `result` is JSON, `error` why there is none of what the handler has returned.
+        `result` is JSON, `error` says why the handler's return value cannot be stored.
         """
         events = self._events
         if events.gathering is not self._gathering:
-            # One action for all jobs whose completion goes out in one message.
+            # One action for all jobs whose completion is sent in one message.
             self._gathering = events.gathering
             completed: list[Execution] = []
             told: list[Reply] = []
@@ -56,20 +56,20 @@ class Acknowledgements:
         for execution in executions:
             if execution.envelope.unique is not None:
                 self._ack_unique(execution)
-            # The delivery is looked up now: it may have been replaced after a reconnect.
+            # Look up the delivery now: a reconnect may have replaced it.
             elif execution.delivery.ack():
                 acked[execution.queue] += 1
         self._counters.acked.update(acked)
         self._counters.unacked.subtract(acked)
 
     def ack(self, delivery: Delivery, queue: str) -> None:
-        """Acknowledge one now."""
+        """Acknowledge a delivery now."""
         if delivery.ack():
             self._counters.acked[queue] += 1
             self._counters.unacked[queue] -= 1
 
     def reject(self, delivery: Delivery, queue: str) -> None:
-        """Let the broker move one to where it dead-letters."""
+        """Reject a delivery, so that the broker dead-letters it."""
         if delivery.nack(requeue=False):
             self._counters.nacked[queue] += 1
             self._counters.unacked[queue] -= 1

@@ -1,9 +1,9 @@
 """The worker's side of jobs that run once even if they are in their queue twice: see `coordinator.claims`.
 
-A delivery with a copy in its header waits here until a coordinator has said whether this copy is the job; a unique job
-with a place at the broker, until that says whether it has ended before: see `control.unique_places`. It takes no
-place of the concurrency meanwhile, and nothing is known of its attempt: if the worker is killed, the broker gives it to
-the next. Without a coordinator it waits, as long as it takes.
+A delivery with a copy id in its header waits here until a coordinator has decided whether this copy is the job. A
+unique job with a place on the broker waits until the place tells whether the job has already ended: see
+`control.unique_places`. Waiting jobs take no concurrency slot and have no attempt yet: if the worker is killed, the
+broker delivers them to the next one. Without a coordinator, they wait indefinitely.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger("waybill.ojs.worker")
 
 
 class Admissions:
-    """Asks for copies."""
+    """Requests admission of copies."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Admissions:
         on_refused: Callable[[str, Delivery], None],
         unique: UniqueEnds,
     ) -> None:
-        """`on_admitted` begins a delivery, `on_refused` drops it; nothing is called for one that is not current."""
+        """`on_admitted` starts a delivery, `on_refused` drops it; neither is called for an outdated delivery."""
         self._broker = broker
         self._worker_id = worker_id
         self._unique = unique
@@ -50,15 +50,15 @@ class Admissions:
         self._on_refused = on_refused
         self._control: Control | None = None
         self._admitted: set[Delivery] = set()
-        """Those that are on their way to begin."""
+        """Admitted deliveries that are about to start."""
         self._asking: dict[Delivery, tuple[str, asyncio.Task[None]]] = {}
 
     def __len__(self) -> int:
-        """Return how many deliveries wait for an answer."""
+        """Return how many deliveries wait for a decision."""
         return len(self._asking)
 
     def holds(self, queue: str, delivery: Delivery, envelope: Envelope) -> bool:
-        """Say whether a delivery has to wait, and ask for it then."""
+        """Return whether a delivery has to wait; if so, request its admission."""
         if delivery in self._admitted:
             self._admitted.discard(delivery)
             return False
@@ -73,7 +73,7 @@ class Admissions:
         return True
 
     def release(self, queue: str | None = None) -> list[tuple[str, Delivery]]:
-        """Stop asking, for all queues or for one; returns the waiting jobs."""
+        """Cancel the requests of all queues or of one; returns the waiting jobs."""
         if queue is None:
             self._admitted.clear()
         waiting = [(name, delivery) for delivery, (name, _) in self._asking.items() if queue in {None, name}]
@@ -90,7 +90,7 @@ class Admissions:
             _log.info("dropped copy %s of job %s: another copy came first", shown(copy), shown(job_id))
         elif not is_admitted:
             _log.info("unique job %s has lost its place: it ended before", shown(job_id))
-        # Not from within this task: a handler may begin at once, in a task of its own.
+        # Not from within this task: a handler may start immediately, in its own task.
         asyncio.get_running_loop().call_soon(self._go_on, queue, delivery, is_admitted)
 
     def _go_on(self, queue: str, delivery: Delivery, is_admitted: bool) -> None:  # noqa: FBT001 - as the loop calls it

@@ -1,4 +1,4 @@
-"""The outcome of an attempt in events and messages: its result as JSON, a short error, the next attempt's data."""
+"""The data of an attempt's outcome for events and messages: result, error, and what the next attempt needs."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from waybill.ojs.worker.delivered_job import named_in
 from waybill.ojs.worker.execution import LOST, Execution, Failure
 
 CHECKPOINT_SECONDS: Final = 3.0
-"""How long to wait for the coordinator's word on a job whose worker vanished."""
+"""How long to wait for the coordinator's checkpoint of a job whose worker vanished."""
 
 _log = logging.getLogger("waybill.ojs.worker")
 
 
 def encoded_result(execution: Execution, result: object) -> tuple[bytes | None, ErrorSummary | None]:
-    """Return a result as JSON, or why it cannot be had."""
+    """Return a result as JSON, or why that is impossible."""
     handler, envelope = execution.handler, execution.envelope
     encode = msgspec.json.encode if handler is None else handler.result.encode
     limit = envelope.result_size_limit
@@ -50,7 +50,7 @@ def encoded_result(execution: Execution, result: object) -> tuple[bytes | None, 
 
 
 def kept_result(execution: Execution, encoded: bytes | None) -> tuple[bytes | None, str | None]:
-    """Return what coordinators are to keep of a result, and until when; None for the time that they keep the job."""
+    """Return the result for coordinators to keep, and its expiry; None if it is kept as long as the job."""
     lasts = execution.envelope.result_ttl
     if encoded is None or lasts == 0:
         return None, None
@@ -61,7 +61,7 @@ def kept_result(execution: Execution, encoded: bytes | None) -> tuple[bytes | No
 
 
 def gets_another(execution: Execution, failure: Failure) -> bool:
-    """Say whether a job that has failed is tried again: its handler, its policy and its attempts allow it."""
+    """Return whether a failed job is retried: its handler, its policy and its attempts allow it."""
     envelope = execution.envelope
     return (
         failure.response is ResponseCode.RETRY
@@ -71,14 +71,14 @@ def gets_another(execution: Execution, failure: Failure) -> bool:
 
 
 def delay_of(execution: Execution) -> float:
-    """Return for how many seconds the next attempt of a job waits."""
+    """Return the delay of the next attempt in seconds."""
     policy = execution.envelope.policy
     delay = retry_delay_seconds(policy, execution.attempt, random.random())  # noqa: S311 - jitter
     return min(delay, MAX_DELAY_SECONDS)
 
 
 async def next_checkpoint(control: Control, execution: Execution, failure: Failure) -> Checkpoint | None:
-    """Return the checkpoint for the next attempt, from this one or from the coordinator."""
+    """Return the checkpoint for the next attempt, from this attempt or from the coordinator."""
     carried = read_checkpoint(execution.envelope.checkpoint)
     if execution.context is not None:
         return execution.context.current_checkpoint
@@ -96,13 +96,13 @@ async def next_checkpoint(control: Control, execution: Execution, failure: Failu
 
 
 def lifetime_of(envelope: Envelope) -> tuple[str, timedelta]:
-    """Return when a job with a deadline was made, and how long it had."""
+    """Return the creation time of a job with a deadline, and its lifetime."""
     created_at = envelope.created_at or envelope.expires_at or ""
     deadline = parse_timestamp(envelope.expires_at or "", "expires_at")
     try:
         return created_at, deadline - parse_timestamp(created_at, "created_at")
     except InvalidJob:
-        # It is over in any case.
+        # The deadline has passed in any case.
         return envelope.expires_at or "", timedelta(0)
 
 
@@ -133,7 +133,7 @@ def failed_event(execution: Execution, failure: Failure, duration_seconds: float
 
 
 def summary_of(record: ErrorRecord) -> ErrorSummary:
-    """Return an error as events have it."""
+    """Return an error in the form of events."""
     return ErrorSummary(
         code=record.code,
         message=record.message,
@@ -146,7 +146,7 @@ def summary_of(record: ErrorRecord) -> ErrorSummary:
 def log_failure(
     log: logging.Logger, execution: Execution, failure: Failure, delay: float | None, error: BaseException | None
 ) -> None:
-    """Log a failed attempt, with its traceback if there is one. Arguments are nobody's business (ojs-logging 9)."""
+    """Log a failed attempt, with its traceback if there is one. Arguments are confidential (ojs-logging 9)."""
     envelope = execution.envelope
     job = (shown(envelope.id), shown(envelope.type), execution.attempt, shown(failure.record.type))
     fields = {"category": "error"}

@@ -1,9 +1,9 @@
 """Heartbeats of running attempts, and what happens after a silence.
 
-An attempt that runs for a moment says so in a job.heartbeat event, which has the job's message, and after that in BEATs
-on the control queue (binding section 5.7). A coordinator that hears nothing of it for its visibility timeout replaces
-it by the next attempt (see `replacement`). So a worker that was stopped, or blocked, for a good part of that time asks
-whether the attempt is still its own before it says what came of it.
+An attempt that runs for a moment writes a job.heartbeat event, which contains the job's message, and then sends BEATs
+to the control queue (binding section 5.7). A coordinator that receives none for the visibility timeout replaces the
+attempt with the next one (see `replacement`). So a worker that was stopped or blocked for a large part of that time
+asks whether the attempt is still its own before it reports the outcome.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ FIRST_HEARTBEAT_SECONDS: Final = 1.0
 BEATS_PER_VISIBILITY: Final = 4
 TICK_SECONDS: Final = 0.25
 LATE_SHARE: Final = 0.5
-"""The share of the visibility timeout after which a worker no longer trusts its own hold."""
+"""The share of the visibility timeout after which a worker must check that it still owns an attempt."""
 ANSWER_SECONDS: Final = 3.0
 
 _log = logging.getLogger("waybill.ojs.worker")
 
 
 class _Heartbeat:
-    """The hold on one attempt. Times are those of the loop's clock."""
+    """The lease of one attempt. Times are those of the loop's clock."""
 
     __slots__ = ("heard_at", "is_known", "next_at")
 
     def __init__(self, started: float, next_at: float) -> None:
         self.is_known = False
         self.heard_at = started
-        """When the last sign of life was sent that the broker has confirmed."""
+        """When the last heartbeat was sent that the broker has confirmed."""
         self.next_at = next_at
 
 
 class AttemptHeartbeats:
-    """The holds of one worker on what it runs."""
+    """The leases of one worker's running attempts."""
 
     def __init__(self, broker: BrokerConnection, worker_id: str, active: Mapping[Execution, None]) -> None:
-        """`active` is what runs, as the runner keeps it."""
+        """`active` has the running attempts, as kept by the runner."""
         self._broker = broker
         self._worker_id = worker_id
         self._active = active
@@ -77,7 +77,7 @@ class AttemptHeartbeats:
     async def is_own(self, execution: Execution) -> bool:
         """Ask the coordinator whether a late attempt still belongs to this worker; without a coordinator, it does."""
         if not execution.delivery.is_current:
-            # The broker has given it to somebody already, who settles it in its own way.
+            # The broker has already delivered it again; that worker settles it.
             return True
         try:
             if not await self._control.is_heard(execution.queue):
@@ -104,7 +104,7 @@ class AttemptHeartbeats:
 
     def _beat(self, execution: Execution, lease: _Heartbeat, now: float) -> None:
         def heard() -> None:
-            # One that was late stays so until the coordinator is asked: it may have replaced the attempt just before.
+            # A late attempt stays late until the coordinator is asked: it may just have been replaced.
             if now - lease.heard_at <= execution.envelope.visibility_seconds * LATE_SHARE:
                 lease.heard_at = max(lease.heard_at, now)
 

@@ -1,4 +1,4 @@
-"""Memories of bounded size."""
+"""Dictionaries of bounded size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GENERATIONS: Final = 10
 
 
 class BoundedDict(OrderedDict[K, V]):
-    """A dict that forgets what was set first when it would hold more than `limit` keys."""
+    """A dict that drops the oldest key when it would hold more than `limit` keys."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
@@ -28,10 +28,10 @@ class BoundedDict(OrderedDict[K, V]):
 
 
 class Generations(Generic[K, V]):
-    """Remembers the last `kept` keys that were added, and at most a tenth more; the oldest are forgotten together.
+    """Remembers the last `kept` keys that were added, and up to a tenth more; the oldest are dropped together.
 
-    One dict that forgets key by key would make its table again and again, while the one before is still there. Where
-    that is large, it leaves holes of its size in the memory of the process.
+    A single dict that drops key by key would rebuild its table again and again while the old one still exists. A large
+    table leaves holes of its size in the memory of the process.
     """
 
     def __init__(self, kept: int) -> None:
@@ -40,23 +40,23 @@ class Generations(Generic[K, V]):
         self._dicts: deque[dict[K, V]] = deque([{}])
 
     def __len__(self) -> int:
-        """Return how many keys there are."""
+        """Return the number of keys."""
         return sum(map(len, self._dicts))
 
     def values(self) -> Iterator[V]:
-        """Return all values, those that were set first before the others."""
+        """Return all values, the oldest first."""
         return chain.from_iterable(generation.values() for generation in self._dicts)
 
     def newest(self) -> Iterator[V]:
-        """Return all values, those that were set last before the others."""
+        """Return all values, the newest first."""
         return chain.from_iterable(reversed(generation.values()) for generation in reversed(self._dicts))
 
     def keys(self) -> Iterator[K]:
-        """Return all keys, those that were set first before the others."""
+        """Return all keys, the oldest first."""
         return chain.from_iterable(self._dicts)
 
     def get(self, key: K) -> V | None:
-        """Return a value, None if there is none."""
+        """Return a value, None if the key is missing."""
         for generation in reversed(self._dicts):
             if (found := generation.get(key)) is not None:
                 return found
@@ -74,7 +74,7 @@ class Generations(Generic[K, V]):
         self._dicts[-1][key] = value
 
     def forget(self) -> dict[K, V]:
-        """Forget what is too much, and return it."""
+        """Drop excess keys, and return them."""
         forgotten: dict[K, V] = {}
         while len(self) - len(self._dicts[0]) >= self._kept and len(self._dicts) > 1:
             forgotten |= self._dicts.popleft()

@@ -1,6 +1,6 @@
-"""How handlers are called: in the loop, in a thread, or in a process, with middleware around and resources filled in.
+"""Calls handlers: in the loop, in a thread, or in a process, with middleware and resources.
 
-What a type of job needs is worked out once, when the worker starts, so that a job pays for no decision.
+The call of a job type is composed once, when the worker starts, so running a job needs no decisions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _Invoke = Callable[[list[object]], Coroutine[Any, Any, object]]
 Start = Callable[[JobContext], Ended | asyncio.Future[object]]
-"""Starts the handler of a job, which is the current one for it; one that never waits has ended then."""
+"""Starts the handler of a job, which becomes the current job; a handler that never waits has then ended."""
 
 
 class Calls:
@@ -37,7 +37,7 @@ class Calls:
         thread_count: int,
         processes: ProcessPool | None,
     ) -> None:
-        """`processes` is given if a handler runs in one."""
+        """Pass `processes` if a handler runs in one."""
         self.processes = processes
         self._resources = resources
         self._loop = asyncio.get_running_loop()
@@ -46,7 +46,7 @@ class Calls:
         self.by_type = {kind: self._start_of(handler, middleware) for kind, handler in handlers.items()}
 
     def close(self) -> None:
-        """End the processes, and the threads that are not at work."""
+        """Close the processes, and the threads that are idle."""
         if self.processes is not None:
             self.processes.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -66,7 +66,7 @@ class Calls:
         return _with_current(cast("Callable[[JobContext], asyncio.Future[object]]", call))
 
     def _call_of(self, handler: AnyHandler) -> Call:
-        """Return what calls a handler with its job's arguments and its resources, wherever it runs."""
+        """Return a function that calls a handler with its job's arguments and resources, wherever it runs."""
         if handler.runs_in_process and self.processes is not None:
             return functools.partial(self.processes.run, handler)
         if not self._resources.has_all(handler.function):
@@ -75,13 +75,13 @@ class Calls:
         return _async_call(function) if handler.is_async else self._thread_call(function)
 
     async def _late_call(self, handler: AnyHandler, job: JobContext) -> object:
-        """Call a handler of another worker's queue, whose resources nobody has made here before its first job."""
+        """Call a handler of another worker's queue, whose resources were not created here before its first job."""
         await self._resources.open(handler.function)
         return await self._call_of(handler)(job)
 
     def _thread_call(self, function: Callable[..., object]) -> Callable[[JobContext], asyncio.Future[object]]:
         def call(job: JobContext) -> asyncio.Future[object]:
-            # The thread sees the context of the job, current_job() above all.
+            # The thread sees the context of the job, in particular current_job().
             context = copy_context()
             return self._loop.run_in_executor(self._threads, in_thread, context.run, function, job.envelope.args)
 
@@ -89,12 +89,12 @@ class Calls:
 
 
 def _coroutine(awaitable: object) -> Coroutine[Any, Any, object]:
-    """What an `async def` returned, or a middleware that is one."""
+    """Await the return value of an `async def`, or of such a middleware."""
     return cast("Coroutine[Any, Any, object]", awaitable)
 
 
 def _with_current(call: Callable[[JobContext], asyncio.Future[object]]) -> Start:
-    """Set the current job for what starts in a thread, which takes a copy of the context."""
+    """Set the current job for work in a thread, which copies the context."""
 
     def start(job: JobContext) -> asyncio.Future[object]:
         token = current.set(job)

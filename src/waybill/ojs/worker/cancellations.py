@@ -1,7 +1,7 @@
 """Receives cancellations from coordinators, including those from before the worker's start.
 
-Coordinators publish to a fanout exchange; a stream behind it keeps what they said. A worker reads that from the first
-message on, and takes no jobs before it has caught up, so a cancelled job that still waits never starts.
+Coordinators publish to a fanout exchange; a stream behind it stores the messages. A worker reads the stream from its
+first message on, and accepts no jobs before it has caught up, so a cancelled job that still waits never starts.
 """
 
 from __future__ import annotations
@@ -42,35 +42,35 @@ _log = logging.getLogger("waybill.ojs.worker")
 
 
 def cancelled_event_id(job_id: str) -> str:
-    """Return the id of the one job.cancelled event that a job can have."""
+    """Return the id of the single job.cancelled event of a job."""
     return f"evt_{job_id}"
 
 
 class Cancellations:
-    """The ids of cancelled jobs, in the order in which they were cancelled."""
+    """The ids of cancelled jobs, in order of cancellation."""
 
     def __init__(self, broker: BrokerConnection, worker_id: str, on_cancel: Callable[[str], None]) -> None:
-        """`on_cancel` is called with the id of each job that is cancelled, also if it is not running here."""
+        """`on_cancel` is called with the id of each cancelled job, even if it does not run here."""
         self._broker = broker
         self._worker_id = worker_id
         self._on_cancel = on_cancel
         self.jobs: BoundedDict[str, None] = BoundedDict(REMEMBERED_JOBS)
         """The ids of cancelled jobs."""
         self.workflows: BoundedDict[str, None] = BoundedDict(REMEMBERED_JOBS)
-        """How the ids of jobs begin whose workflow was stopped: none of them is to start."""
+        """The id prefixes of jobs whose workflow was stopped: none of them may start."""
         self._channel: Channel | None = None
         self.replaced: BoundedDict[AttemptKey, None] = BoundedDict(REMEMBERED_JOBS)
-        """Attempts that were replaced by the next one, because nothing was heard of them."""
+        """Attempts that were replaced by the next one because they sent no heartbeats."""
         self.on_replace: Callable[[AttemptKey], None] | None = None
         self._caught_up = asyncio.Event()
         self.on_pause: Callable[[], None] | None = None
-        """Called when some queue was paused or resumed."""
+        """Called when a queue was paused or resumed."""
         self.on_directive: Callable[[str], None] | None = None
-        """Called when an operator wants this worker to do something: QUIET, WAKE or TERMINATE."""
+        """Called when an operator sends this worker a directive: QUIET, WAKE or TERMINATE."""
 
     @property
     def hears(self) -> bool:
-        """Whether coordinators reach this worker: not where the broker has no streams."""
+        """Whether coordinators can reach this worker; not on a broker without streams."""
         return self._caught_up.is_set()
 
     async def start(self) -> None:
@@ -92,14 +92,14 @@ class Cancellations:
             _log.warning("this worker receives no cancellations, trying again: %r", error)
 
     def covers(self, job_id: str) -> bool:
-        """Say whether a job is not to start, because it or its workflow was cancelled."""
+        """Return whether a job must not start, because it or its workflow was cancelled."""
         if job_id in self.jobs:
             return True
         stopped = self.workflows
         return bool(stopped) and (job_id[:MEMBERS_LENGTH] in stopped or job_id[:NODES_LENGTH] in stopped)
 
     def _stop(self, request: ControlRequest) -> None:
-        """Take note of a workflow none of whose jobs is to start; `attempt` is its last run."""
+        """Record a workflow whose jobs must not start; `attempt` is its last run."""
         self.workflows[request.job_id[:MEMBERS_LENGTH]] = None
         for run in range(min(max(request.attempt, 0), MAX_RUNS) + 1):
             self.workflows[nodes_prefix(request.job_id, run)] = None

@@ -1,11 +1,11 @@
-"""The consumers of a worker: one budget of deliveries, divided by weight, with unused shares lent to other queues.
+"""The consumers of a worker: one prefetch budget, divided by weight, with unused shares lent to other queues.
 
     classic queues   a channel for each, whose limit (basic.qos with `global`) is changed while it consumes
     quorum queues    a channel for each with a fixed share: they know no limits that can be changed
     more queues than places: one channel for all, and no weights
 
-A job must not wait here while another worker is free. What has not begun a second after it came, because jobs with more
-time before it take all places, goes back to its queue, and the worker holds no more than it can run for a while.
+A job must not wait here while another worker is free. A job that has not started a second after its delivery, because
+longer jobs take all slots, goes back to its queue, and for a while the worker holds only as many jobs as it can run.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from waybill.ojs.worker.runner import Runner
 
 POLL_SECONDS: Final = 0.1
 STARVED_SECONDS: Final = 30.0
-"""How long nothing may be settled, with all places taken and nothing running, before a worker is not ready."""
+"""After how long without a settlement, with the prefetch used up and nothing running, a worker is not ready."""
 HOLD_SECONDS: Final = 1.0
-"""How long a job may wait here for its turn."""
+"""How long a job may wait here for a slot."""
 CAREFUL_SECONDS: Final = 30.0
-"""For how long a worker that has had to hand jobs back holds only what it can run."""
+"""How long a worker that had to return jobs prefetches only as many as it can run."""
 MEMORY: Final = 0.8
-"""How much of what a queue held lately counts for the next look, so that a moment's pause gives nothing away."""
+"""The weight of a queue's recent use in the next division, so that a short pause does not cost it its share."""
 
 _log = logging.getLogger("waybill.ojs.worker")
 
 
 class _Feed:
-    """A channel with a limit, and the consumers on it."""
+    """A channel with a prefetch limit, and the consumers on it."""
 
     def __init__(
         self, channel: Channel, broker: BrokerConnection, runner: Runner, *, is_global: bool, divisor: int
@@ -51,9 +51,9 @@ class _Feed:
         self._divisor = 1 if is_global else divisor
 
     async def set_limit(self, limit: int) -> None:
-        """Change how many deliveries may be held.
+        """Change how many deliveries may be unsettled.
 
-        A limit for each consumer applies to those that start afterwards, so the present ones end: to be started again.
+        A limit per consumer applies only to new consumers, so the existing ones are cancelled, to be started again.
         """
         if limit == self.limit:
             return
@@ -64,7 +64,7 @@ class _Feed:
                 await self.leave(queue)
 
     async def consume(self, queue: str, arguments: dict[str, object]) -> None:
-        """Consume what is not consumed yet of a queue."""
+        """Start the missing consumers of a queue."""
         consumers = self.consumers.setdefault(queue, {})
         for name in self._broker.declarer.topology.job_queues(queue):
             if name not in consumers:
@@ -72,7 +72,7 @@ class _Feed:
                 consumers[name] = await self._channel.consume(name, receive, arguments=arguments)
 
     async def leave(self, queue: str) -> None:
-        """Consume a queue no more. What an error keeps from being cancelled is left to the next time."""
+        """Cancel the consumers of a queue. Those that fail to cancel are left for the next time."""
         consumers = self.consumers[queue]
         while consumers:
             name = next(iter(consumers))
@@ -80,11 +80,11 @@ class _Feed:
         del self.consumers[queue]
 
     def has_all(self, queue: str) -> bool:
-        """Whether everything of a queue is consumed."""
+        """Return whether all AMQP queues of a queue are consumed."""
         return len(self.consumers.get(queue, ())) == len(self._broker.declarer.topology.job_queues(queue))
 
     def is_registered(self, queue: str) -> bool:
-        """Whether the broker knows of all consumers of a queue."""
+        """Return whether the broker knows all consumers of a queue."""
         return self.has_all(queue) and all(one.is_registered for one in self.consumers[queue].values())
 
 
@@ -100,14 +100,14 @@ class Consumers:
         caps: Mapping[str, int],
         timeouts_ms: Mapping[str, int],
     ) -> None:
-        """`caps` limit what is held of single queues. `timeouts_ms` is how long deliveries may stay unsettled."""
+        """`caps` limits the deliveries of individual queues. `timeouts_ms` is how long they may stay unsettled."""
         self._broker = broker
         self._runner = runner
         self._weights = dict(weights)
         self._prefetch = prefetch
         self._caps = {queue: min(prefetch, caps.get(queue, prefetch)) for queue in weights}
         self._timeouts_ms = timeouts_ms
-        # The topology may have changed by now: a broker without quorum queues makes it classic.
+        # The topology may have changed: without quorum queues on the broker, it uses classic ones.
         topology = broker.declarer.topology
         is_classic = topology.queue_type == "classic"
         self._partition_counts = {queue: len(topology.job_queues(queue)) for queue in weights}
@@ -128,25 +128,25 @@ class Consumers:
 
     @property
     def queues(self) -> list[str]:
-        """What is consumed."""
+        """The consumed queues."""
         return [queue for queue, feed in self._feeds.items() if feed.has_all(queue)]
 
     @property
     def is_consuming(self) -> bool:
-        """Whether the broker knows of all consumers that there should be, and there should be one."""
+        """Whether there should be consumers, and the broker knows all of them."""
         due = self._due
         return bool(due) and all(self._feeds[queue].is_registered(queue) for queue in due)
 
     @property
     def _due(self) -> list[str]:
-        """What should be consumed: nothing where there is room for nothing."""
+        """Return the queues to consume: none without free slots."""
         return self._wanted if self._total > 0 else []
 
     @property
     def starvation(self) -> str | None:
-        """Why no job starts or ends although the worker consumes; None if all is well.
+        """Return why no job starts or ends although the worker consumes; None if all is well.
 
-        A worker that holds as much as it may, runs nothing of it, and settles nothing, gets no more from the broker.
+        If a worker's prefetch is used up, nothing runs, and nothing is settled, the broker delivers nothing more.
         """
         if not self._settled_since or not self._wanted:
             return None
@@ -156,7 +156,7 @@ class Consumers:
         )
 
     def _watch(self) -> None:
-        """Note since when no delivery was settled though all places for deliveries are taken, by nothing that runs."""
+        """Note since when no delivery was settled although the prefetch is used up and nothing runs."""
         counters = self._broker.events.counters
         settled = counters.acked.total() + counters.nacked.total()
         is_full = sum(counters.unacked[queue] for queue in self._weights) >= max(1, min(self._total, self._prefetch))
@@ -183,7 +183,7 @@ class Consumers:
         self._looking = asyncio.get_running_loop().create_task(self._look_now_and_then())
 
     async def close(self) -> None:
-        """Look no more."""
+        """Stop adjusting the limits."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
@@ -235,7 +235,7 @@ class Consumers:
 
     async def _look(self) -> None:
         await self._fit()
-        # What a lost connection has kept from being consumed is consumed now.
+        # Start consumers that a lost connection has prevented.
         await self._adjust()
         if self._is_lent and self._total > 0:
             held = {queue: self._broker.events.counters.unacked[queue] for queue in self._weights}
@@ -244,7 +244,7 @@ class Consumers:
             await self._set_limits(step(limits, held, self._allocate(demands), self._total))
 
     def _demand(self, queue: str, held: int) -> int:
-        """Say how much a queue could use: everything if it uses what it has, else a place more than lately."""
+        """Return how much of the prefetch a queue could use: all if its share is used up, else one more than lately."""
         self._recent[queue] = max(held, self._recent[queue] * MEMORY)
         return self._prefetch if held >= self._feeds[queue].limit else int(self._recent[queue]) + 1
 
@@ -267,5 +267,5 @@ class Consumers:
             self._total = total
             await self._adjust()
         if is_stuck or runner.room <= 0:
-            # Not before the limits are lower, or they would come back.
+            # Only after the limits are lower, or the jobs would come back.
             runner.hand_back_waiting()

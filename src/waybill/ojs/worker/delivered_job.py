@@ -1,4 +1,4 @@
-"""Reads delivered jobs: any producer's job is a valid envelope, or refused."""
+"""Reads delivered jobs of any producer: a valid envelope, or an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _names = msgspec.json.Decoder(_Names)
 
 
 def read_delivered(delivery: Delivery) -> Envelope:
-    """Return the job of a delivery. Raises InvalidJob naming the field that is missing or wrong."""
+    """Return the job of a delivery. Raises InvalidJob naming the missing or invalid field."""
     envelope = read_envelope(delivery.body)
     if envelope.specversion != SPECVERSION or type(envelope.args) is not list:
         check_required(envelope, follows_binding=follows_binding(delivery.encoded_properties))
@@ -34,7 +34,7 @@ def read_delivered(delivery: Delivery) -> Envelope:
 
 
 def named_in(body: bytes) -> tuple[str | None, str | None]:
-    """Return the id and the type in a body that is no envelope, as far as it has them. Raises nothing."""
+    """Return the id and the type in an invalid envelope, as far as it has them. Never raises."""
     if len(body) > MAX_DELIVERED_BYTES:
         return None, None
     try:

@@ -10,20 +10,20 @@ DIRECTIVES: Final = frozenset({QUIET, WAKE, TERMINATE})
 
 
 class Directed(Protocol):
-    """The part of a worker that directives use."""
+    """The methods of a worker that directives use."""
 
     def quiet(self) -> None:
-        """Take no new jobs."""
+        """Accept no new jobs."""
 
     def resume(self) -> None:
-        """Take jobs again."""
+        """Accept jobs again."""
 
     def stop(self, reason: str = ...) -> None:
-        """Finish what runs, and end."""
+        """Finish running jobs, then stop."""
 
 
 def obey(worker: Directed, directive: str) -> None:
-    """Have a worker do what is wanted of it."""
+    """Make a worker follow a directive."""
     if directive == QUIET:
         worker.quiet()
     elif directive == WAKE:

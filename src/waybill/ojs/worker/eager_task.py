@@ -1,15 +1,15 @@
 """Starts a coroutine immediately, as part of a task, and keeps the task only if the coroutine waits.
 
-A handler that never waits needs no turn of the loop, and so no task of its own. But what it calls may ask for the task
-that it runs in (`asyncio.timeout` does), so there has to be one from its first step on. Python 3.12 has eager tasks for
-this. Before that, a spare task lends its name: its coroutine stands still until one of those that were started in its
-name has to wait, and then goes on with that one.
+A handler that never waits needs no iteration of the event loop, and so no task of its own. But code that it calls may
+use the current task (`asyncio.timeout` does), so there must be one from its first step on. Python 3.12 has eager tasks
+for this. On older versions, a spare task stands in: its own coroutine is suspended, until one of the coroutines that
+were started in its name has to wait. Then the task continues with that one.
 
     started, done at once       -> Ended; the spare task serves the next one
     started, waits              -> the spare task, which now is the task of this coroutine
     nobody waits in this turn   -> the spare task ends; the next turn makes another
 
-What a coroutine sets in its context is not to be seen by the next one: the spare task is left then.
+The next coroutine must not see what one has set in its context: in that case, the spare task is abandoned.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Ended:
 
     @classmethod
     def of(cls, future: asyncio.Future[object]) -> Self:
-        """Take the outcome of a future."""
+        """Copy the outcome of a future."""
         if future.cancelled():
             return cls(None, asyncio.CancelledError())
         error = future.exception()
@@ -60,7 +60,7 @@ class Ended:
 
 
 class HandlerExit(Exception):
-    """Stands for the SystemExit or KeyboardInterrupt of a coroutine: out of a task, they would end the loop."""
+    """Stands for the SystemExit or KeyboardInterrupt of a coroutine: raised in a task, they would end the loop."""
 
 
 def tellable(error: BaseException) -> BaseException:
@@ -74,20 +74,20 @@ def tellable(error: BaseException) -> BaseException:
 
 
 _NOTHING: Final = Ended(None)
-"""How most coroutines end: read only, so one serves for all."""
+"""The outcome of most coroutines. It is never changed, so all share it."""
 
 
 class Starter(Generic[V]):
     """Starts coroutines, each with its own value of a context variable."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, variable: ContextVar[V]) -> None:
-        """`variable` is seen by each coroutine with the value that is given at its start."""
+        """Each coroutine sees `variable` with the value that is passed at its start."""
         self._loop = loop
         self._variable = variable
         self._spare: _Spare | None = None
 
     def start(self, coroutine: Coroutine[Any, Any, object], value: V) -> Ended | asyncio.Future[object]:
-        """Run a coroutine up to its first wait. Called from outside of all tasks."""
+        """Run a coroutine up to its first wait. Must not be called from within a task."""
         if sys.version_info >= (3, 12):
             token = self._variable.set(value)
             try:
@@ -112,7 +112,7 @@ class Starter(Generic[V]):
 
 
 class _Spare:
-    """A task that may become that of a coroutine which was started in its name."""
+    """A task that may adopt a coroutine that was started in its name."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, variable: ContextVar[V]) -> None:
         self._loop = loop
@@ -123,12 +123,12 @@ class _Spare:
         self._inherited = [(inherited, value) for inherited, value in context.items() if inherited is not variable]
         self._size = len(self._inherited) + 1
         driver = self._drive()
-        # It stands at its first `yield` now: a cancellation before its first turn finds it there.
+        # It is suspended at its first `yield` now, so a cancellation before its first iteration reaches it there.
         next(driver)
         self.task: asyncio.Task[object] = asyncio.Task(driver, loop=loop, context=context)
 
     def run(self, first_step: FirstStep, coroutine: Coroutine[Any, Any, object], value: object) -> Ended | None:
-        """Run the first step of a coroutine; None if it waits, and the task is its task from now on."""
+        """Run the first step of a coroutine; None if it waits, and the task has adopted it."""
         _enter_task(self._loop, self.task)
         try:
             self._awaited = self._context.run(first_step, coroutine, value)
@@ -143,7 +143,7 @@ class _Spare:
         return None
 
     def is_clean(self) -> bool:
-        """Say whether the coroutines so far have left the context as it was."""
+        """Return whether the coroutines so far have left the context unchanged."""
         context = self._context
         if len(context) != self._size:
             return False
@@ -185,7 +185,7 @@ async def _contained(coroutine: Coroutine[Any, Any, object]) -> object:
 
 
 def in_thread(call: Callable[..., T], *arguments: object) -> T:
-    """Call something whose result or error a future is to take: it would take no StopIteration, and never be done."""
+    """Call a function whose outcome goes to a future, which would not accept StopIteration and never complete."""
     try:
         return call(*arguments)
     except StopIteration as error:

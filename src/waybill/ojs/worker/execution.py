@@ -1,4 +1,4 @@
-"""One attempt at one job: what the worker holds while it runs."""
+"""One attempt at one job: what the worker knows while it runs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MAX_ERROR_TYPE: Final = 255
 MAX_DETAILS_BYTES: Final = 64 * 1024
 
 LOST: Final = "WorkerLost"
-"""The error type of an attempt whose worker vanished without a word."""
+"""The error type of an attempt whose worker vanished."""
 SHUTDOWN: Final = "ShutdownError"
 TIMEOUT: Final = "timeout"
 
 
 AttemptKey = tuple[str, int, str | None]
-"""Job id, attempt, and when it was enqueued: a dead letter that is tried again counts its attempts anew."""
+"""Job id, attempt, and time of enqueueing: a dead letter that is retried counts its attempts anew."""
 
 
 class Ending(Enum):
@@ -64,16 +64,16 @@ class Execution:
         self.settled = False
         self.checkpoint: Checkpoint | None = None
         self.has_told_checkpoint = False
-        """Whether a worker without a context here has said what the next attempt shall find."""
+        """Whether code outside this process's context has set the checkpoint for the next attempt."""
 
     @property
     def key(self) -> AttemptKey:
-        """What makes a second delivery of the same attempt recognisable."""
+        """Identifies the attempt, to recognize its second delivery."""
         return self.envelope.id, self.attempt, self.envelope.enqueued_at
 
     @property
     def runs_in_thread(self) -> bool:
-        """Whether its handler is a plain function, in a thread, that nobody can end."""
+        """Whether its handler is a plain function in a thread, which cannot be stopped."""
         handler = self.handler
         return handler is not None and not handler.is_async and not handler.runs_in_process
 
@@ -105,13 +105,13 @@ def failure_of(error: BaseException, execution: Execution, occurred_at: str) -> 
 
 
 def timeout_failure(execution: Execution, occurred_at: str) -> Failure:
-    """Describe an attempt that took too long."""
+    """Describe an attempt that has exceeded its time limit."""
     seconds = execution.envelope.timeout_seconds
     return _plain(TIMEOUT, f"the handler exceeded its {seconds:g} s", "HANDLER_TIMEOUT", execution.attempt, occurred_at)
 
 
 def shutdown_failure(execution: Execution, occurred_at: str) -> Failure:
-    """Describe an attempt that the worker could not wait for."""
+    """Describe an attempt that was still running when the worker shut down."""
     text = "the worker shut down before the job was done"
     return _plain(SHUTDOWN, text, "HANDLER_ERROR", execution.attempt, occurred_at)
 
@@ -124,13 +124,13 @@ def early_failure(execution: Execution, occurred_at: str) -> Failure:
 
 
 def lost_failure(attempt: int, occurred_at: str) -> Failure:
-    """Describe an attempt of which nothing is known but that it was delivered."""
+    """Describe an attempt of which only the delivery is known."""
     text = "the worker of the job stopped sending heartbeats"
     return _plain(LOST, text, "HANDLER_PANIC", attempt, occurred_at)
 
 
 def arguments_failure(execution: Execution, error: TypeError | InvalidJob, occurred_at: str) -> Failure:
-    """Describe a job whose arguments do not fit its handler: no attempt could ever succeed."""
+    """Describe a job whose arguments do not fit its handler: no attempt can ever succeed."""
     record = ErrorRecord(
         type="InvalidArguments",
         message=_message_of(error),
@@ -146,7 +146,7 @@ def _plain(kind: str, message: str, code: str, attempt: int, occurred_at: str) -
 
 
 def _message_of(error: BaseException) -> str:
-    """Return the text of an exception, whose `__str__` is the handler's code as well."""
+    """Return the text of an exception; its `__str__` is the handler's code, and may fail."""
     try:
         return clean_text(str(error), MAX_ERROR_MESSAGE)
     except BaseException as second:  # noqa: BLE001 - see above
@@ -154,7 +154,7 @@ def _message_of(error: BaseException) -> str:
 
 
 def _details_of(error: BaseException) -> dict[str, object] | None:
-    """Return the details that a handler has given, None for what cannot be written as a JSON object."""
+    """Return the details that a handler has set, None if they cannot be written as a JSON object."""
     if not isinstance(error, JobError) or error.details is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""The options of a handler, for jobs without options, pushed by programs that do not know the handler.
+"""The options of a handler, for jobs without options from programs that do not know the handler.
 
-The queue and the priority of a job are decided where it is pushed; everything else a worker can make good. The body
-of the job stays as it was pushed: each attempt has the options of the handler that makes it.
+The queue and the priority of a job are decided by its push; the worker can set everything else. The body of the job is
+not changed: each attempt uses the options of the handler that runs it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from waybill.ojs.spec.retry import DEFAULT_RETRY
 
 
 class HandlerDefaults:
-    """What one handler gives to jobs."""
+    """The default options of one handler."""
 
     def __init__(self, handler: AnyHandler) -> None:
         options = handler.defaults
@@ -33,15 +33,16 @@ class HandlerDefaults:
         self._result_size_limit = options.get("result_size_limit")
 
     def __bool__(self) -> bool:
-        """Whether there is anything that a job could lack."""
+        """Return whether there are any."""
         of_results = (self._result_ttl, self._result_size_limit)
         has_times = any(self._timeout) or any(self._visibility)
         return bool(self._retry or has_times or self._priority) or of_results != (None, None)
 
     def fill(self, envelope: Envelope, delivery: Delivery) -> None:
-        """Fill in what a delivered job does not say."""
+        """Set what a delivered job leaves unset."""
         if envelope.retry is None and self._retry is not None:
-            # Any pusher writes this header; one that has chosen nothing writes the default of the specification.
+            # Every producer writes this header; without a choice of its own, it writes the default of the
+            # specification.
             said = (delivery.properties.headers or {}).get(MAX_ATTEMPTS)
             chosen = isinstance(said, int) and said >= 0 and said != DEFAULT_RETRY.max_attempts
             envelope.retry = msgspec.structs.replace(self._retry, max_attempts=said) if chosen else self._retry
@@ -64,5 +65,5 @@ def defaults_of(handlers: Mapping[str, AnyHandler]) -> dict[str, HandlerDefaults
 
 
 def with_policy(body: bytes, envelope: Envelope) -> bytes:
-    """Return the body of a job with the policy in force here, for programs that do not know its handler."""
+    """Return the body of a job with its effective policy, for programs that do not know its handler."""
     return body if envelope.retry is None or b'"retry"' in body else edit_envelope(body, {"retry": envelope.retry})

@@ -1,4 +1,4 @@
-"""Tells the hooks what becomes of jobs: nothing is made of it where there is no hook."""
+"""Notifies the hooks of what becomes of jobs. Without hooks, it creates no objects."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from waybill.ojs.worker.execution import Execution, Failure
 
 
 class HookNotifier:
-    """Makes the moments of one worker's jobs."""
+    """Creates the notifications of one worker's jobs."""
 
     def __init__(self, calls: HookCalls) -> None:
         self.hooks = calls.hooks
         self._calls = calls
 
     def start(self, execution: Execution) -> None:
-        """An attempt is about to begin."""
+        """An attempt is about to start."""
         moment = Moment(execution.envelope, execution.queue, execution.attempt, execution.context)
         self._calls.about(self.hooks.on_start, moment)
 

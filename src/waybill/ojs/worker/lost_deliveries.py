@@ -1,4 +1,4 @@
-"""What a worker knows of deliveries that lost connections have taken from it, for when they come again."""
+"""What a worker knows of deliveries that it has lost with connections, for their redelivery."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from waybill.ojs.worker.execution import AttemptKey
 
 
 class LostDeliveries:
-    """Attempts that count as not begun, although the broker has delivered them before."""
+    """Attempts that count as not started, although the broker has delivered them before."""
 
     def __init__(self, remembered: int) -> None:
-        """Knows the last `remembered` of them."""
+        """The last `remembered` attempts are kept."""
         self._held: BoundedDict[AttemptKey, None] = BoundedDict(remembered)
-        """Attempts that a lost connection has taken from this worker unstarted."""
+        """Attempts that this worker lost with a connection before they started."""
         self._charged: BoundedDict[AttemptKey, None] = BoundedDict(remembered)
-        """Attempts it had in hand then that somebody else had lost before."""
+        """Attempts that it held then, and that another consumer had lost before."""
         self._renewed: set[str] = set()
-        """Queues that have delivered something new since the connection was lost."""
+        """Queues that have delivered a new message since the connection was lost."""
         self.any_lost = False
 
     def lost(
@@ -40,18 +40,18 @@ class LostDeliveries:
             found = _key_of(delivery)
             if found is None:
                 continue
-            # One that was redelivered before it came here may have been started by the worker that lost it.
+            # If it was already redelivered to this worker, the worker that lost it may have started it.
             attempts = self._charged if delivery.redelivered and found not in self._held else self._held
             attempts[found] = None
         self._renewed = set()
         self.any_lost = True
 
     def arrived(self, queue: str, delivery: Delivery) -> None:
-        """Let a redelivered job keep its attempt number if the broker may have lost it, and not a worker.
+        """Keep the attempt number of a redelivered job if the broker may have lost the delivery, not a worker.
 
-        A broker that went down gives out again what any worker had in hand, and more that it is not sure of, before
-        what is new. The workers outlive it, so none of that has used an attempt. That the worker of one of these jobs
-        vanished at the same time is not to be known: its attempt is made once more then.
+        After a crash, a broker redelivers what any worker held, and more that it is not sure of, before new messages.
+        The workers are still alive, so none of these deliveries has used an attempt. It cannot be known whether the
+        worker of one of these jobs vanished at the same time: then its attempt runs once more.
         """
         if not delivery.redelivered:
             self._renewed.add(queue)
@@ -61,7 +61,7 @@ class LostDeliveries:
                 self._held[key] = None
 
     def take(self, key: AttemptKey) -> bool:
-        """Say whether an attempt that is delivered again counts as not begun; that is so once."""
+        """Return whether a redelivered attempt counts as not started. It does so only once."""
         if key not in self._held:
             return False
         del self._held[key]
@@ -69,7 +69,7 @@ class LostDeliveries:
 
 
 def _key_of(delivery: Delivery) -> AttemptKey | None:
-    """Say which attempt a delivery is; None if it is no job."""
+    """Return the key of a delivery's attempt; None if it is not a job."""
     try:
         envelope = read_envelope(delivery.body)
         return envelope.id, attempt_number(delivery.encoded_properties, envelope), envelope.enqueued_at

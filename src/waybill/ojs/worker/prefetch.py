@@ -24,10 +24,11 @@ def weights_of(queues: Sequence[str] | Mapping[str, int]) -> dict[str, int]:
 def divide(
     budget: int, weights: Mapping[str, int], demands: Mapping[str, int], caps: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the share of `budget` of each queue, at least 1. All of the budget is used, as far as the caps allow.
+    """Return each queue's share of `budget`, at least 1.
 
-    A queue that demands less than its share gets its demand, and the others get the rest by weight. What no queue
-    demands is given to all by weight, so that it is available when it is needed.
+    The whole budget is used, as far as the caps allow. A queue that needs less than its share gets what it needs, and
+    the others get the rest by weight. What no queue needs is divided by weight among all, so that it is available
+    immediately.
     """
     allocation = dict.fromkeys(weights, 1)
     for appetite in ({queue: min(demand, caps[queue]) for queue, demand in demands.items()}, caps):
@@ -46,8 +47,8 @@ def divide(
 def step(limits: Mapping[str, int], held: Mapping[str, int], wanted: Mapping[str, int], budget: int) -> dict[str, int]:
     """Return the next limits on the way to `wanted` under which no more than `budget` can ever be held.
 
-    To lower a limit takes nothing back that is held under it, nor what is on its way under it: others are raised only
-    by what is found to be free in a later step.
+    Lowering a limit takes back neither held deliveries nor those in transit. So other limits are raised only by what a
+    later step finds to be free.
     """
     lowered = {queue: min(limit, wanted[queue]) for queue, limit in limits.items()}
     free = budget - sum(max(limit, held[queue]) for queue, limit in limits.items())

@@ -1,7 +1,7 @@
 """The child of a process pool: one process, one job at a time.
 
-It ends when its worker closes the pipe, or is gone. Signals that a terminal or a service manager sends to the whole
-group are left to the worker; SIGUSR1 from there ends the job at hand with JobCancelled, and SIGKILL ends it for good.
+It ends when its worker closes the pipe, or dies. It ignores signals that a terminal or a service manager sends to the
+whole group. SIGUSR1 from the worker ends the current job with JobCancelled, and SIGKILL ends the process.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from waybill.ojs.worker.process_messages import (
 STOP: Final = signal.SIGUSR1
 PROGRESS_SECONDS: Final = 0.2
 OUT_OF_MEMORY_SCORE: Final = 500
-"""When memory runs out, the kernel shall take this process rather than the worker."""
+"""When memory runs out, the kernel should kill this process rather than the worker."""
 
 _log = logging.getLogger("waybill.ojs.worker")
 
 
 class _Origin:
-    """The message that the job came in."""
+    """The message that contained the job."""
 
     def __init__(self, encoded_properties: bytes) -> None:
         self._encoded = encoded_properties
@@ -63,7 +63,7 @@ class _Origin:
 
 
 class _Line(Reporter):
-    """The pipe to the worker, for any thread; a job is never stopped in the middle of a message."""
+    """The pipe to the worker, usable from any thread; a job is never stopped in the middle of a message."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -90,7 +90,7 @@ class _Line(Reporter):
             self.stop()
 
     def stop(self) -> None:
-        """End the current job, if any: called by the signal, between two instructions of the main thread."""
+        """End the current job, if any. Called by the signal, between two instructions of the main thread."""
         job = self.job
         if job is None:
             return
@@ -111,17 +111,17 @@ class _Line(Reporter):
             self.send(SavedCheckpoint(job.new_checkpoint))
 
     def last_word(self, job: JobContext) -> None:
-        """Tell the progress that came too soon after the one before."""
+        """Send progress that came too soon after the previous report."""
         self._told_at = float("-inf")
         if job.progress_percent is not None:
             self.send(ProgressReport(job.progress_percent, job.progress_message))
 
 
 class _LineHandler(logging.handlers.QueueHandler):
-    """Hands log records to the worker, whose handlers know where they go."""
+    """Sends log records to the worker, whose handlers process them."""
 
     def __init__(self, line: _Line) -> None:
-        super().__init__(queue.SimpleQueue())  # `enqueue` is all that would use it
+        super().__init__(queue.SimpleQueue())  # Only `enqueue` would use it
         self._line = line
 
     def enqueue(self, record: logging.LogRecord) -> None:
@@ -129,7 +129,7 @@ class _LineHandler(logging.handlers.QueueHandler):
 
 
 def serve(connection: Connection, log_level: int, uri: str, topology: Topology) -> None:
-    """Do the jobs that come over the pipe until it is closed. What they push goes to the broker of their worker."""
+    """Run the jobs that arrive over the pipe until it is closed. Jobs that they push go to their worker's broker."""
     line = _Line(connection)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
@@ -180,7 +180,7 @@ def _answer(line: _Line, resources: ProcessResources, call: JobRequest, broker: 
 
 @functools.cache
 def _find(path: FunctionPath, broker: tuple[str, Topology]) -> tuple[Callable[..., object], Arguments]:
-    """Return the handler's function and its arguments; what it pushes goes to `broker`.
+    """Return the handler's function and its arguments; jobs that it pushes go to `broker`.
 
     Raises ImportError, AttributeError, TypeError.
     """
@@ -193,7 +193,7 @@ def _find(path: FunctionPath, broker: tuple[str, Topology]) -> tuple[Callable[..
         return found.function, found.arguments
     if not callable(found):
         raise TypeError(f"{path.module}.{path.name} is not a handler")
-    # It was made a handler under another name.
+    # It became a handler under another name.
     handlers = [one for one in vars(module).values() if isinstance(one, Handler) and one.function is found]
     if handlers:
         handlers[0].connect_to(*broker)

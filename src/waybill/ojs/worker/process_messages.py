@@ -17,7 +17,7 @@ MAX_FRAMES: Final = 50
 
 @dataclass(frozen=True)
 class FunctionPath:
-    """Where the child finds a handler: it imports `module` and follows `name`."""
+    """How the child finds a handler: it imports `module` and follows `name`."""
 
     module: str
     name: str
@@ -25,7 +25,7 @@ class FunctionPath:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """To the child: do this job."""
+    """To the child: run this job."""
 
     function: FunctionPath
     envelope: Envelope
@@ -37,12 +37,12 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class Begun:
-    """To the worker: the job has arrived. A process that dies before has not touched it."""
+    """To the worker: the job has arrived. A process that dies before this has not started it."""
 
 
 @dataclass(frozen=True)
 class ProgressReport:
-    """To the worker: how far the job is."""
+    """To the worker: the job's progress."""
 
     percent: float | None
     message: str | None
@@ -64,14 +64,14 @@ class Logged:
 
 @dataclass(frozen=True)
 class Returned:
-    """To the worker: the job is done, with this result, pickled; None for one that pickle refuses."""
+    """To the worker: the job is done, with this pickled result; None if it cannot be pickled."""
 
     result: bytes | None
 
 
 @dataclass(frozen=True)
 class Raised:
-    """To the worker: the job has failed. `error` is pickled, None if that does not survive it."""
+    """To the worker: the job has failed. `error` is pickled, None if that is impossible."""
 
     error: bytes | None
     type: str
@@ -85,11 +85,10 @@ Answer = Returned | Raised
 
 
 class RemoteFailure(JobError):
-    """Stands for an exception of a handler in a process that could not be pickled; `type` bears its name."""
+    """Stands for an exception of a handler in a process that could not be pickled; `type` has its name."""
 
 
 def returned(result: object) -> Returned:
-    """Pack a result."""
     try:
         return Returned(pickle.dumps(result))
     except Exception:  # noqa: BLE001 - pickle runs methods of the object, which may raise anything
@@ -97,10 +96,9 @@ def returned(result: object) -> Returned:
 
 
 def raised(error: BaseException) -> Raised:
-    """Pack an exception."""
     try:
         packed = pickle.dumps(error)
-        # An exception with arguments of its own can often be pickled, but not made again.
+        # An exception with custom arguments can often be pickled, but not unpickled.
         pickle.loads(packed)  # noqa: S301 - our own
     except BaseException:  # noqa: BLE001 - see above; this one may have raised a SystemExit of its own
         packed = None
@@ -122,7 +120,7 @@ def _text_of(error: BaseException) -> str:
 
 
 def _details_of(error: BaseException) -> dict[str, object] | None:
-    """Return the details that a handler has given, None for what cannot go through the pipe."""
+    """Return the details that a handler has set, None if they cannot be sent over the pipe."""
     if not isinstance(error, JobError) or error.details is None:
         return None
     try:
@@ -133,7 +131,7 @@ def _details_of(error: BaseException) -> dict[str, object] | None:
 
 
 def result_of(answer: Answer) -> object:
-    """Return what the handler returned, or raise what it raised."""
+    """Return the handler's result, or raise its error."""
     if isinstance(answer, Returned):
         return None if answer.result is None else pickle.loads(answer.result)  # noqa: S301 - from our own child
     raise _error_of(answer) from RemoteTraceback(answer.frames)

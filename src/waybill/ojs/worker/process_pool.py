@@ -1,10 +1,10 @@
-"""Processes for CPU-bound handlers: started when first needed, one job at a time each, ended when a job has to end.
+"""Processes for CPU-bound handlers: started when first needed, one job at a time each, killed when a job has to stop.
 
     worker thread      send(JobRequest) ; recv() ... reports ... recv() -> Returned or Raised, or the pipe breaks
     child process           recv() ; the handler runs ........................ send(Returned or Raised)
 
-A pipe and a thread for each process, and nothing that two of them share: a process that is killed by the kernel, or
-falls over its own pointers, takes its own job with it and no other. The standard pool gives up all jobs then.
+Each process has its own pipe and thread, and shares nothing with the others: a process that is killed by the kernel, or
+crashes, fails only its own job. The pool of the standard library would fail all jobs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from waybill.ojs.worker.process_messages import (
 )
 
 KILL_SECONDS: Final = 2.0
-"""How long a job that is asked to end may take to do so."""
+"""How long a job may take to stop after a cancellation."""
 EXIT_SECONDS: Final = 5.0
 
 _log = logging.getLogger("waybill.ojs.worker")
@@ -59,7 +59,7 @@ class _Child:
         self._process.start()
         remote.close()
         self.is_doomed = False
-        # A program that ends without ending its worker must not wait for its processes.
+        # A program that ends without closing its worker must not wait for the worker's processes.
         self._at_exit = Finalize(None, self._process.kill, exitpriority=1)
 
     @property
@@ -67,7 +67,7 @@ class _Child:
         return not self.is_doomed and self._process.is_alive()
 
     def stop(self) -> None:
-        """Ask it to end the current job."""
+        """Cancel the current job."""
         if self._process.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, STOP)
@@ -77,7 +77,7 @@ class _Child:
         self._process.kill()
 
     def end(self) -> str:
-        """Release it, and say how it has ended."""
+        """Release the process, and return how it has ended."""
         self._at_exit.cancel()
         self.connection.close()
         self._process.join(EXIT_SECONDS)
@@ -90,10 +90,10 @@ class _Child:
 
 
 class ProcessPool:
-    """At most `size` processes. `run` gives a job to one of them."""
+    """At most `size` processes. `run` passes a job to one of them."""
 
     def __init__(self, size: int, uri: str, topology: Topology) -> None:
-        """`uri` and `topology` are what handlers push with there. Nothing is started yet."""
+        """Handlers there push with `uri` and `topology`. Processes start when needed."""
         self.size = size
         self._uri = uri
         self._topology = topology
@@ -105,20 +105,20 @@ class ProcessPool:
 
     @property
     def has_room(self) -> bool:
-        """Whether a job would start immediately."""
+        """Return whether a job would start immediately."""
         return len(self._busy) < self.size
 
     def run(self, handler: AnyHandler, job: JobContext) -> asyncio.Future[object]:
         """Run a job. The future raises errors of the handler, or ProcessLost if its process died.
 
-        To cancel the future, as a middleware with a limit of its own does, stops the job.
+        Cancelling the future, as a middleware with its own time limit does, stops the job.
         """
         function = handler.function
         path = FunctionPath(function.__module__, getattr(function, "__qualname__", ""))
         call = JobRequest(path, job.envelope, job.queue, job.attempt, job.worker_id, job.properties.encode())
         with self._lock:
             self._busy[job] = None
-        # Log records of the child are handled in this thread, by handlers that look for the job in its context.
+        # Log records of the child are handled in this thread, by handlers that read the job from its context.
         try:
             future = self._loop.run_in_executor(self._threads, in_thread, copy_context().run, self._do, job, call)
         except BaseException:
@@ -129,13 +129,13 @@ class ProcessPool:
         return future
 
     def stop(self, job: JobContext) -> None:
-        """End a job: JobCancelled is raised in its handler, and if that does not help, its process is killed."""
+        """Stop a job: JobCancelled is raised in its handler; if that does not help, its process is killed."""
         job.cancel()
         self._act(job, kill=False)
         self._loop.call_later(KILL_SECONDS, self._act, job, True)  # noqa: FBT003 - call_later takes no keywords
 
     def close(self) -> None:
-        """End all processes; jobs that still run fail with ProcessLost."""
+        """Kill all processes; running jobs fail with ProcessLost."""
         with self._lock:
             busy = [child for child in self._busy.values() if child is not None]
             idle, self._idle = self._idle, []
@@ -182,7 +182,7 @@ class ProcessPool:
         return result_of(answer)
 
     def _begin(self, job: JobContext, call: JobRequest) -> _Child:
-        """Hand the job to a process that takes it: one that dies while it is idle does not."""
+        """Pass the job to a process that accepts it: an idle process that has died does not."""
         while True:
             with self._lock:
                 child = self._idle.pop() if self._idle else None
@@ -192,7 +192,7 @@ class ProcessPool:
                 self._busy[job] = child
             try:
                 if job.is_cancelled:
-                    # It was cancelled before there was a process to tell.
+                    # It was cancelled before it had a process.
                     child.stop()
                 child.connection.send(call)
                 child.connection.recv()

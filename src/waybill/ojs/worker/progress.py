@@ -1,7 +1,7 @@
 """Progress and checkpoints of running jobs, as job.progress events (ojs-progress).
 
-A handler may report a million times a second from a thread: what it says is left in its context, and the loop is asked
-to look at most once at a time. Progress goes out once a second, the latest value each time, a checkpoint at once.
+A handler may report a million times a second from a thread. A report is stored in the job's context, and the loop is
+notified at most once at a time. Progress is sent once a second, with the latest value, a checkpoint immediately.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROGRESS_SECONDS: Final = 1.0
 
 
 class _Report:
-    """What is known here of one job's reports."""
+    """The state of one job's reports."""
 
     __slots__ = ("closed", "scheduled", "sent", "sent_at", "sent_sequence", "timer")
 
@@ -32,7 +32,7 @@ class _Report:
 
 
 class EventReporter(Reporter):
-    """Writes what handlers of one worker tell into its event stream."""
+    """Writes the reports of one worker's handlers to its event stream."""
 
     def __init__(self, events: EventWriter, worker_id: str) -> None:
         self._events = events
@@ -51,7 +51,7 @@ class EventReporter(Reporter):
             self._loop.call_soon_threadsafe(self._write, job, report)
 
     def finish(self, job: JobContext) -> None:
-        """Write what is not written yet; whatever the handler says from now on is refused."""
+        """Write pending reports; later reports of the handler are refused."""
         report = job.report
         if isinstance(report, _Report) and not report.closed:
             self._write(job, report)
@@ -64,7 +64,7 @@ class EventReporter(Reporter):
         if wait > 0:
             report.timer = self._loop.call_later(wait, self._look, job, report)
             return
-        # In this order: what a thread says from here on asks for another look.
+        # In this order: a report from a thread after this line schedules another run.
         report.scheduled = False
         self._write(job, report)
 

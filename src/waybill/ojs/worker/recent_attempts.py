@@ -1,4 +1,4 @@
-"""Which attempts were finished here, of the last ones."""
+"""The last attempts that were finished here."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class RecentAttempts:
         self._old: set[AttemptKey] = set()
 
     def add(self, key: AttemptKey) -> None:
-        """Remember an attempt; from time to time the older half is forgotten."""
+        """Remember an attempt; from time to time the older half is dropped."""
         self._young.add(key)
         if len(self._young) >= self._kept:
             self._old, self._young = self._young, set()
 
     def __contains__(self, key: AttemptKey) -> bool:
-        """Say whether an attempt is remembered."""
+        """Return whether an attempt is remembered."""
         return key in self._young or key in self._old

@@ -1,4 +1,4 @@
-"""Publishes copies of delivered jobs: the next attempt, the same one for later, a dead letter."""
+"""Publishes copies of delivered jobs: the next attempt, a postponed attempt, or a dead letter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from waybill.ojs.spec.retry import retry_bucket_ms
 from waybill.ojs.topology import delay_ladder
 
 MAX_REFUSALS: Final = 5
-"""How often a broker may refuse the next attempt of a job before the job becomes a dead letter."""
+"""How often the broker may refuse the next attempt of a job before the job becomes a dead letter."""
 MAX_REPUBLISH_WAIT_SECONDS: Final = 60.0
 
 _log = logging.getLogger("waybill.ojs.worker")
@@ -32,7 +32,7 @@ class Republisher:
     """Publishes over one connection."""
 
     def __init__(self, broker: BrokerConnection, *, is_exact: bool = False) -> None:
-        """With `is_exact` a delay is rounded up to the second, not to the next retry queue, and none is none."""
+        """With `is_exact`, a delay is rounded up to a second, not to the next retry queue, and 0 means no delay."""
         self._broker = broker
         self._is_exact = is_exact
         self._counters = broker.events.counters
@@ -47,10 +47,11 @@ class Republisher:
         *,
         dead: bool = False,
     ) -> bool:
-        """Publish a copy that comes to `queue` after `delay` seconds (None: at once), until the broker confirms it.
+        """Publish a copy that arrives in `queue` after `delay` seconds, None for now, until the broker confirms it.
 
-        With `dead` it comes to the dead letter queue. False if the connection is lost: the original is on its way back
-        to the queue then, so a copy would be one too many. Retry queues end at 300 s; longer delays take the ladder.
+        With `dead`, it goes to the dead letter queue. Returns False if the connection is lost: the original then
+        returns to the queue, so a copy would be a duplicate. Retry queues end at 300 s; longer delays use the delay
+        ladder.
         """
         pause_seconds, refusals = 1.0, 0
         loop = asyncio.get_running_loop()
@@ -74,14 +75,14 @@ class Republisher:
             pause_seconds = min(pause_seconds * 2, MAX_REPUBLISH_WAIT_SECONDS)
 
     def wait_seconds(self, delay: float) -> float:
-        """Return for how long a copy with this delay really waits."""
+        """Return how long a copy with this delay really waits."""
         if self._is_exact and delay <= 0:
             return 0.0
         bucket_ms = self._bucket_ms(delay)
         return bucket_ms / 1000 if bucket_ms is not None else delay_ladder.whole_seconds(delay)
 
     def _bucket_ms(self, delay: float) -> int | None:
-        """Return the delay of the retry queue to use, None if the ladder is to be used."""
+        """Return the delay of the retry queue to use, None for the delay ladder."""
         bucket_ms = retry_bucket_ms(delay)
         if self._is_exact and bucket_ms is not None and bucket_ms > delay_ladder.whole_seconds(delay) * 1000:
             return None
@@ -97,7 +98,7 @@ class Republisher:
         *,
         dead: bool,
     ) -> float:
-        """Publish once; return when that began."""
+        """Publish once; return when that started."""
         topology = self._broker.declarer.topology
         exchange, key = topology.dead_letter_exchange if dead else topology.direct, queue
         if delay is not None and (delay > 0 or not self._is_exact):
@@ -125,7 +126,7 @@ class Republisher:
             _log.warning(text, queue, pause_seconds, error)
 
     async def _place_to_wait(self, queue: str, delay: float) -> tuple[str, str, dict[str, object]]:
-        """Return the exchange, the key and the headers with which a message comes to `queue` after a while."""
+        """Return the exchange, the key and the headers that deliver a message to `queue` after a delay."""
         declarer = self._broker.declarer
         topology = declarer.topology
         bucket_ms = self._bucket_ms(delay)

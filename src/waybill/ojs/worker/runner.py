@@ -1,7 +1,7 @@
-"""Runs jobs: one budget of concurrency over all queues of a worker, handlers as tasks or in threads, time limits.
+"""Runs jobs: one concurrency limit over all queues of a worker, handlers as tasks or in threads, time limits.
 
-The path of a job that succeeds is short on purpose: decode, start event, task, completion event, acknowledgement. It
-awaits nothing by itself, so that a burst of deliveries becomes one message of events and one write of acknowledgements.
+The path of a successful job is deliberately short: decode, start event, task, completion event, acknowledgement. It
+never awaits, so a burst of deliveries results in one message of events and one write of acknowledgements.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ from waybill.ojs.worker.settlement import REMEMBERED_ATTEMPTS, Settlement
 from waybill.ojs.worker.time_limits import TimeLimits
 
 BURST_SECONDS: Final = 0.005
-"""For how long handlers that never wait may keep the loop to themselves."""
+"""How long handlers that never wait may occupy the event loop."""
 
 BLOCKED_SECONDS: Final = 1.0
-"""How long a handler may run without a wait before somebody may have missed the heartbeats of this worker."""
+"""After how long without a wait of a handler this worker's heartbeats may have been missed."""
 
 GIVE_UP_SECONDS: Final = 3.0
-"""How long a handler that is told to end may take for it, before its attempt is settled without it."""
+"""How long a handler may take to stop before its attempt is settled without it."""
 _ABSENT: Final = object()
 
 _log = logging.getLogger("waybill.ojs.worker")
 
 
 class Runner:
-    """Takes deliveries, runs at most `concurrency` jobs at a time, and hands each outcome to the settlement."""
+    """Accepts deliveries, runs at most `concurrency` jobs at a time, and passes each outcome to the settlement."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Runner:
         self.admissions = Admissions(broker, worker_id, self._admitted, settlement.refused, settlement.unique)
         self.active: dict[Execution, None] = {}
         self.lost: dict[Execution, None] = {}
-        """Attempts that were given up, but whose code goes on: each of them takes a place of the concurrency."""
+        """Abandoned attempts whose code still runs: each takes a concurrency slot."""
         self.leases = AttemptHeartbeats(broker, worker_id, self.active)
         self._late: set[asyncio.Task[None]] = set()
         self.redelivered_count = 0
@@ -105,23 +105,23 @@ class Runner:
 
     @property
     def held_count(self) -> int:
-        """How many jobs run here or wait for their turn."""
+        """Return how many jobs run here or wait for a slot."""
         return len(self.active) + len(self._waiting) + len(self._waiting_for_process) + len(self.admissions)
 
     @property
     def room(self) -> int:
-        """How many jobs can run at a time, now that some places may be lost."""
+        """Return how many jobs can run at a time, as some slots may be lost."""
         return self._concurrency - len(self.lost)
 
     @property
     def first_waiting(self) -> object:
-        """What has waited longest for a place of the concurrency, None if nothing waits."""
+        """Return what has waited longest for a slot, None if nothing waits."""
         return self._waiting[0][1] if self._waiting else None
 
     # --- deliveries ---
 
     def receive(self, queue: str, delivery: Delivery, source: str = "") -> None:
-        """Take a delivery of an OJS queue, from its AMQP queue `source`: start it, or let it wait for its turn."""
+        """Accept a delivery of an OJS queue, from its AMQP queue `source`: start it, or let it wait for a slot."""
         self._counters.consumed[queue] += 1
         self._counters.unacked[queue] += 1
         if delivery.redelivered:
@@ -136,7 +136,7 @@ class Runner:
             self._begin(queue, delivery)
 
     def connection_lost(self, _reason: Exception) -> None:
-        """Forget the deliveries that wait, but not that they were never started: the broker gives them out again."""
+        """Forget waiting deliveries, but remember that they were never started: the broker delivers them again."""
         self._counters.unacked.clear()
         admitted = [delivery for _, delivery in self.admissions.release()]
         waiting = [delivery for _, delivery in self._waiting]
@@ -145,7 +145,7 @@ class Runner:
         self._waiting.clear()
 
     def stop(self) -> None:
-        """Start nothing more; what waits goes back to its queue."""
+        """Start nothing more; waiting jobs go back to their queues."""
         self._stopping = True
         self.hand_back()
 
@@ -161,7 +161,7 @@ class Runner:
         self.hand_back_waiting(queue)
 
     def hand_back_waiting(self, queue: str | None = None) -> None:
-        """Give those back that wait for a place of the concurrency; a process may be free sooner."""
+        """Return the jobs that wait for a slot; those that wait for a process stay, because one may be free sooner."""
         waiting = self._waiting
         self._waiting = deque(one for one in waiting if queue not in {None, one[0]})
         for name, delivery in waiting:
@@ -199,12 +199,12 @@ class Runner:
         return True
 
     def interrupt(self) -> None:
-        """Fail the jobs that still run, as a shutdown that cannot wait any longer does (ojs-graceful-shutdown 5.3)."""
+        """Fail the running jobs, at the end of a shutdown's grace period (ojs-graceful-shutdown 5.3)."""
         for execution in list(self.active):
             self._end_early(execution, Ending.SHUTDOWN)
 
     def cancel(self, job_id: str) -> None:
-        """Cancel a job if it runs here: a coroutine is cancelled, a thread finds it in its context."""
+        """Cancel a job if it runs here: a coroutine is cancelled, a thread finds the cancellation in its context."""
         for execution in list(self.active):
             if execution.envelope.id == job_id and execution.ending is None and execution.future is not None:
                 execution.ending = Ending.CANCELLED
@@ -230,7 +230,7 @@ class Runner:
     # --- one job ---
 
     def _begin(self, queue: str, delivery: Delivery) -> None:
-        """Check a delivery and start its attempt. What goes wrong ends this job and no other, and never unsettled."""
+        """Check a delivery and start its attempt. An error ends only this job, and always settles it."""
         try:
             self._admit(queue, delivery)
         except Exception as error:  # noqa: BLE001 - see above
@@ -268,7 +268,7 @@ class Runner:
             self._start(execution)
 
     def _admitted(self, queue: str, delivery: Delivery) -> None:
-        """Begin a delivery that had to wait for a coordinator, or let it wait for its turn."""
+        """Start a delivery that was admitted, or let it wait for a slot."""
         if self._stopping:
             self._settlement.hand_back(delivery, queue)
         elif self._waiting or self._is_full():
@@ -279,10 +279,10 @@ class Runner:
     def _is_known(self, execution: Execution) -> bool:
         """Handle a redelivered job.
 
-        If this worker has finished it, or is at it, the new delivery takes the place of the lost one. What a lost
-        connection took from this worker unstarted is as new, and so is what the broker itself has lost. Otherwise a
-        worker vanished with it, and that counts as an attempt (ojs-retry section 9.2): a job that kills its worker
-        shall end in the dead letter queue, not in a loop.
+        If this worker has finished it, or is running it, the new delivery replaces the lost one. A delivery that was
+        lost with a connection before it started counts as new, and so does one that the broker itself has lost.
+        Otherwise a worker vanished with it, which counts as an attempt (ojs-retry section 9.2): a job that kills its
+        worker must end in the dead letter queue, not in a loop.
         """
         was_held = self._lost_deliveries.take(execution.key)
         if execution.key in self.cancellations.replaced:
@@ -327,7 +327,7 @@ class Runner:
         )
 
     def _follow(self, execution: Execution, future: asyncio.Future[object]) -> None:
-        """Have an attempt settled when its future is done."""
+        """Settle an attempt when its future is done."""
         execution.future = future
         execution.deadline = execution.started + execution.envelope.timeout_seconds
         self.active[execution] = None
@@ -336,7 +336,7 @@ class Runner:
         future.add_done_callback(lambda done: self._done(execution, done))
 
     def _ended_eagerly(self, execution: Execution, ended: Ended, started_at: str) -> None:
-        """Settle an attempt that never waited. Too many of them in a row would hold up the loop: see `_is_full`."""
+        """Settle an attempt that never waited. Too many of these in a row would block the loop: see `_is_full`."""
         now = self._loop.time()
         duration = now - execution.started
         if ended.error is None and duration <= BLOCKED_SECONDS:
@@ -345,7 +345,7 @@ class Runner:
         else:
             self._record_start(execution, started_at)
             if duration > BLOCKED_SECONDS:
-                # It held up the loop, and with it the heartbeats.
+                # It blocked the loop, and with it the heartbeats.
                 self._follow(execution, ended.future(self._loop))
             else:
                 self._settle(execution, ended)
@@ -361,7 +361,7 @@ class Runner:
         self._begin_waiting()
 
     def _is_full(self) -> bool:
-        """Say whether the next job has to wait: for another to end, or for the other work of the loop."""
+        """Return whether the next job has to wait: for a slot, or for the other work of the loop."""
         return self._is_pausing or len(self.active) + len(self.lost) >= self._concurrency
 
     def _begin_waiting(self) -> None:
@@ -383,7 +383,7 @@ class Runner:
         if execution.settled or execution.ending is not None or not self.leases.is_late(execution):
             self._end(execution, future)
             return
-        # It stays among the active ones, so that a new delivery of it finds it here.
+        # It stays among the active attempts, so that a redelivery finds it here.
         execution.deadline = math.inf
         task = self._loop.create_task(self._end_late(execution, future))
         self._late.add(task)
@@ -403,14 +403,14 @@ class Runner:
         if not execution.settled:
             self._settle(execution, Ended.of(future))
         elif not future.cancelled():
-            # A thread that went on after its time limit: its late result is refused, whatever it is.
+            # A thread that continued after its time limit: its late result is ignored.
             future.exception()
         self._begin_waiting()
         if not self.active:
             self._idle.set()
 
     def _settle(self, execution: Execution, ended: Ended) -> None:
-        """Tell the settlement how an attempt ended. Raises nothing."""
+        """Pass the outcome of an attempt to the settlement. Never raises."""
         try:
             self._tell_of_end(execution, ended)
         except Exception as error:  # noqa: BLE001 - see `_begin`
@@ -428,7 +428,7 @@ class Runner:
         elif execution.ending is not None and execution.ending is not Ending.CANCELLED:
             self._settlement.failed(execution, early_failure(execution, now), duration)
         elif error is None:
-            # One that was cancelled too: it was done before it heard of it.
+            # Also if it was cancelled: it was done before the cancellation arrived.
             self._settlement.completed(execution, ended.result, duration)
         elif isinstance(error, PostponeJob):
             self._settlement.postponed(execution, error.seconds)
@@ -453,10 +453,7 @@ class Runner:
     # --- ends from outside ---
 
     def _end_early(self, execution: Execution, ending: Ending) -> None:
-        """End an attempt from outside. If it does not end when notified, it is abandoned a little later.
-
-        A thread cannot be ended: it is notified and abandoned immediately.
-        """
+        """End an attempt from outside, and abandon it if it does not stop. A thread is abandoned immediately."""
         if execution.future is None or execution.settled:
             return
         is_told = execution.ending is not None
@@ -470,7 +467,7 @@ class Runner:
             self._limits.check_by(execution.deadline)
 
     def _interrupt(self, execution: Execution) -> None:
-        """Tell a handler to end: a coroutine is cancelled, a process gets a signal, a thread finds it in its job."""
+        """Tell a handler to stop: a coroutine is cancelled, a process gets a signal, a thread finds it in its job."""
         if execution.context is None or execution.future is None or execution.handler is None:
             return
         if execution.handler.runs_in_process and self._processes is not None:
@@ -481,7 +478,7 @@ class Runner:
             execution.future.cancel()
 
     def _give_up(self, execution: Execution) -> None:
-        """Settle an attempt whose code still runs; what it will say is refused, and its place is lost until then."""
+        """Settle an attempt whose code still runs; its outcome is ignored, and its slot is lost until it ends."""
         self._close(execution)
         self.active.pop(execution, None)
         self.lost[execution] = None

@@ -1,14 +1,14 @@
-"""Settles deliveries: acknowledged, retried, or dead-lettered. Events first, the broker's copy last.
+"""Settles deliveries: acknowledges, retries, or dead-letters them. Events first, the delivery last.
 
-Nothing is acknowledged before what it stands for is safe (binding section 5.4 lists the acknowledgement first, and
-would lose the job in a crash between the two):
+Nothing is acknowledged before its outcome is safe (binding section 5.4 lists the acknowledgement first, which would
+lose the job in a crash between the two):
 
     done       job.completed confirmed                        -> ack
     retry      copy at the retry exchange confirmed -> job.retrying confirmed -> ack
     discarded  job.discarded confirmed                        -> nack without requeue: the dead letter exchange
 
-So a crash in between makes a duplicate at worst. A duplicate delivery of an attempt that this worker has finished is
-recognised by job id and attempt, and settled without running again.
+So a crash in between causes a duplicate at worst. A duplicate delivery of an attempt that this worker has finished is
+recognized by job id and attempt, and settled without running again.
 """
 
 from __future__ import annotations
@@ -84,17 +84,17 @@ class Settlement:
         exact_delays: bool = False,
         hooks: HookCalls | None = None,
     ) -> None:
-        """`on_discard` "acknowledge" keeps discarded jobs out of the dead letter queue unless they ask for it.
+        """`on_discard` "acknowledge" keeps discarded jobs out of the dead letter queue unless they require it.
 
-        Without `holds_delivery` the broker's copy is in other hands, and nothing can be done by settling it. See
-        `Republisher` for `exact_delays`.
+        Without `holds_delivery`, another process holds the delivery, so it cannot be settled here. See `Republisher`
+        for `exact_delays`.
         """
         self._hook_notifier = HookNotifier(hooks or HookCalls(Hooks()))
         self._finished = RecentAttempts(REMEMBERED_ATTEMPTS)
         self._dead_lettered = RecentAttempts(REMEMBERED_ATTEMPTS)
         self._retrying: dict[AttemptKey, Execution] = {}
         self._unsaid: BoundedDict[AttemptKey, Failure] = BoundedDict(REMEMBERED_ATTEMPTS)
-        """Failures whose next attempt a lost connection kept from the broker."""
+        """Failures whose next attempt could not be published because of a lost connection."""
         self.completed_count = 0
         self.failed_count = 0
         self.retried_count = 0
@@ -164,16 +164,16 @@ class Settlement:
         error: BaseException | None = None,
         delay: float | None = None,
     ) -> None:
-        """Settle a failure: another attempt if the handler and the policy allow one, or the end.
+        """Settle a failure: with another attempt if the handler and the policy allow one, otherwise as discarded.
 
-        It is logged, in any case and in one record; `error` is what the handler has raised. The next attempt waits
-        `delay` seconds, or as long as the policy says.
+        It is logged once in any case; `error` is the handler's exception. The next attempt waits `delay` seconds, or as
+        the policy says.
         """
         envelope = execution.envelope
         failure.record.retryable = again = gets_another(execution, failure)
         self.failed_count += 1
         if execution.handler is not None:
-            # What else claims to be a type is anybody's invention.
+            # Any other type is not one of ours.
             self._counters.durations[envelope.type].add(duration_seconds)
         delay = (delay_of(execution) if delay is None else delay) if again else None
         log_failure(_log, execution, failure, delay, error)
@@ -207,10 +207,10 @@ class Settlement:
         self._ack(delivery, queue)
 
     def settled_before(self, execution: Execution) -> bool:
-        """Settle a new delivery of an attempt that was finished here, as the lost one was to be; False if none was.
+        """Settle a redelivered attempt that was finished here, with the same outcome; False if it was not.
 
-        A job that was given up goes to the dead letter queue: its first delivery may have been lost before the broker
-        heard of that. A failure that could not be followed by the next attempt is now.
+        A discarded job goes to the dead letter queue: its first delivery may have been lost before the broker received
+        that. A failure whose next attempt could not be published is retried now.
         """
         delivery = execution.delivery
         if execution.key in self._retrying:
@@ -248,7 +248,7 @@ class Settlement:
         self._discard(execution.delivery, execution.queue, envelope, execution.attempt - 1, record)
 
     def unreadable(self, delivery: Delivery, queue: str, error: InvalidJob) -> None:
-        """Put a message aside that is no job; the broker's dead letter queue keeps it as it came."""
+        """Move a message that is not a job to the dead letter queue, unchanged."""
         placeholder, encoding = placeholder_of(delivery, queue)
         reason = clean_text(f"{error}{encoding}", MAX_REASON)
         self._counters.skipped["job"] += 1
@@ -259,7 +259,7 @@ class Settlement:
     def abandon(self, delivery: Delivery, queue: str, error: BaseException) -> None:
         """Settle a delivery after an unexpected error: it becomes a dead letter.
 
-        Called wherever a delivery could otherwise remain unsettled. A settled one is not changed.
+        Called wherever a delivery could otherwise stay unsettled. A settled delivery is not changed.
         """
         self._counters.skipped["job"] += 1
         try:
@@ -305,17 +305,17 @@ class Settlement:
     def hand_back(self, delivery: Delivery, queue: str) -> None:
         """Return a job that was never started.
 
-        It is published anew with the same attempt, and then acknowledged: a requeued message would come back flagged
-        redelivered, and the next worker would have to count an attempt that nobody made.
+        It is published again with the same attempt, and then acknowledged: a requeued message would be redelivered with
+        the flag, and the next worker would have to count an attempt that never ran.
         """
         self._start(delivery, queue, self._republish_unstarted(delivery, queue))
 
     async def drain(self, timeout_seconds: float) -> bool:
-        """Wait until all that was decided is safe; False if that takes longer."""
+        """Wait until all outcomes are safe; False if that takes longer."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         drained = True
-        # What frees the places of unique jobs begins only when their events are safe.
+        # The places of unique jobs are freed only after their events are safe.
         for events in (self._events, None):
             if self._republishing:
                 await asyncio.wait(set(self._republishing), timeout=max(0.0, deadline - loop.time()))
@@ -349,7 +349,7 @@ class Settlement:
         *,
         keep: bool = True,
     ) -> None:
-        """Say that a job has ended, then let the broker move it to its dead letter queue."""
+        """Record that a job has ended, then let the broker move it to its dead letter queue."""
         self.discarded_count += 1
         self._hook_notifier.discard(queue, envelope, attempts, record)
         events = self._broker.events
@@ -379,22 +379,22 @@ class Settlement:
         return wanted or self._on_discard == "dead_letter"
 
     async def _retry(self, execution: Execution, failure: Failure, delay: float) -> None:
-        """Publish the next attempt to where it waits, then say so, then acknowledge this one."""
+        """Publish the next attempt, then record it, then acknowledge this one."""
         self._retrying[execution.key] = execution
         try:
             if not await self._published_next(execution, failure, delay):
                 self._unsaid[execution.key] = failure
         finally:
-            # A newer delivery of the same attempt may have begun to be followed meanwhile.
+            # A newer delivery of the same attempt may be in progress meanwhile.
             if self._retrying.get(execution.key) is execution:
                 del self._retrying[execution.key]
 
     async def _published_next(self, execution: Execution, failure: Failure, delay: float) -> bool:
-        """Publish the next attempt and have this one acknowledged; False if the connection is lost before."""
+        """Publish the next attempt and acknowledge this one; False if the connection is lost before."""
         envelope = execution.envelope
         checkpoint = await next_checkpoint(self._control, execution, failure)
         if not execution.delivery.is_current:
-            # Who has lost the delivery has no say any more: the broker gives the job to somebody.
+            # Without the delivery, do nothing: the broker delivers the job to another worker.
             return False
         limit = max_attempts(execution.delivery, envelope)
         now = datetime.now(UTC)
@@ -453,7 +453,7 @@ class Settlement:
     def _dead_letter(self, delivery: Delivery, queue: str) -> None:
         """Let the broker move a job to its dead letter queue.
 
-        Where a rejected job is dropped, because its next attempt waits elsewhere, one that has none is published there.
+        If rejected jobs are dropped, because retries wait elsewhere, a discarded job is published there instead.
         """
         if self._nacks or place_of(delivery) is not None:
             self._start(delivery, queue, self._publish_dead(delivery, queue), is_last=True)
@@ -470,7 +470,7 @@ class Settlement:
     def _start(
         self, held: Delivery | Execution, queue: str, coroutine: Coroutine[Any, Any, None], *, is_last: bool = False
     ) -> None:
-        """Do what settles a delivery in the end. `is_last`: this is what becomes of one that nothing else settled."""
+        """Run a coroutine that settles a delivery. With `is_last`, the delivery is settled even if that fails."""
         task = asyncio.get_running_loop().create_task(self._settle_with(held, queue, coroutine, is_last=is_last))
         self._republishing.add(task)
         task.add_done_callback(self._republishing.discard)
@@ -481,7 +481,7 @@ class Settlement:
         try:
             await coroutine
         except Exception as error:  # noqa: BLE001 - whatever it is, the delivery is not to stay here for ever
-            # That of an execution may have been replaced after a reconnect.
+            # A reconnect may have replaced the delivery of an execution.
             delivery = held.delivery if isinstance(held, Execution) else held
             if not delivery.is_current:
                 # The broker has it again.

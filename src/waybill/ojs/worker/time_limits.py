@@ -14,14 +14,14 @@ class TimeLimits:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, active: Iterable[Execution], end: Callable[[Execution], None]
     ) -> None:
-        """`active` are those under way at any time; `end` ends one, or gives it another deadline."""
+        """`active` has the running attempts at any time; `end` ends one, or sets another deadline."""
         self._loop = loop
         self._active = active
         self._end = end
         self._timer: asyncio.TimerHandle | None = None
 
     def check_by(self, deadline: float) -> None:
-        """Check the deadlines by this time."""
+        """Check the deadlines no later than this time."""
         timer = self._timer
         if timer is not None and timer.when() <= deadline:
             return
@@ -30,7 +30,6 @@ class TimeLimits:
         self._timer = self._loop.call_at(deadline, self._check)
 
     def close(self) -> None:
-        """Look no more."""
         if self._timer is not None:
             self._timer.cancel()
 

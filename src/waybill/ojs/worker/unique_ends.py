@@ -1,4 +1,4 @@
-"""The worker's side of unique jobs with a place at the broker: see `control.unique_places`."""
+"""The worker's side of unique jobs with a place on the broker: see `control.unique_places`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log: Final = logging.getLogger("waybill.ojs.worker")
 
 
 class UniqueEnds:
-    """Frees the places of jobs that have ended, and finds those that had ended before."""
+    """Frees the places of jobs that have ended, and detects jobs that had ended before."""
 
     def __init__(self, broker: BrokerConnection) -> None:
         self._places = UniquePlaces(broker.connection, broker.declarer.topology)
@@ -38,7 +38,7 @@ class UniqueEnds:
         ack(execution.delivery, execution.queue)
 
     async def may_run(self, delivery: Delivery, job_id: str) -> bool:
-        """Whether a job has its place still. Raises ClientError."""
+        """Return whether a job still has its place. Raises ClientError."""
         place = place_of(delivery)
         if place is None:
             return True
@@ -52,10 +52,7 @@ class UniqueEnds:
 
 
 def must_have_place(envelope: Envelope, delivery: Delivery) -> bool:
-    """Whether a job that has lost its place has ended.
-
-    Not one whose place expires, nor a dead letter that was moved back.
-    """
+    """Return whether a job without a place must have ended. Not if places expire, or for a moved dead letter."""
     if "period" in (envelope.unique or {}) or place_of(delivery) is None:
         return False
     deaths = (delivery.properties.headers or {}).get("x-death")

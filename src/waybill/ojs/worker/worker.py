@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 HEARTBEAT_SECONDS: Final = 15.0
 MAX_CONCURRENCY: Final = 65_535
 MAX_PREFETCH: Final = 65_535
-"""What AMQP can say."""
+"""The maximum of AMQP."""
 MAX_PROCESSES: Final = 1024
 MAX_GRACE_SECONDS: Final = 31_536_000
 """A year."""
 DRAIN_REPORT_SECONDS: Final = 5.0
 LAST_EVENTS_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 300.0
-"""How long after its time limit a job may take to be acknowledged: its next attempt has to be confirmed first."""
+"""How long after its time limit a job may take to be acknowledged: first its next attempt must be confirmed."""
 
 _log = logging.getLogger("waybill.ojs.worker")
 
@@ -70,7 +70,7 @@ class Worker:
     Delivery is at least once: a handler may see a job again after a crash or a lost connection.
 
     `queues` defaults to those of the handlers. A mapping sets weights: a queue with weight 3 gets three times the
-    places of a queue with weight 1, and unused places go to the other queues; quorum queues have fixed shares.
+    prefetch of a queue with weight 1, and unused shares go to the other queues; quorum queues have fixed shares.
     `concurrency` is the number of jobs that run at the same time, `prefetch` the number of jobs held unacknowledged
     (default: `concurrency`): a larger one lets short jobs overlap with the confirms of their events. `grace_period` is
     how many seconds a shutdown waits for running jobs. `on_discard="acknowledge"` drops exhausted jobs unless their
@@ -79,7 +79,7 @@ class Worker:
     """
 
     def __new__(cls, jobs: Jobs, **_settings: object) -> Self:
-        """Make a worker of the kind that the URI of the jobs asks for."""
+        """Create a worker of the kind that the URI of the jobs requires."""
         return super().__new__((worker_of(jobs.uri) or cls) if cls is Worker else cls)
 
     _settle_seconds = LAST_EVENTS_SECONDS
@@ -98,7 +98,7 @@ class Worker:
         processes: int | None = None,
         policy: ControlPolicy | None = None,
     ) -> None:
-        """Nothing happens before `run`. Raises InvalidJob for an invalid queue name, ValueError for other arguments."""
+        """Call `run` to begin. Raises InvalidJob for an invalid queue name, ValueError for other arguments."""
         check_whole("concurrency", concurrency, 1, MAX_CONCURRENCY)
         check_whole("prefetch", prefetch, 1, MAX_PREFETCH)
         check_whole("processes", processes, 1, MAX_PROCESSES)
@@ -142,7 +142,7 @@ class Worker:
 
     @property
     def starvation(self) -> str | None:
-        """Why the worker receives or finishes no jobs although it should; None if all is well, or it is quiet."""
+        """Return why the worker receives or finishes no jobs although it should; None if it is fine or quiet."""
         broker, consumers, runner = self._broker, self._consumers, self._runner
         if broker is None or consumers is None or runner is None:
             return "it is not running"
@@ -154,17 +154,17 @@ class Worker:
 
     @property
     def consumed_queues(self) -> list[str]:
-        """The queues that it consumes now: not those that are paused; none if it is quiet or has no free slot."""
+        """The currently consumed queues: none that is paused; none at all if it is quiet or has no free slot."""
         return [] if self._consumers is None else self._consumers.queues
 
     @property
     def running_count(self) -> int:
-        """How many jobs run at this moment."""
+        """The number of running jobs."""
         return 0 if self._runner is None else len(self._runner.active)
 
     @property
     def concurrency(self) -> int:
-        """How many jobs may run at a time."""
+        """The maximum number of running jobs."""
         return self._concurrency
 
     @property
@@ -178,22 +178,22 @@ class Worker:
         return self._counters
 
     def running_by_queue(self) -> Counter[str]:
-        """How many jobs of each queue run at this moment."""
+        """The number of running jobs by queue."""
         return Counter() if self._runner is None else Counter(one.queue for one in list(self._runner.active))
 
     @property
     def held_count(self) -> int:
-        """How many jobs this worker holds: running and prefetched ones."""
+        """The number of jobs that this worker holds: running and prefetched ones."""
         return 0 if self._runner is None else self._runner.held_count
 
     @property
     def redelivered_count(self) -> int:
-        """How many deliveries were redeliveries: the broker had, or may have, delivered them before."""
+        """The number of redeliveries: the broker has, or may have, delivered them before."""
         return 0 if self._runner is None else self._runner.redelivered_count
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many attempts and jobs this worker has seen end: completed, failed, retried, discarded, cancelled."""
+        """The numbers of attempts and jobs that ended here: completed, failed, retried, discarded, cancelled."""
         settled = self._settlement
         if settled is None:
             return {"completed": 0, "failed": 0, "retried": 0, "discarded": 0, "cancelled": 0}
@@ -206,7 +206,7 @@ class Worker:
         }
 
     async def run(self) -> None:
-        """Work until a signal or `stop` ends it. Raises what connecting and declaring raise."""
+        """Run until a signal or `stop` ends it. Raises errors of connecting and declaring."""
         with self._signals():
             await self.start()
             try:
@@ -215,7 +215,7 @@ class Worker:
                 await self._shut_down()
 
     def stop(self, reason: str = "shutdown") -> None:
-        """Begin to shut down; the second call ends the grace period. From any thread."""
+        """Start a shutdown; a second call ends the grace period. Safe from any thread."""
         if self._loop is not None and running_loop() is not self._loop:
             self._loop.call_soon_threadsafe(self.stop, reason)
             return
@@ -225,11 +225,11 @@ class Worker:
         self._stop_requested.set()
 
     def quiet(self) -> None:
-        """Take no new jobs, and finish the current ones."""
+        """Accept no new jobs, and finish the current ones."""
         self._change(self._go_quiet())
 
     def resume(self) -> None:
-        """Take new jobs again after `quiet`."""
+        """Accept new jobs again after `quiet`."""
         self._change(self._go_on())
 
     async def start(self) -> None:
@@ -256,7 +256,7 @@ class Worker:
             )
             broker.connection.on_loss(self._runner.connection_lost)
             await self._declare(broker)
-            # Before the first job: it may be a cancelled one.
+            # Before the first job, which may be a cancelled one.
             self._paused = PausedQueues(broker, self.queues, lambda: self._change(self._adjust()))
             self._runner.cancellations.on_pause = self._paused.look_soon
             self._runner.cancellations.on_directive = partial(obey, self)
@@ -282,7 +282,7 @@ class Worker:
         _log.info("worker %s consumes %s with concurrency %d", self.id, ", ".join(self.queues), self._concurrency)
 
     async def __aenter__(self) -> Self:
-        """Start working in the background."""
+        """Run in the background."""
         await self.start()
         return self
 
@@ -315,7 +315,7 @@ class Worker:
         """Prepare to consume.
 
         Queues whose handlers all run in processes get no more jobs than there are processes. The broker is asked to
-        wait for acknowledgements as long as the longest handler of a queue may take.
+        allow unacknowledged jobs for as long as the longest handler of a queue may take.
         """
         caps: dict[str, int] = {}
         timeouts_ms: dict[str, int] = {}
@@ -345,7 +345,7 @@ class Worker:
 
     @property
     def paused_queues(self) -> frozenset[str]:
-        """Those of its queues that are paused (see `Jobs.pause`)."""
+        """The paused ones among its queues (see `Jobs.pause`)."""
         return frozenset() if self._paused is None else self._paused.queues
 
     async def _adjust(self) -> None:
@@ -394,12 +394,12 @@ class Worker:
             try:
                 await broker.connection.wait_ready()
             except ConnectionClosed:
-                # The reconnect policy has given up: nothing will ever come again.
+                # The reconnect policy has given up: no more jobs will arrive.
                 self.stop("error")
                 return
             self._record_heartbeat()
             if self._paused is not None and not runner.cancellations.hears:
-                # Nobody tells of pauses, so they are asked for.
+                # Pauses are not announced here, so poll them.
                 self._paused.look_soon()
 
     def _record_heartbeat(self) -> None:
@@ -468,7 +468,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Answer signals while the worker runs, where there are any: on the main thread of a POSIX system."""
+        """Handle signals while the worker runs, on the main thread of a POSIX system."""
         loop = asyncio.get_running_loop()
         actions = {
             signal.SIGTERM: lambda: self.stop("signal"),

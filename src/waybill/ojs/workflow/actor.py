@@ -48,7 +48,7 @@ from waybill.ojs.workflow.values import Plans, Reader, Values, read_flow
 AT_A_TIME: Final = 200
 REMEMBERED_EVENTS: Final = 50_000
 AGAIN_SECONDS: Final = 30.0
-"""When an event that has not returned through the stream is written again."""
+"""How long to wait for an event to return through the stream before it is written again."""
 RETENTION_SECONDS: Final = 7 * 86400.0
 """How long a workflow is kept after its end."""
 SWEEP_SECONDS: Final = 60.0
@@ -75,7 +75,7 @@ class WorkflowActor(LeaderLoop):
         self._pushers = PusherWatch(responder.view, self._write)
 
     def forget(self) -> None:
-        """Forget which events were written: this coordinator writes anew if it leads again."""
+        """Forget which events were written: if this coordinator leads again, it writes them again."""
         self._written.clear()
         self._last_written.clear()
         self._pushers.forget()
@@ -112,7 +112,7 @@ class WorkflowActor(LeaderLoop):
             await self._at(ENDED, now - RETENTION_SECONDS, self._forget)
 
     def _has_new_events(self, progress: Progress) -> bool:
-        """Whether a workflow has pending events that were not just written here."""
+        """Return whether a workflow has pending events that were not just written here."""
         untold, turn = list(progress.untold), int(asyncio.get_running_loop().time() / AGAIN_SECONDS)
         last = untold[-1] if untold else 0
         news = (progress.run, progress.state, progress.started_at is None, len(untold), last, turn)
@@ -138,7 +138,7 @@ class WorkflowActor(LeaderLoop):
             self._responder.broker.events.record(workflow_id, data, time, event_id=event_id)
 
     async def _stop(self, progress: Progress) -> None:
-        """Tell workers not to start jobs of a workflow, then record that this was done."""
+        """Tell workers not to start jobs of a workflow, then record this."""
         what = f"stopped {progress.run}"
         now = asyncio.get_running_loop().time()
         if now - self._written.get(event_id_of(progress.id, what), float("-inf")) < AGAIN_SECONDS:
@@ -161,7 +161,7 @@ class WorkflowActor(LeaderLoop):
         self._write(progress.id, WorkflowStopped(workflow_id=progress.id, workflow_name=progress.name), what)
 
     async def _revive(self, progress: Progress) -> None:
-        """Put the dead letters of failed streamed jobs back into their queues, then say so."""
+        """Move the dead letters of failed streamed jobs back to their queues, then record this."""
         ids = {member_job_id(progress.id, index) for index in progress.revived}
         found = 0
         try:

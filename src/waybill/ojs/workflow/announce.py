@@ -28,7 +28,7 @@ MAX_AT_A_TIME = 1000
 
 
 class Announcement(NamedTuple):
-    """An event that is to be written; `what` tells it from all others about this workflow."""
+    """An event to be written; `what` distinguishes it from all other events about this workflow."""
 
     what: str
     data: EventData
@@ -36,7 +36,7 @@ class Announcement(NamedTuple):
 
 
 def announcements(flow: Flow) -> list[Announcement]:
-    """Return the events about a workflow that the stream does not have yet, in their order."""
+    """Return the events about a workflow that the stream does not have yet, in order."""
     progress = flow.progress
     found = []
     named = {"workflow_id": progress.id, "workflow_name": progress.name}

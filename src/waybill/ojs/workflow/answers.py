@@ -42,7 +42,7 @@ MAX_LISTED: Final = 1000
 MAX_WAIT_SECONDS: Final = 60.0
 PAGE_BYTES: Final = 1024 * 1024
 KNOWN_SECONDS: Final = 1.0
-"""How long the first event of a workflow may be on its way."""
+"""How long the first event of a workflow may take to arrive."""
 PAGE_ROWS: Final = 1000
 POLL_SECONDS: Final = 1.0
 
@@ -50,13 +50,13 @@ _decode = msgspec.json.Decoder(WorkflowRequest).decode
 
 
 class WorkflowAnswers:
-    """Answers them."""
+    """Answers these requests."""
 
     def __init__(self, responder: Responder, fold: WorkflowFold) -> None:
-        """`fold` says which workflows have ended."""
+        """`fold` knows which workflows have ended."""
         self._fold = fold
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
-        """Those that wait for the end of a workflow."""
+        """Requests that wait for the end of a workflow."""
         self._responder = responder
         self._view = responder.view
         self._plans = Plans()
@@ -64,7 +64,7 @@ class WorkflowAnswers:
         responder.view.on_feature.append(self._folds)
 
     def answers(self) -> dict[str, Answer]:
-        """Return what is to be called for which kind of request."""
+        """Return the handlers by kind of request."""
         return {
             INFO: self._spawned(self._info),
             WAIT: self._spawned(self._wait),
@@ -101,7 +101,7 @@ class WorkflowAnswers:
         try:
             async with asyncio.timeout(min(max(asked.wait_seconds, 0.0), MAX_WAIT_SECONDS)):
                 while not await self._is_over(asked.job_id):
-                    # Where coordinators share a database, another one may fold the end.
+                    # If coordinators share a database, another one may fold the end.
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(POLL_SECONDS):
                             await over.wait()
@@ -173,7 +173,7 @@ class WorkflowAnswers:
         await self._responder.reply(request, reply)
 
     async def _done(self, request: Request, workflow_id: str, data: EventData) -> WorkflowReply:
-        """Write an event, and return what the workflow is like when it was folded."""
+        """Write an event, and return the workflow as it is once the event is folded."""
         event_id = f"evt_{new_id()}"
         record = self._responder.broker.events.record
         await self._view.folded(event_id, lambda: record(workflow_id, data, event_id=event_id))
@@ -183,7 +183,7 @@ class WorkflowAnswers:
         """Return a workflow, giving its first event a moment to arrive."""
         deadline = asyncio.get_running_loop().time() + seconds
         while True:
-            # Only the wait has an end: a store that is busy takes its time, and knows the workflow all the same.
+            # Only the wait has a timeout: a busy store takes longer to answer, but it knows the workflow.
             folded = self._folded
             if (found := await self._find(request)) is not None:
                 return found
@@ -228,7 +228,7 @@ def _listed(info: WorkflowInfo | None) -> list[WorkflowInfo]:
 
 
 def _newest(store: JobStore, state: str | None, limit: int, owners: set[str | None] | None) -> list[Progress]:
-    """Return workflows, those that were made last first: their ids are in the order of time."""
+    """Return the newest workflows: ids sort by time."""
     found: list[Progress] = []
     after = ""
     while rows := store.listed("workflow/", Progress, PAGE_ROWS, after):

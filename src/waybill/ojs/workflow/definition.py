@@ -1,7 +1,7 @@
 """The definition of a workflow: a tree of jobs and of chains, groups, batches and graphs, as one JSON value.
 
-It is complete: the jobs in it are valid envelopes, so whoever starts a step needs nothing else, and no code of the
-application. A definition is checked when a workflow is made, and again by whoever reads it from the stream.
+It is complete: its jobs are valid envelopes, so a coordinator needs neither other data nor code of the application to
+start a step. A definition is checked when a workflow is pushed, and again by each reader of the stream.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from waybill.ojs.errors import InvalidJob
 from waybill.ojs.workflow.numbering import MAX_MEMBERS
 
 MAX_NODES: Final = 10_000
-"""Jobs, chains, groups and so on in one definition. Streamed jobs do not count."""
+"""The maximum number of nodes in a definition. Streamed jobs do not count."""
 MAX_DEPTH: Final = 8
-"""How deep chains, groups and so on may be within each other (ojs-workflows section 10.2)."""
+"""The maximum nesting depth (ojs-workflows section 10.2)."""
 MAX_DEFINITION_BYTES: Final = 4 * 1024 * 1024
 MAX_NAME_LENGTH: Final = 255
 
@@ -25,12 +25,12 @@ CALLBACKS: Final = ("on_complete", "on_success", "on_failure")
 
 
 class Definition(msgspec.Struct, omit_defaults=True):
-    """One node of the tree.
+    """A node of the tree.
 
     A job has its envelope; a chain, a group, a batch and a graph have nodes in `steps`; a batch has callbacks, which
-    are jobs. `depends_on` names steps of the same graph. The jobs of a `streamed` group are not here: who pushes the
-    workflow pushes them one after another, and says in the end how many there were; `expected` says it before, if that
-    is known.
+    are jobs. `depends_on` names steps of the same graph. The jobs of a `streamed` group are not included: the program
+    that pushes the workflow pushes them one after another, and writes their number at the end, or in `expected` if it
+    is known before.
     """
 
     type: NodeKind
@@ -44,7 +44,7 @@ class Definition(msgspec.Struct, omit_defaults=True):
 
 
 def read_definition(value: object) -> Definition:
-    """Return a definition that keeps all rules, made of a JSON value. Raises InvalidJob naming what is wrong."""
+    """Parse and check a definition. Raises InvalidJob naming what is wrong."""
     try:
         definition = msgspec.convert(value, Definition)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -63,7 +63,7 @@ def check_definition(definition: Definition) -> None:
 
 
 def _check(node: Definition, path: str, depth: int, *, may_stream: bool) -> int:
-    """Check a node and what is below it; return how many there are."""
+    """Check a node and its descendants; return their number."""
     if len(node.name) > MAX_NAME_LENGTH or "\0" in node.name:
         raise _invalid(path, "has a name that is too long, or has a zero in it")
     if node.type == "job":
@@ -74,7 +74,7 @@ def _check(node: Definition, path: str, depth: int, *, may_stream: bool) -> int:
     _check_parts(node, path, may_stream=may_stream)
     count = 1
     for index, step in enumerate(node.steps):
-        # What starts with the workflow, and only that, can be streamed by whoever pushes it.
+        # The pushing program can only stream what starts with the workflow.
         first = may_stream and node.type == "chain" and index == 0
         count += _check(step, f"{path}.steps[{index}]", depth + 1, may_stream=first)
         if count > MAX_NODES:
@@ -123,9 +123,9 @@ def _check_parts(node: Definition, path: str, *, may_stream: bool) -> None:
 
 
 def order_of(graph: Definition, path: str = "workflow") -> list[str]:
-    """Return the names of a graph's steps, each after those it depends on.
+    """Return the names of a graph's steps, each after its dependencies.
 
-    Raises InvalidJob for names that are missing, unknown or there twice, and for a circle.
+    Raises InvalidJob for missing, unknown and repeated names, and for cycles.
     """
     steps = {step.name: step for step in graph.steps}
     if len(steps) != len(graph.steps) or "" in steps:

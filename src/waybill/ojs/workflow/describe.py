@@ -15,11 +15,11 @@ from waybill.ojs.workflow.requests import StepInfo, WorkflowInfo, WorkflowMetada
 from waybill.ojs.workflow.values import TooLarge, Values
 
 MAX_SHOWN: Final = 1000
-"""Steps that are told of one part; a chain of more is told of as far."""
+"""The maximum number of steps in the description of a part; longer chains are cut."""
 
 
 def describe(flow: Flow, values: Values | None = None, *, steps: bool = True) -> WorkflowInfo:
-    """Return what is known; with `values` the result of one that is completed, too."""
+    """Return the description; with `values`, including the result of a completed workflow."""
     progress, root = flow.progress, flow.plan.root
     job_count, completed_count, failed_count = flow.counts()
     cancelled = progress.state == WorkflowState.CANCELLED
@@ -93,5 +93,5 @@ def _moment(flow: Flow, offset_ms: int) -> str:
     try:
         return format_timestamp(created + timedelta(milliseconds=offset_ms))
     except OverflowError:
-        # A clock gone wrong has written it.
+        # Written by a wrong clock.
         return flow.progress.created_at

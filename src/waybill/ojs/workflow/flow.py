@@ -4,10 +4,10 @@ r"""The state machine of a workflow: the effect of an event of one of its jobs, 
                                      |  \-> failed
                                      \-> held -> completed   its job is done, the workflows that it spawned are not
 
-It knows no clock, no broker and no store. Coordinators feed it the events of one stream in one order, so all of them
-find the same. Events come twice and late: each only moves a step forward, and what has ended stays as it is until a
-retry. Nothing is decided by what was done about it: a job that is ready stays ready until the stream says that it is
-enqueued, so whoever comes next knows what is left to do.
+It uses no clock, no broker and no store. Coordinators apply the events of one stream in order, so all of them compute
+the same state. Events may arrive twice and late: each only moves a step forward, and an ended step does not change
+until a retry. Only events change the state: a ready job stays ready until the stream says that it is enqueued, so the
+next leader knows what is left to do.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ PUSHER_LOST: Final = "PUSHER_LOST"
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_QUEUES: Final = 1000
 MAX_REVIVED: Final = 100_000
-"""Streamed jobs that a retry brings back."""
+"""The maximum number of streamed jobs that a retry restarts."""
 MAX_RESULTS_BYTES: Final = 64 * 1024 * 1024
-"""What is kept of the results of a workflow, as JSON: of one job, and of all. In place of others stand references."""
+"""The maximum size of the stored results of a workflow, as JSON: of one job, and of all. References replace larger
+ones.
+"""
 
 WAITING, READY, PENDING, ACTIVE, HELD, COMPLETED, FAILED, CANCELLED = StepState
 
@@ -35,18 +37,18 @@ class Flow:
     """One workflow. Times are RFC 3339."""
 
     def __init__(self, plan: Plan, progress: Progress, members: Members | None = None) -> None:
-        """`progress` is that of a new workflow, or what a store has kept; `members` has its counts."""
+        """`progress` is new, or loaded from a store; `members` has its counts."""
         self.plan = plan
         self.progress = progress
         self.members = members or Members(progress.members)
         self.results: dict[tuple[bool, int], bytes] = {}
-        """Results that are to be kept: by whether the job was streamed, and by its node or its index."""
+        """Results to be stored: by whether the job was streamed, and by its node or index."""
         self.fresh: list[int] = []
-        """The jobs whose turn has just come: they are to be enqueued."""
+        """Jobs that have just become ready: they must be enqueued."""
         self.dropped: list[int] = []
-        """The jobs that were to be enqueued, or were, and are not to start any more."""
+        """Jobs that were enqueued, or were about to be, and must not start any more."""
         self._open: dict[int, int] = {}
-        """How many steps of a node have not ended, counted when that is first asked for."""
+        """The number of steps of a node that have not ended, computed on first use."""
         self._time = progress.created_at
         if not progress.states:
             count = len(self.plan.nodes) + ROOT
@@ -56,12 +58,12 @@ class Flow:
 
     @property
     def untold(self) -> dict[int, None]:
-        """The nodes of which an event is to be written."""
+        """The nodes whose events must be written."""
         return self.progress.untold
 
     @property
     def ready(self) -> list[int]:
-        """The jobs that are to be enqueued."""
+        """The jobs that must be enqueued."""
         return [node.number for node in self.plan.nodes if self.progress.states[node.number] == READY]
 
     @property
@@ -89,14 +91,13 @@ class Flow:
         )
 
     def tell(self, number: int, run: int, what: int) -> None:
-        """Take note that an event was written about a node: 1 that it was fired, 2 that it has ended."""
+        """Record that an event about a node was written: 1 that it was fired, 2 that it has ended."""
         if self.plan.has(number) and self.progress.runs.get(number, 0) == run:
             self.progress.told[number] |= what
             if not self._is_untold(self.plan[number]):
                 self.untold.pop(number, None)
 
     def state(self, node: Node) -> StepState:
-        """Return the state of a node."""
         return StepState(self.progress.states[node.number])
 
     def job_id(self, number: int) -> str:
@@ -104,7 +105,7 @@ class Flow:
         return node_job_id(nodes_prefix(self.progress.id, self.progress.runs.get(number, 0)), number)
 
     def counts(self) -> tuple[int, int, int]:
-        """Return how many jobs there are, how many are completed and how many have failed; the streamed ones too."""
+        """Return the numbers of all, completed and failed jobs, including streamed ones."""
         states = [self.progress.states[node.number] for node in self.plan.nodes if node.kind == "job"]
         members = self.members.counts
         total = members.done + members.failed if members.known is None else members.known
@@ -117,12 +118,12 @@ class Flow:
     # --- events from the stream ---
 
     def enqueued(self, number: int, run: int) -> None:
-        """Take note that a job is in its queue."""
+        """Record that a job is in its queue."""
         if self._is_current(number, run) and self.progress.states[number] == READY:
             self._set(self.plan[number], PENDING)
 
     def started(self, number: int, run: int, time: str, offset_ms: int) -> None:
-        """Take note that a worker has begun a job."""
+        """Record that a worker has started a job."""
         if not self.is_over and self.progress.state == WorkflowState.PENDING:
             self.progress.state, self.progress.started_at = WorkflowState.RUNNING.value, time
         if self._is_current(number, run) and self.progress.states[number] in {READY, PENDING}:
@@ -130,7 +131,7 @@ class Flow:
             self.progress.set_times(number, offset_ms, offset_ms)
 
     def ended(self, number: int, run: int, time: str, offset_ms: int, outcome: bytes | StepError | None) -> None:
-        """Take note that a job has ended: with a result, JSON or None, or with an error."""
+        """Record that a job has ended: with a result, JSON or None, or with an error."""
         self._time = time
         if not self._is_current(number, run) or not READY <= self.progress.states[number] <= ACTIVE:
             return
@@ -140,7 +141,7 @@ class Flow:
         node = self.plan[number]
         if isinstance(outcome, StepError):
             self._note_error(outcome, node)
-            # A job that somebody has cancelled by itself fails those that wait for it.
+            # A job that was cancelled individually fails the steps that wait for it.
             self._end(node, FAILED)
             return
         if outcome is not None:
@@ -151,12 +152,12 @@ class Flow:
             self._end_spawning(node)
 
     def member_started(self, time: str) -> None:
-        """Take note that a worker has begun a streamed job."""
+        """Record that a worker has started a streamed job."""
         if self.plan.streamed is not None and self.progress.state == WorkflowState.PENDING:
             self.progress.state, self.progress.started_at = WorkflowState.RUNNING.value, time
 
     def member_ended(self, index: int, time: str, outcome: bytes | StepError | None) -> None:
-        """Take note that a streamed job has ended."""
+        """Record that a streamed job has ended."""
         self._time = time
         if self.plan.streamed is None or self.is_over:
             return
@@ -170,12 +171,12 @@ class Flow:
         self._check_members()
 
     def child_opened(self, number: int, run: int, child_id: str) -> None:
-        """Take note that a job has spawned a workflow: the step is not done before that is."""
+        """Record that a job has spawned a workflow: the step is not completed before that workflow is."""
         if self._is_current(number, run) and self.progress.states[number] < FIRST_END:
             self.progress.children.setdefault(number, {}).setdefault(child_id, None)
 
     def child_ended(self, number: int, child_id: str, time: str, *, is_done: bool) -> None:
-        """Take note that a spawned workflow has ended."""
+        """Record that a spawned workflow has ended."""
         self._time = time
         children = self.progress.children.get(number, {})
         if child_id not in children or not self.plan.has(number):
@@ -185,7 +186,7 @@ class Flow:
             self._end_spawning(self.plan[number])
 
     def seal(self, total: int, time: str, queues: Sequence[str] = ()) -> None:
-        """Take note of how many members were streamed: they are all there now."""
+        """Record how many members were streamed: all of them are there now."""
         self._time = time
         if self.plan.streamed is not None and total >= 0 and not self.is_over:
             self.members.seal(total)
@@ -199,14 +200,14 @@ class Flow:
         return self.plan.streamed is not None and not self.is_over and counts.total is None and not counts.abandoned
 
     def heard(self, time: str, pushed: int = 0) -> None:
-        """Record that a program is pushing jobs of its group, which is then not abandoned."""
+        """Record that a program still pushes jobs of its group, which is then not abandoned."""
         counts = self.members.counts
         if self.plan.streamed is not None and not self.is_over and counts.total is None:
             self.progress.heard_at, counts.abandoned = time, False
             counts.pushed = max(counts.pushed, min(pushed, MAX_MEMBERS))
 
     def member_enqueued(self, index: int, queue: str) -> None:
-        """Take note that a streamed job is in its queue."""
+        """Record that a streamed job is in its queue."""
         counts, queues = self.members.counts, self.progress.queues
         if self.is_pushed and 0 <= index < MAX_MEMBERS:
             counts.pushed = max(counts.pushed, index + 1)
@@ -214,7 +215,7 @@ class Flow:
                 queues.append(queue)
 
     def abandon(self, heard_at: str, time: str) -> None:
-        """Give up the jobs that were not pushed; the group fails when those that were have ended."""
+        """Give up jobs that were not pushed; the group fails when the pushed jobs have ended."""
         if self.is_pushed and self.progress.heard_at == heard_at:
             self._time = time
             self.members.counts.abandoned = True
@@ -239,9 +240,9 @@ class Flow:
         return True
 
     def retry(self, run: int, time: str) -> bool:
-        """Begin again what has failed and what was to follow it, what is done stays; False if nothing has failed.
+        """Restart failed steps and those after them, and keep completed ones; False if nothing has failed.
 
-        `run` is the number of the new run, so that of two equal requests one counts.
+        `run` is the number of the new run, so of two equal requests only one counts.
         """
         progress = self.progress
         if progress.state != WorkflowState.FAILED or run != progress.run + 1:
@@ -264,7 +265,7 @@ class Flow:
         return True
 
     def children(self, *, failed_only: bool = False) -> Iterator[str]:
-        """Yield the workflows that its jobs have spawned: all that run, or those that have failed."""
+        """Yield the workflows that its jobs have spawned: those that run, or those that have failed."""
         for spawned in self.progress.children.values():
             yield from (child for child, done in spawned.items() if done is (False if failed_only else None))
 
@@ -279,7 +280,7 @@ class Flow:
 
     def _keep_result(self, key: tuple[bool, int], job_id: str, result: bytes) -> None:
         if len(result) > MAX_RESULT_BYTES or self.progress.results_bytes + len(result) > MAX_RESULTS_BYTES:
-            # It is kept with its job only (section 7.5).
+            # It is stored only with its job (section 7.5).
             result = f'{{"result_ref":"ojs:job/{job_id}","result_size_bytes":{len(result)}}}'.encode()
         self.progress.results_bytes += len(result)
         self.results[key] = result
@@ -290,7 +291,7 @@ class Flow:
             self.progress.errors.append(error)
 
     def _set(self, node: Node, state: StepState) -> None:
-        """Change the state of a node, and what is counted."""
+        """Change the state of a node, and the counts."""
         number, before = node.number, self.progress.states[node.number]
         self.progress.states[number] = state
         if state == READY:
@@ -304,7 +305,7 @@ class Flow:
             self._open[parent.number] += (before >= FIRST_END) - (state >= FIRST_END)
 
     def _is_untold(self, node: Node) -> bool:
-        """Say whether an event about a step, a job of a group or a callback is to be written (appendix B)."""
+        """Return whether an event must be written about a step, a job of a group or a callback (appendix B)."""
         state, told = self.progress.states[node.number], self.progress.told[node.number]
         if node.parent is None or state in {WAITING, READY, CANCELLED}:
             return False
@@ -324,7 +325,7 @@ class Flow:
         """End a node, and continue with nodes that wait for it."""
         self._set(node, state)
         if self.is_over:
-            # It was cancelled while this job ran.
+            # The workflow was cancelled while this job ran.
             return
         parent = node.parent
         if parent is None:
@@ -347,7 +348,7 @@ class Flow:
                 waiting += follower.before
 
     def _settle(self, node: Node) -> None:
-        """End a composite all of whose parts have ended; a batch fires its callbacks before."""
+        """End a composite node when all of its parts have ended; a batch first fires its callbacks."""
         states = self.progress.states
         if states[node.number] >= FIRST_END or self._is_open(node):
             return
@@ -361,7 +362,7 @@ class Flow:
             self._end(node, FAILED if failed else COMPLETED)
 
     def _has_members_missing(self, node: Node) -> bool:
-        """Say whether jobs of a streamed group were never pushed, and note that as its error."""
+        """Return whether jobs of a streamed group were never pushed, and record that as its error."""
         if not self.members.is_incomplete:
             return False
         if not any(error.code == PUSHER_LOST for error in self.progress.errors):
@@ -370,7 +371,7 @@ class Flow:
         return True
 
     def _call_back(self, node: Node, *, failed: bool) -> None:
-        """Fire the callbacks of a batch whose jobs have all ended, and end it when they have (section 6.4)."""
+        """Fire the callbacks of a batch whose jobs have all ended, and end it when they have ended (section 6.4)."""
         states = self.progress.states
         for kind, callback in node.callbacks.items():
             if states[callback.number] == WAITING:
@@ -384,17 +385,17 @@ class Flow:
         if any(states[one.number] == FAILED for one in fired):
             self._end(node, FAILED)
         else:
-            # A failure that no callback has taken up is one of the batch.
+            # A failure that no callback handles fails the batch.
             self._end(node, COMPLETED if fired or not failed else FAILED)
 
     def _resume_step(self, node: Node) -> None:
-        """Start a step that waits, if all that it depends on is completed."""
+        """Start a waiting step if all of its dependencies are completed."""
         states = self.progress.states
         if states[node.number] == WAITING and all(states[one.number] == COMPLETED for one in node.after):
             self._resume(node)
 
     def _resume(self, node: Node) -> None:
-        """Start the next node, or continue one that is partly done."""
+        """Start the next node, or continue a partly completed one."""
         if node.kind == "job":
             self._set(node, READY)
             if self.progress.run:
@@ -409,10 +410,10 @@ class Flow:
         self._settle(node)
 
     def _reset(self, node: Node) -> None:
-        """Have a node that has not succeeded wait again, for a retry."""
+        """Reset a node that has not succeeded to waiting, for a retry."""
         states, number = self.progress.states, node.number
         if node.kind == "batch" and self._has_open_jobs(node):
-            # Its callbacks were fired for an outcome that is no more.
+            # Its callbacks were fired for an outcome that no longer holds.
             for callback in node.callbacks.values():
                 self._forget(callback)
         if states[number] < FAILED:
@@ -458,10 +459,10 @@ class Flow:
         self.progress.state, self.progress.ended_at = state.value, self._time
 
     def _is_open(self, node: Node) -> bool:
-        """Say whether some step of a node has not ended."""
+        """Return whether some step of a node has not ended."""
         states = self.progress.states
         if node.kind == "chain":
-            # What follows a failure is cancelled, so the last one is the last to end.
+            # Steps after a failure are cancelled, so the last step is the last to end.
             return states[node.steps[-1].number] < FIRST_END
         count = self._open.get(node.number)
         if count is None:

@@ -1,7 +1,7 @@
 """Folds the event stream into the rows of workflows.
 
-Whoever may write to the events exchange can push workflows, as they can push jobs. Each field of an event may be
-anything; what makes no sense is passed by.
+Anyone with write access to the events exchange can push workflows, as they can push jobs. Each field of an event may
+have any value; invalid ones are ignored.
 """
 
 from __future__ import annotations
@@ -65,9 +65,8 @@ class WorkflowFold(FeatureFold):
     """The fold of workflows."""
 
     def __init__(self) -> None:
-        """Nothing is remembered but plans, and the workflows of the batch that is being folded."""
         self.over: deque[str] = deque(maxlen=MAX_OVER)
-        """Workflows that have ended, for those that wait for it. A fold that is undone may leave some here."""
+        """Workflows that have ended, for requests that wait for them. An aborted fold may leave some here."""
         self._plans = Plans()
         self._rows: Rows | None = None
         self._flows: dict[str, Flow] = {}
@@ -91,7 +90,7 @@ class WorkflowFold(FeatureFold):
         }
 
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
-        """Return the row of the workflow that an event is about, or the one that leads there."""
+        """Return the row of the workflow that an event is about, or the row that leads to it."""
         kind, subject = event.type, event.subject
         if kind in _JOB_EVENTS:
             node = read_node_id(subject)
@@ -152,7 +151,7 @@ class WorkflowFold(FeatureFold):
         workflow_id, data = event.subject, event.data
         known = self._flow(rows, workflow_id)
         if known is not None:
-            # It is pushed again.
+            # It was pushed again.
             known.heard(event.time)
             self._note_pushing(rows, known)
             self._put(rows, known)
@@ -257,7 +256,7 @@ class WorkflowFold(FeatureFold):
 
     @staticmethod
     def _told_step(_rows: Rows, flow: Flow, event: ReceivedEvent) -> None:
-        # The first run is 0, and an event leaves out what is its field's default.
+        # The first run is 0, and events omit default values.
         number, run = event.data.get("number"), event.data.get("run", 0)
         if isinstance(number, int) and isinstance(run, int):
             flow.tell(number, run, 1 if event.type == "workflow.callback_fired" else 2)
@@ -297,14 +296,14 @@ class WorkflowFold(FeatureFold):
         return Members(progress.members, lambda piece: rows.get(members_key(progress.id, piece), Piece))
 
     def _parent(self, rows: Rows, flow: Flow) -> tuple[Flow, int, int] | None:
-        """Return the workflow whose job has spawned this one, with the number of that job and its run."""
+        """Return the workflow whose job spawned this one, with the number of that job and its run."""
         node = read_node_id(flow.progress.parent_job or "")
         owner = None if node is None else rows.get(nodes_key(node[0]), NodesRow)
         parent = None if owner is None else self._flow(rows, owner.id)
         return None if parent is None or node is None or owner is None else (parent, node[1], owner.run)
 
     def _keep(self, rows: Rows, flow: Flow, time: str, *, was_over: bool) -> None:
-        """Put what has changed; the end of a workflow is one of its parent's job, and of its children."""
+        """Store changes; the end of a workflow affects its parent's job and its children."""
         if flow.is_over and not was_over:
             progress = flow.progress
             self.over.append(progress.id)
@@ -342,11 +341,11 @@ class WorkflowFold(FeatureFold):
 
     @staticmethod
     def _claim(rows: Rows, flow: Flow) -> None:
-        """Claim the next jobs, and drop the claims of cancelled ones; see `claims`."""
+        """Claim the next jobs, and delete the claims of cancelled ones; see `claims`."""
         progress = flow.progress
         for number in flow.fresh:
             job_id = flow.job_id(number)
-            # A coordinator that has pushed for this workflow knows whether it has pushed this job.
+            # If a coordinator has pushed for this workflow, it knows whether it has pushed this job.
             copies = [derived_id(0, "workflow", job_id)] if progress.by else []
             claim(rows, job_id, Claim(progress_key(progress.id), {"id": job_id}, progress.by, copies))
         flow.fresh.clear()
@@ -397,7 +396,7 @@ def _text(value: object, default: str, limit: int) -> str:
 
 
 def _offset_ms(first: str, second: str) -> int:
-    """Return how much later a time is; nothing for what is no time, and for one that a clock gone wrong has written."""
+    """Return how much later a time is; 0 for an invalid time, or one from a wrong clock."""
     try:
         passed = parse_timestamp(second, "time") - parse_timestamp(first, "time")
     except InvalidJob:
@@ -410,7 +409,7 @@ def _is_time(text: str) -> bool:
 
 
 def _time_of(value: object) -> str | None:
-    """Return a time as we write it, so that texts are in the order of times; None for what is none."""
+    """Return a time in our form, so that texts sort by time; None if it is invalid."""
     try:
         return format_timestamp(parse_timestamp(value, "time")) if isinstance(value, str) else None
     except InvalidJob:

@@ -1,4 +1,4 @@
-"""A handle for a workflow: what `push` returns, or `WorkflowHandle(jobs, id)` for one that anybody has pushed."""
+"""A handle for a workflow: what `push` returns, or `WorkflowHandle(jobs, id)` for any pushed workflow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from waybill.ojs.workflow.requests import (
 
 ANSWER_SECONDS: Final = 10.0
 WAIT_SECONDS: Final = 20.0
-"""How long one question waits for the end: whoever has it may be killed, and the next one does not know of it."""
+"""How long one request waits for the end. The coordinator that has it may be killed, and the next one does not know it.
+"""
 WAIT_MARGIN_SECONDS: Final = 5.0
 
 R_co = TypeVar("R_co", covariant=True)
@@ -37,7 +38,7 @@ _reply = msgspec.json.Decoder(WorkflowReply).decode
 
 
 class WorkflowNotCompleted(JobsError):
-    """A workflow has failed or was cancelled, so that it has no result. `errors` says which jobs failed, and why."""
+    """A workflow has failed or was cancelled, so it has no result. `errors` says which jobs failed, and why."""
 
     def __init__(self, workflow_id: str, state: str, errors: list[StepError]) -> None:
         """`state` is failed or cancelled."""
@@ -49,27 +50,26 @@ class WorkflowNotCompleted(JobsError):
 
 
 class WorkflowHandle(Generic[R_co]):
-    """A workflow that was pushed, here or elsewhere. `R_co` is its result. All questions go to a coordinator."""
+    """A pushed workflow. `R_co` is the type of its result. All requests go to a coordinator."""
 
     __slots__ = ("_jobs", "id")
 
     def __init__(self, jobs: JobsPort, workflow_id: str) -> None:
-        """Nothing is asked yet."""
         self.id = workflow_id
         self._jobs = jobs
 
     async def info(self, *, timeout: float = ANSWER_SECONDS) -> WorkflowInfo:  # noqa: ASYNC109 - the wait is not for us
-        """Return all that is known. Raises LookupError for a workflow nobody knows, ControlFailed without an answer."""
+        """Return all that is known. Raises LookupError for an unknown workflow, ControlFailed without a reply."""
         return self._found(await self._ask(INFO, WorkflowRequest(self.id), timeout))
 
     async def state(self) -> str:
-        """Return pending, running, completed, failed or cancelled. Raises as `info`."""
+        """Return pending, running, completed, failed or cancelled. Raises the errors of `info`."""
         return (await self.info()).state
 
     async def wait(self, *, timeout: float | None = None) -> WorkflowInfo:  # noqa: ASYNC109 - see `info`
         """Return what is known of the workflow once it has ended. Raises TimeoutError if that takes longer.
 
-        Coordinators may be killed meanwhile: whichever runs then is asked again.
+        If a coordinator is killed meanwhile, the next one is asked.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -82,15 +82,15 @@ class WorkflowHandle(Generic[R_co]):
                 if reply.workflows and reply.workflows[0].is_over:
                     return reply.workflows[0]
                 if not reply.workflows:
-                    # Its first event may be on its way.
+                    # Its first event may still be on its way.
                     await asyncio.sleep(min(1.0, max(left, 0.0)))
 
     async def result(self, *, timeout: float | None = None) -> R_co:  # noqa: ASYNC109 - see `info`
         """Wait for the end, and return the result. Raises WorkflowNotCompleted, or TimeoutError.
 
-        The result of a chain is that of its last part, of a group the list of those of its parts, of steps with names
-        a dict. Each is of the type that its handler returns, if the handler is registered here. A result that was too
-        large to be kept with the workflow is a dict with `result_ref` in it.
+        The result of a chain is that of its last part. A group returns a list of its parts' results, and named steps
+        return a dict. Each result has the type that its handler returns, if the handler is registered here. A result
+        that was too large to be stored with the workflow is a dict with `result_ref`.
         """
         info = await self.wait(timeout=timeout)
         if info.state != "completed":
@@ -100,7 +100,7 @@ class WorkflowHandle(Generic[R_co]):
         return cast("R_co", self._typed(info.type, info.steps, info.result))
 
     async def results(self, step: int | None = None) -> AsyncIterator[tuple[int, Any]]:
-        """Yield the results of a group's jobs, each with its index, a page at a time: for those that are many.
+        """Yield the results of a large group's jobs, each with its index, page by page.
 
         `step` is the node of a group within the workflow, as in a `result_ref`. Jobs without a result are left out.
         """
@@ -112,9 +112,9 @@ class WorkflowHandle(Generic[R_co]):
             first = reply.next
 
     async def cancel(self) -> WorkflowInfo:
-        """Cancel the workflow and what it has spawned: no more jobs start. Running jobs finish.
+        """Cancel the workflow and those that it has spawned: no more jobs start. Running jobs finish.
 
-        Raises WorkflowNotCompleted if it has ended before, LookupError, or ControlFailed.
+        Raises WorkflowNotCompleted if it has already ended, LookupError, or ControlFailed.
         """
         reply = await self._ask(CANCEL, WorkflowRequest(self.id), ANSWER_SECONDS)
         info = self._found(reply)
@@ -134,7 +134,6 @@ class WorkflowHandle(Generic[R_co]):
         return info
 
     def __repr__(self) -> str:
-        """Show the id of the workflow."""
         return f"<Workflow {self.id}>"
 
     def _found(self, reply: WorkflowReply) -> WorkflowInfo:
@@ -146,7 +145,7 @@ class WorkflowHandle(Generic[R_co]):
         return await ask(self._jobs, kind, request, seconds)
 
     async def _read_all(self, info: WorkflowInfo) -> object:
-        """Read the results of a large group a page at a time; those of another workflow are read by who wants them."""
+        """Read the results of a large group page by page. Large results of nested workflows stay references."""
         if info.type not in {"group", "batch"}:
             return {"result_ref": f"ojs:workflow/{self.id}/0"}
         values: list[Any] = [None] * info.metadata.job_count
@@ -186,7 +185,7 @@ class WorkflowHandle(Generic[R_co]):
 
 
 async def ask(jobs: JobsPort, kind: str, request: WorkflowRequest, seconds: float) -> WorkflowReply:
-    """Ask the coordinator that answers requests. Raises ControlFailed."""
+    """Send a request to the coordinator that answers requests. Raises ControlFailed."""
     body = await (await jobs.control()).ask(None, kind, request, seconds)
     try:
         return _reply(body)
@@ -195,6 +194,6 @@ async def ask(jobs: JobsPort, kind: str, request: WorkflowRequest, seconds: floa
 
 
 async def list_workflows(jobs: JobsPort, *, state: str | None = None, limit: int = 100) -> list[WorkflowInfo]:
-    """Ask a coordinator for the newest workflows, those in a state if one is given. Raises ControlFailed."""
+    """Return the newest workflows, optionally only those in a state. Raises ControlFailed."""
     reply = await ask(jobs, LIST, WorkflowRequest(state=state, limit=limit), ANSWER_SECONDS)
     return reply.workflows

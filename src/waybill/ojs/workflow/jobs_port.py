@@ -1,4 +1,4 @@
-"""What workflows need of `Jobs`."""
+"""The part of `Jobs` that workflows use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from waybill.ojs.handler import AnyHandler, MadeJob, NewJob
 
 
 class JobsPort(Protocol):
-    """`Jobs` is one."""
+    """The interface; `Jobs` implements it."""
 
     @property
     def handlers(self) -> Mapping[str, AnyHandler]:
-        """The handlers that are registered, by type."""
+        """The registered handlers, by type."""
         ...
 
     def make(self, job: NewJob[Any], /) -> MadeJob:

@@ -1,4 +1,4 @@
-"""The jobs of a streamed group: two bits each, in pieces that are read when they are needed, and their counts."""
+"""The jobs of a streamed group: two bits each, in pieces that are loaded when needed, and their counts."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ MEMBERS_PER_PIECE: Final = PIECE_BYTES * 8
 
 
 class Piece(msgspec.Struct):
-    """Which of some members are done, and which have failed."""
+    """Which members of a range are completed, and which have failed."""
 
     done: bytearray = msgspec.field(default_factory=lambda: bytearray(PIECE_BYTES))
     failed: bytearray = msgspec.field(default_factory=lambda: bytearray(PIECE_BYTES))
 
 
 class MemberCounts(msgspec.Struct):
-    """`total` is None until the pusher has said how many there are; `size` is above every index that has come.
+    """`total` is None until the pusher has reported it; `size` is above every index seen so far.
 
-    `expected` is how many the pusher has announced, `pushed` is above every index that is known to be in its queue. An
-    `abandoned` group gets no more members.
+    `expected` is the number that the pusher has announced; `pushed` is above every index that is known to be in its
+    queue. An `abandoned` group gets no more members.
     """
 
     total: int | None = None
@@ -37,7 +37,7 @@ class MemberCounts(msgspec.Struct):
 
     @property
     def known(self) -> int | None:
-        """How many there are, None while nobody knows."""
+        """The number of members, None if unknown."""
         if self.total is not None:
             return self.total
         return max(self.size, self.pushed) if self.abandoned else self.expected
@@ -47,26 +47,29 @@ class Members:
     """All members of one group."""
 
     def __init__(self, counts: MemberCounts, load: Callable[[int], Piece | None] = lambda _: None) -> None:
-        """`load` returns a piece that was kept, None for one in which nothing has happened."""
+        """`load` returns a stored piece, None for one in which nothing has happened."""
         self.counts = counts
         self.changed: dict[int, Piece] = {}
-        """The pieces that are to be kept."""
+        """The pieces to be stored."""
         self._load = load
 
     @property
     def is_over(self) -> bool:
-        """Whether all have ended."""
+        """Whether all members have ended."""
         known = self.counts.known
         return known is not None and self.counts.done + self.counts.failed >= known
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether some were never pushed, as their pusher has died."""
+        """Whether some members were never pushed, because their pusher died."""
         counts = self.counts
         return counts.abandoned and counts.total is None and counts.done + counts.failed != counts.expected
 
     def end(self, index: int, *, is_done: bool) -> bool:
-        """Note the end of a member; False if nothing is new. One that is done after all has not failed."""
+        """Record the end of a member; False if nothing changes.
+
+        A member that completes after a failure no longer counts as failed.
+        """
         counts = self.counts
         if not 0 <= index < (MAX_MEMBERS if counts.total is None else counts.total):
             return False
@@ -90,7 +93,7 @@ class Members:
         return True
 
     def seal(self, total: int) -> None:
-        """Take note of how many there are; ends of others, which nobody has pushed, do not count."""
+        """Record the number of members; ends of others, which were never pushed, do not count."""
         counts = self.counts
         if counts.total is not None:
             return
@@ -108,7 +111,7 @@ class Members:
             self.changed[number] = piece
 
     def failed(self) -> Iterator[int]:
-        """Yield the members that have failed."""
+        """Yield the failed members."""
         for number in self._numbers():
             for octet, bits in enumerate(self._piece(number).failed):
                 if bits:
@@ -116,7 +119,7 @@ class Members:
                     yield from (first + bit for bit in range(8) if bits >> bit & 1)
 
     def forget_failures(self) -> None:
-        """Have those that failed count as not ended: they are tried again."""
+        """Reset failed members to not ended, because they are retried."""
         for number in self._numbers():
             piece = self._piece(number)
             if any(piece.failed):

@@ -1,4 +1,4 @@
-"""What the steps before a job have returned, with the types of their handlers (ojs-workflows section 7).
+"""The results of the steps before a job, with the types of their handlers (ojs-workflows section 7).
 
 @jobs.handler("payment.charge")
 async def charge() -> str:
@@ -19,29 +19,29 @@ R = TypeVar("R")
 
 
 class StepFailed(FailJob):
-    """A job whose result is asked for has failed, or its result is not kept with the workflow."""
+    """A job whose result is needed has failed, or its result is not stored with the workflow."""
 
 
 def parent_result(handler: Handler[..., R], step: str | None = None) -> R:
-    """Return the result of the step before, a job of `handler`; with `step`, that of the step of this name or index.
+    """Return the result of the previous step, or of the one with the name or index `step`: a job of `handler`.
 
-    Raises LookupError if there is none, or several and no `step`; StepFailed if that job has failed or has a result of
+    Raises LookupError if there is none, or several and no `step`; StepFailed if that job has failed or its result has
     another type.
     """
     return _typed(handler, _find(step))
 
 
 def parent_results(handler: Handler[..., R], step: str | None = None) -> list[R]:
-    """Return the results of the group before, jobs of `handler`, or in a callback those of its batch; in order.
+    """Return the results of the previous group, jobs of `handler`, or in a callback those of its batch; in order.
 
-    With `step`, those of the group of this name or index. Raises LookupError if there is none, StepFailed if one of the
-    jobs has failed: `parent_outcomes` returns all.
+    With `step`, those of the group with this name or index. Raises LookupError if there is none, StepFailed if one of
+    the jobs has failed: `parent_outcomes` returns all.
     """
     return [_typed(handler, value) for value in _many(step)]
 
 
 def parent_outcomes(handler: Handler[..., R], step: str | None = None) -> list[R | StepFailed]:
-    """Return the results as `parent_results` does, with an error in the place of each job that has failed."""
+    """Return results like `parent_results`, with an error in place of the result of each failed job."""
     outcomes: list[R | StepFailed] = []
     for value in _many(step):
         try:
@@ -60,7 +60,7 @@ def _find(step: str | None) -> Any:  # noqa: ANN401 - a JSON value
     if not found:
         raise LookupError("there is no step before this job")
     if all(key.isdecimal() for key in found):
-        # A chain: the one before is the last.
+        # In a chain, the previous step is the last one.
         return found[max(found, key=int)]
     if len(found) > 1:
         raise LookupError(f"this job depends on several steps; name one of them: {', '.join(found)}")

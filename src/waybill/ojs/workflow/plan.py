@@ -1,7 +1,6 @@
-"""A definition made ready to be followed: its nodes by number, and who waits for whom.
+"""A definition prepared for execution: nodes by number, and their dependencies.
 
-Numbers go through the tree from the root, which is 1, each node before its children: what a job's number means is known
-from the definition alone.
+The root is 1, and each node precedes its children, so the definition alone tells which node has a number.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ ROOT: Final = 1
 
 
 class Node:
-    """One node. `steps` are its children but for callbacks; `after` and `before` are its neighbours in a graph."""
+    """A node. `steps` are its children except callbacks; `after` and `before` are its neighbours in a graph."""
 
     __slots__ = (
         "after", "before", "callback", "callbacks", "expected", "job", "kind", "name", "number", "parent", "place",
@@ -33,7 +32,7 @@ class Node:
         self.streamed = definition.streamed
         self.expected = definition.expected
         self.callback = callback
-        """Which callback of its parent it is, empty for a step."""
+        """The name of this callback in its parent, empty for a step."""
         self.steps: list[Node] = []
         self.callbacks: dict[str, Node] = {}
         self.after: list[Node] = []
@@ -41,12 +40,12 @@ class Node:
 
     @property
     def key(self) -> str:
-        """Under what name its result is known to those that come after it: steps of a graph have names, others not."""
+        """The key of its result for later steps: steps of a graph have names, others an index."""
         return self.name if self.parent is not None and self.parent.kind == "dag" else str(self.place)
 
     @property
     def path(self) -> str:
-        """The names from the root down to it."""
+        """The names from the root to this node."""
         if self.parent is None:
             return ""
         above = self.parent.path
@@ -55,7 +54,7 @@ class Node:
 
     @property
     def job_type(self) -> str:
-        """The type of its job, or what kind of node it is."""
+        """The type of its job, or the kind of node."""
         return str(self.job["type"]) if self.job is not None else self.kind
 
 
@@ -63,22 +62,21 @@ class Plan:
     """The nodes of a definition."""
 
     def __init__(self, definition: Definition) -> None:
-        """`definition` keeps its rules."""
+        """`definition` must be valid."""
         self.nodes: list[Node] = []
         self.root = self._add(definition, None, 0, "")
         self.streamed = next((node for node in self.nodes if node.streamed), None)
         self.job_count = sum(node.kind == "job" for node in self.nodes)
 
     def __getitem__(self, number: int) -> Node:
-        """Return the node with a number; see `has`."""
         return self.nodes[number - ROOT]
 
     def has(self, number: int) -> bool:
-        """Say whether there is a node with this number."""
+        """Return whether there is a node with this number."""
         return ROOT <= number < ROOT + len(self.nodes)
 
     def below(self, node: Node) -> Iterator[Node]:
-        """Yield a node and everything below it."""
+        """Yield a node and its descendants."""
         yield node
         for child in (*node.steps, *node.callbacks.values()):
             yield from self.below(child)

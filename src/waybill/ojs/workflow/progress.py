@@ -1,4 +1,4 @@
-"""The progress of a workflow: its stored state besides definition, streamed members and results."""
+"""The progress of a workflow: its stored state apart from definition, streamed members and results."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class WorkflowState(StrEnum):
 
 
 class StepState(IntEnum):
-    """The states of a step (section 4.4). Each is one octet of a store's row."""
+    """The states of a step (section 4.4). Each is one byte of a stored row."""
 
     WAITING = 0
     READY = 1
-    """It is to be enqueued: whoever acts does that."""
+    """Must be enqueued by the leader."""
     PENDING = 2
     ACTIVE = 3
     HELD = 4
-    """Its job is done, and what the job has spawned is not."""
+    """Its job is completed, but the workflows that the job spawned are not."""
     COMPLETED = 5
     FAILED = 6
     CANCELLED = 7
@@ -49,7 +49,7 @@ STEP_NAMES: Final = {
 FIRST_END: Final = StepState.COMPLETED
 MAX_ERRORS: Final = 100
 _MOMENTS: Final = Struct("<qq")
-"""Of one node: both times and one more, so that zeros stand for none."""
+"""Of one node: both times plus one, so that zero means none."""
 
 
 class StepError(msgspec.Struct, omit_defaults=True):
@@ -65,69 +65,74 @@ class StepError(msgspec.Struct, omit_defaults=True):
 
 
 class Progress(msgspec.Struct):
-    """Times are RFC 3339. `states` and `told` have one octet for each node; numbers are those of nodes."""
+    """Times are RFC 3339. `states` and `told` have one byte for each node; numbers are those of nodes."""
 
     id: str
     name: str
     created_at: str
     origin: str = ""
-    """The id of the event that has made it."""
+    """The id of the event that created it."""
     state: str = WorkflowState.PENDING.value
     started_at: str | None = None
     ended_at: str | None = None
     expires_at: str | None = None
     owner: str | None = None
     parent_job: str | None = None
-    """The job that has spawned it."""
+    """The job that spawned it."""
     heard_at: str = ""
-    """When its pusher last told that it pushes jobs of a streamed group."""
+    """When its pusher last reported that it still pushes a streamed group."""
     run: int = 0
     states: bytearray = msgspec.field(default_factory=bytearray)
     told: bytearray = msgspec.field(default_factory=bytearray)
-    """What events were written about: 1 that it was fired, 2 that it has ended."""
+    """The events that were written: 1 for fired, 2 for ended."""
     untold: dict[int, None] = msgspec.field(default_factory=dict)
-    """The nodes of which an event is to be written."""
+    """The nodes whose events must be written."""
     told_started: bool = False
     told_ended: bool = False
     runs: dict[int, int] = msgspec.field(default_factory=dict)
-    """The run in which a node was started last, unless that was the first one."""
+    """The run in which a node was last started, unless that was the first one."""
     moments: bytearray = msgspec.field(default_factory=bytearray)
-    """When jobs began and ended; see `times`. Each event reads and writes all of it, so it is no dict."""
+    """When jobs started and ended; see `times`. Bytes rather than a dict, because each event reads and writes all of
+    it.
+    """
     errors: list[StepError] = msgspec.field(default_factory=list)
     children: dict[int, dict[str, bool | None]] = msgspec.field(default_factory=dict)
     """The workflows that a node's job has spawned: None while they run, then whether they are completed."""
     by: str = ""
-    """The coordinator that has enqueued a job of it last."""
+    """The coordinator that last enqueued a job of it."""
     dropped: list[int] = msgspec.field(default_factory=list)
-    """Cancelled jobs that are in their queues, and will not start."""
+    """Cancelled jobs that are in their queues and must not start."""
     cancels: bool = False
-    """Workers are to be told that it was cancelled."""
+    """Workers must be told that it was cancelled."""
     revives: bool = False
-    """The dead letters of streamed members are to go back to their queues."""
+    """The dead letters of streamed members must go back to their queues."""
     revived: list[int] = msgspec.field(default_factory=list)
     """Those members."""
     queues: list[str] = msgspec.field(default_factory=list)
-    """Where streamed members were pushed to."""
+    """The queues that streamed members were pushed to."""
     members: MemberCounts = msgspec.field(default_factory=MemberCounts)
-    """How many streamed jobs there are."""
+    """The number of streamed jobs."""
     results_bytes: int = 0
-    """How much room the results take that are kept here."""
+    """The size of the results that are stored here."""
 
     def times(self, number: int) -> tuple[int, int] | None:
-        """Return when a job began and ended, in milliseconds after the workflow was made; None if it has not begun."""
+        """Return when a job started and ended, in milliseconds after the workflow was created.
+
+        Returns None if the job has not started.
+        """
         if len(self.moments) < (number + 1) * _MOMENTS.size:
             return None
         began, ended = _MOMENTS.unpack_from(self.moments, number * _MOMENTS.size)
         return (began - 1, ended - 1) if began else None
 
     def set_times(self, number: int, began: int, ended: int) -> None:
-        """Set them; both are 0 or more."""
+        """Set both times, which are 0 or more."""
         missing = (number + 1) * _MOMENTS.size - len(self.moments)
         if missing > 0:
             self.moments += bytes(missing)
         _MOMENTS.pack_into(self.moments, number * _MOMENTS.size, began + 1, ended + 1)
 
     def forget_times(self, number: int) -> None:
-        """Have a job count as one that has not begun."""
+        """Mark a job as not started."""
         if self.times(number) is not None:
             _MOMENTS.pack_into(self.moments, number * _MOMENTS.size, 0, 0)

@@ -1,12 +1,12 @@
-"""Begins workflows: the definition goes to the event stream in one event, streamed jobs to their queues after it.
+"""Pushes workflows: the definition goes to the event stream in one event, then streamed jobs go to their queues.
 
     workflow.created, confirmed -> the workflow is safe: a coordinator starts its steps
     jobs of a streamed group, as any jobs are pushed, each under the id that its place gives it
     workflow.pushing, now and then -> the pusher lives
     workflow.sealed, confirmed  -> so many they were: the group can end
 
-If how many jobs there are is known before the first, the definition says it, and the group ends with the last of them.
-Of whom nothing was heard for long (see `pushers`), the group fails when the jobs that were pushed have ended.
+If the number of jobs is known in advance, the definition has it, and the group ends with the last job. If the pusher
+stays silent for too long (see `pushers`), the group fails when the pushed jobs have ended.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from waybill.ojs.workflow.plan import Plan
 AT_A_TIME: Final = 2000
 CONFIRM_SECONDS: Final = 60.0
 PUSHING_SECONDS: Final = 30.0
-"""How often it is told that jobs of a group are being pushed."""
+"""How often the pusher reports that it still pushes jobs of a group."""
 
 Stream = Iterator[NewJob[Any]] | AsyncIterator[NewJob[Any]]
-"""Jobs that are pushed one after another."""
+"""The number of jobs that are pushed as one batch."""
 
 
 async def push_workflow(
@@ -58,7 +58,7 @@ async def push_workflow(
     expires: datetime | timedelta | None,
     workflow_id: str | None,
 ) -> str:
-    """Begin a workflow, and return its id; see `Shape.push`."""
+    """Push a workflow, and return its id; see `Shape.push`."""
     if workflow_id is not None and not is_workflow_id(workflow_id):
         raise InvalidJob("id", f"{workflow_id!r} is not one of new_workflow_id", code="INVALID_WORKFLOW")
     return await _push(definition, stream, jobs, workflow_id or new_workflow_id(), expires=expires)
@@ -75,7 +75,7 @@ async def spawn_workflow(definition: Definition, stream: Stream | None, jobs: Jo
             if known.is_over or known.is_sealed:
                 return workflow_id
         except (ControlFailed, LookupError):
-            # The attempt before may not have come so far. What is pushed again counts once.
+            # The previous attempt may not have got this far. Jobs that are pushed again count once.
             pass
     return await _push(definition, stream, jobs, workflow_id, parent_job=job.id)
 
@@ -128,14 +128,14 @@ async def _record(jobs: JobsPort, workflow_id: str, data: EventData, what: str) 
 
 
 class _Told:
-    """How many jobs are in their queues."""
+    """The number of jobs that are in their queues."""
 
     pushed = 0
 
 
 @contextlib.asynccontextmanager
 async def _telling(jobs: JobsPort, workflow_id: str, name: str) -> AsyncIterator[_Told]:
-    """Tell from time to time that jobs are being pushed."""
+    """Report regularly that jobs are being pushed."""
     told = _Told()
 
     async def tell() -> None:
@@ -154,7 +154,7 @@ async def _telling(jobs: JobsPort, workflow_id: str, name: str) -> AsyncIterator
 
 
 async def _push_members(jobs: JobsPort, workflow_id: str, stream: Stream, told: _Told) -> tuple[int, list[str]]:
-    """Push the jobs of a streamed group, some at a time; returns how many they were, and their queues."""
+    """Push the jobs of a streamed group in batches; returns their number and their queues."""
     queues: dict[str, None] = {}
     options: dict[int, tuple[Options, Options]] = {}
     count = 0
@@ -172,7 +172,8 @@ async def _push_members(jobs: JobsPort, workflow_id: str, stream: Stream, told: 
         _, own = options.get(id(job.options), (None, None))
         if own is None:
             own = {**job.options, "workflow_id": workflow_id}
-            # Both are held: the first so that its id stays its own, the second so that all its jobs share a template.
+            # Keep both alive: the first so that its id is not reused, the second so that all of its jobs share a
+            # template.
             options[id(job.options)] = job.options, own
             queues[own.get("queue", "default")] = None
         gathered.append(NewJob(job.type, job.args, own, member_job_id(workflow_id, count), job.unique_key))

@@ -1,10 +1,10 @@
 """Ends groups whose pusher died before it finished, so their size is unknown.
 
-A program that pushes a streamed group tells that it still does, every PUSHING_SECONDS. The leader gives up a group of
-which it has heard nothing for SILENT_SECONDS *by its own clock*, from when it first saw the last sign of life: no clock
-of another process counts, and a new leader waits anew. The event that gives up names the sign of life that was the
-last: if another has come before it in the stream, nothing is given up. A pusher that turns up after all, or pushes
-again under the same id, goes on, as long as the workflow has not ended.
+A program that pushes a streamed group reports every PUSHING_SECONDS that it still does. The leader gives up a group
+without a report for SILENT_SECONDS *by its own clock*, from when it first saw the last report: no clock of another
+process counts, and a new leader starts waiting again. The event that gives up a group names the last report: if the
+stream has a newer report before it, the group is not given up. A pusher that returns, or pushes again under the same
+id, continues as long as the workflow has not ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PusherWatch:
         self._view = view
         self._write = write
         self._seen: dict[str, tuple[str, float]] = {}
-        """The last sign of life of each group, and when it was first seen here, by the loop's clock."""
+        """The last report of each group, and when it was first seen here, by the loop's clock."""
         self._looked_at = float("-inf")
 
     def forget(self) -> None:
@@ -43,7 +43,7 @@ class PusherWatch:
         self._seen.clear()
 
     async def look(self) -> None:
-        """Give up those groups that were silent for too long."""
+        """Give up the groups that were silent for too long."""
         now = asyncio.get_running_loop().time()
         if now - self._looked_at < POLL_SECONDS:
             return
@@ -63,6 +63,6 @@ class PusherWatch:
         self._seen = seen
 
     async def _may_push(self, progress: Progress) -> bool:
-        """Say whether a job that has spawned the group has not ended: its next attempt pushes what is missing."""
+        """Return whether the job that spawned the group has not ended: its next attempt pushes the missing jobs."""
         job = None if progress.parent_job is None else await self._view.get(progress.parent_job)
         return job is not None and State(job.state) not in TERMINAL

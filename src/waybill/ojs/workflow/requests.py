@@ -1,4 +1,4 @@
-"""What is asked and answered about workflows, over the queue of requests (ojs-workflows section 11)."""
+"""Requests and replies about workflows, over the request queue (ojs-workflows section 11)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ RETRY: Final = "ojs.control.workflow.retry"
 
 
 class WorkflowRequest(msgspec.Struct, omit_defaults=True):
-    """A request. `job_id` is the workflow's id: where all requests have that of what they are about."""
+    """A request. `job_id` has the workflow's id: every kind of request has its subject in that field."""
 
     job_id: str = ""
     queue: str = ""
     state: str | None = None
     limit: int = 100
     step: int = 0
-    """Results of which node, and from which place on."""
+    """The node whose results are wanted, and the index to start at."""
     first: int = 0
     wait_seconds: float = 0.0
 
@@ -47,7 +47,7 @@ class StepInfo(msgspec.Struct, omit_defaults=True):
     completed_count: int | None = None
     failed_count: int | None = None
     omitted_count: int = 0
-    """How many steps are not listed here, as they are too many."""
+    """The number of steps that are left out, because there are too many."""
 
 
 class WorkflowMetadata(msgspec.Struct, omit_defaults=True):
@@ -79,7 +79,7 @@ class WorkflowInfo(msgspec.Struct, omit_defaults=True):
     parent_job: str | None = None
     result: object = None
     result_omitted: bool = False
-    """Whether the result is too large to be here: RESULTS gives it a page at a time."""
+    """Whether the result is too large to be included: RESULTS returns it page by page."""
     is_sealed: bool = True
     """Whether all jobs of a streamed group are in their queues."""
 
@@ -90,10 +90,10 @@ class WorkflowInfo(msgspec.Struct, omit_defaults=True):
 
 
 class WorkflowReply(msgspec.Struct, omit_defaults=True):
-    """The answer: workflows, none for one that is not known, or results."""
+    """A reply: workflows, none if it is unknown, or results."""
 
     workflows: list[WorkflowInfo] = msgspec.field(default_factory=list)
     results: dict[int, msgspec.Raw] = msgspec.field(default_factory=dict)
     next: int | None = None
-    """From where on there are more results."""
+    """The index at which further results start."""
     refused: str | None = None

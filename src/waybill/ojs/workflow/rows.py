@@ -33,20 +33,20 @@ class DefinitionRow(msgspec.Struct):
 
 
 class NodesRow(msgspec.Struct):
-    """The workflow and the run that some ids belong to."""
+    """The workflow and the run that a prefix of job ids belongs to."""
 
     id: str
     run: int
 
 
 class MomentRow(msgspec.Struct):
-    """A workflow of which something is to be done later."""
+    """A workflow that must be handled later."""
 
     id: str
 
 
 class ResultsRow(msgspec.Struct):
-    """Results as JSON, by the number of the node or the index of the member."""
+    """Results as JSON, by node number or member index."""
 
     values: dict[int, msgspec.Raw] = msgspec.field(default_factory=dict)
 
@@ -68,7 +68,7 @@ def members_key(workflow_id: str, piece: int) -> str:
 
 
 def results_key(workflow_id: str, place: int, *, streamed: bool) -> str:
-    """Return the row of the result of a node or of a member; those of one row are next to each other."""
+    """Return the key of the row with the result of a node or a member; rows have several adjacent ones."""
     return f"workflow-results/{workflow_id}/{'m' if streamed else 'n'}{place // RESULTS_PER_ROW:06}"
 
 

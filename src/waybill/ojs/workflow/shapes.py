@@ -1,9 +1,9 @@
-"""What a program makes workflows of: `chain`, `group`, `batch`, `chord`, and `Workflow` for steps by name.
+"""The building blocks of workflows: `chain`, `group`, `batch`, `chord`, and `Workflow` for named steps.
 
     await chain(fetch.job(url), group(resize.job(one) for one in sizes), publish.job()).push(jobs)
 
-A part is a job that a handler has made, or another workflow. The jobs of a group may be any iterable: beyond
-MAX_EMBEDDED they are not held in memory, but pushed one after another, if the workflow begins with them.
+A part is a job made by a handler, or another workflow. The jobs of a group may be any iterable. If there are more than
+MAX_EMBEDDED and the workflow begins with them, they are not held in memory, but pushed one after another.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from waybill.ojs.sync.workflow import SyncWorkflow
 
 MAX_EMBEDDED: Final = 100
-"""Jobs of a group that go into the definition; those of a larger one are streamed."""
+"""The maximum number of jobs in a group's definition; those of a larger group are streamed."""
 DELAY: Final = "delay_ms"
 """How long a step waits after its turn has come."""
 
@@ -44,16 +44,16 @@ B = TypeVar("B")
 
 
 class Shape(Generic[R_co]):
-    """A workflow that has not been pushed yet. `R_co` is its result. It can be pushed once."""
+    """A workflow that has not been pushed yet. `R_co` is the type of its result. It can be pushed once."""
 
     kind: NodeKind = "chain"
 
     def __init__(self, name: str = "") -> None:
-        """`name` is for people."""
+        """`name` is for display."""
         self.name = name
 
     def named(self, name: str) -> Shape[R_co]:
-        """Give it a name, for lists and events, and return it."""
+        """Set the name for lists and events, and return the workflow."""
         self.name = name
         return self
 
@@ -64,10 +64,10 @@ class Shape(Generic[R_co]):
         expires: datetime | timedelta | None = None,
         id: str | None = None,  # noqa: A002 - its name
     ) -> WorkflowHandle[R_co]:
-        """Begin the workflow; returns when it is safe, and its streamed jobs are in their queues.
+        """Push the workflow; returns when it is safe, and its streamed jobs are in their queues.
 
-        A coordinator starts its steps. `expires` is when it fails if it is not done. `id` is one of
-        `new_workflow_id`, for who wants to push again after a crash: the second push of an id changes nothing. Raises
+        A coordinator starts its steps. `expires` is when the workflow fails if it is not completed. Pass an `id` of
+        `new_workflow_id` to be able to push again after a crash: a second push of an id changes nothing. Raises
         InvalidJob before anything is sent, or PushFailed.
         """
         definition, stream = self.define(jobs, may_stream=True)
@@ -80,21 +80,22 @@ class Shape(Generic[R_co]):
         expires: datetime | timedelta | None = None,
         id: str | None = None,  # noqa: A002 - its name
     ) -> SyncWorkflow[R_co]:
-        """Begin the workflow from a thread without an event loop, as `push` does; see `Jobs.sync`."""
+        """Push the workflow from a thread without an event loop, like `push`; see `Jobs.sync`."""
         pushed = jobs.sync.call(lambda twin: self.push(twin, expires=expires, id=id), "workflow.push(...)")
         return jobs.sync.workflow(pushed.id)
 
     async def spawn(self, jobs: JobsPort) -> WorkflowHandle[R_co]:
-        """Push it from a handler, as part of the current job.
+        """Push the workflow from a handler, as part of the current job.
 
-        If that is a step of a workflow, the step is done when this workflow is, and fails with it. A handler that is
-        tried again spawns the same workflows under the same ids, so none begins twice. Raises LookupError elsewhere.
+        If that job is a step of a workflow, the step completes when this workflow does, and fails with it. A handler
+        that is retried spawns the same workflows under the same ids, so none starts twice. Raises LookupError
+        elsewhere.
         """
         definition, stream = self.define(jobs, may_stream=True)
         return WorkflowHandle(jobs, await spawn_workflow(definition, stream, jobs))
 
     def define(self, jobs: JobsPort, *, may_stream: bool = False) -> tuple[Definition, Stream | None]:
-        """Return the definition, and the jobs that are to be streamed. Raises InvalidJob."""
+        """Return the definition, and the jobs to be streamed. Raises InvalidJob."""
         raise NotImplementedError
 
 
@@ -102,7 +103,7 @@ Part = NewJob[R_co] | Shape[R_co]
 
 
 def define_part(part: Part[Any], jobs: JobsPort, *, may_stream: bool = False) -> tuple[Definition, Stream | None]:
-    """Return the definition of a job or a workflow, and the jobs that are to be streamed."""
+    """Return the definition of a job or a workflow, and the jobs to be streamed."""
     if isinstance(part, Shape):
         return part.define(jobs, may_stream=may_stream)
     if not isinstance(part, NewJob):
@@ -112,7 +113,7 @@ def define_part(part: Part[Any], jobs: JobsPort, *, may_stream: bool = False) ->
 
 
 def job_of(job: NewJob[Any], jobs: JobsPort) -> dict[str, object]:
-    """Return the envelope of a step without what is its own: its id and its times."""
+    """Return the envelope of a step without its own id and times."""
     given = sorted(job.options.keys() & _UNSUITABLE)
     if given or job.id is not None or job.unique_key is not None:
         name = given[0] if given else "id"
@@ -123,19 +124,19 @@ def job_of(job: NewJob[Any], jobs: JobsPort) -> dict[str, object]:
         written.pop(field, None)
     delay = job.options.get("delay")
     if delay is not None:
-        # It counts from when the step's turn has come.
+        # It counts from the step's turn.
         del written["scheduled_at"]
         written[DELAY] = delay // timedelta(milliseconds=1)
     return written
 
 
 class Chain(Shape[R_co]):
-    """Parts one after the other."""
+    """Parts in sequence."""
 
     kind: NodeKind = "chain"
 
     def __init__(self, parts: tuple[Part[Any], ...]) -> None:
-        """Made by `chain` and `chord`."""
+        """Use `chain` or `chord`."""
         super().__init__()
         self._parts = parts
 
@@ -149,17 +150,17 @@ class Chain(Shape[R_co]):
 
 
 class Group(Shape[R_co]):
-    """Parts side by side."""
+    """Parts in parallel."""
 
     kind: NodeKind = "group"
 
     def __init__(self, parts: Iterable[Part[Any]] | AsyncIterable[NewJob]) -> None:
-        """Made by `group`."""
+        """Use `group`."""
         super().__init__()
         self._parts = parts
 
     def define(self, jobs: JobsPort, *, may_stream: bool = False) -> tuple[Definition, Stream | None]:
-        """Return the definition; jobs beyond MAX_EMBEDDED are streamed where they may be."""
+        """Return the definition; jobs beyond MAX_EMBEDDED are streamed where allowed."""
         parts = self._parts
         if isinstance(parts, AsyncIterable):
             return Definition(self.kind, self.name, streamed=True), aiter(parts)
@@ -178,7 +179,7 @@ class Batch(Group[R_co]):
     kind: NodeKind = "batch"
 
     def __init__(self, parts: Iterable[Part[Any]] | AsyncIterable[NewJob], callbacks: dict[str, NewJob | None]) -> None:
-        """Made by `batch`."""
+        """Use `batch`."""
         super().__init__(parts)
         self._callbacks = callbacks
 
@@ -192,15 +193,15 @@ class Batch(Group[R_co]):
 
 
 class Step(Generic[R_co]):
-    """A step of a `Workflow`: what others name in `depends_on`."""
+    """A step of a `Workflow`, for `depends_on`."""
 
     def __init__(self, name: str) -> None:
-        """Made by `Workflow.step`."""
+        """Use `Workflow.step`."""
         self.name = name
 
 
 class Workflow(Shape[dict[str, Any]]):
-    """Steps by name, each of which starts when those that it depends on are done.
+    """Named steps; each starts when its dependencies are completed.
 
         order = Workflow("order")
         paid = order.step("pay", pay.job(42))
@@ -208,13 +209,13 @@ class Workflow(Shape[dict[str, Any]]):
         order.step("send", send.job(42), depends_on=[paid, packed])
         await order.push(jobs)
 
-    Its result is that of each step by name. If a step fails, those that depend on it never start; the others go on.
+    Its result is a dict of the steps' results by name. If a step fails, steps that depend on it never start; the others
+    continue.
     """
 
     kind: NodeKind = "dag"
 
     def __init__(self, name: str = "") -> None:
-        """There are no steps yet."""
         super().__init__(name)
         self._steps: dict[str, tuple[Part[Any], list[str]]] = {}
 
@@ -228,7 +229,7 @@ class Workflow(Shape[dict[str, Any]]):
         return Step(name)
 
     def define(self, jobs: JobsPort, *, may_stream: bool = False) -> tuple[Definition, Stream | None]:
-        """Return the definition; nothing of it is streamed."""
+        """Return the definition; nothing in it is streamed."""
         del may_stream
         steps = []
         for name, (part, needed) in self._steps.items():
@@ -249,7 +250,7 @@ def chain(first: Part[Any], second: Part[Any], third: Part[Any], fourth: Part[R]
 @overload
 def chain(*parts: Part[Any]) -> Shape[Any]: ...
 def chain(*parts: Part[Any]) -> Shape[Any]:
-    """Return a workflow of parts one after the other; its result is that of the last one.
+    """Return a workflow of parts in sequence; its result is that of the last part.
 
     If one fails, those after it never start (ojs-workflows section 4).
     """
@@ -261,9 +262,9 @@ def group(parts: Iterable[Part[R]] | AsyncIterable[NewJob[R]], /) -> Shape[list[
 @overload
 def group(*parts: Part[R]) -> Shape[list[R]]: ...
 def group(*parts: Any) -> Shape[Any]:
-    """Return a workflow of parts side by side; its result is a list of theirs.
+    """Return a workflow of parts in parallel; its result is a list of their results.
 
-    It fails if one of them does, when all have ended (section 5).
+    If one of them fails, it fails when all have ended (section 5).
     """
     return Group(_one_iterable(parts))
 
@@ -277,13 +278,13 @@ def batch(
 ) -> Shape[list[R | None]]:
     """Return a group with callbacks: jobs that start when all of its parts have ended (section 6).
 
-    Its result is a list of those of its parts, None for one that has failed.
+    Its result is a list of its parts' results, with None for a failed part.
     """
     return Batch(parts, {"on_complete": on_complete, "on_success": on_success, "on_failure": on_failure})
 
 
 def chord(parts: Iterable[Part[Any]] | AsyncIterable[NewJob], callback: Part[R]) -> Shape[R]:
-    """Return a group and what follows it if all of it succeeds, with its results: `chain(group(parts), callback)`."""
+    """Return a group, followed by a job that gets its results if all succeed: `chain(group(parts), callback)`."""
     return Chain((Group(parts), callback))
 
 

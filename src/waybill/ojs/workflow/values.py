@@ -1,8 +1,8 @@
-"""The results of parts of a workflow, and what a job gets of those before it (ojs-workflows section 7).
+"""The results of parts of a workflow, and the results that a job gets from those before it (ojs-workflows section 7).
 
-A job sees what comes before it in the nearest chain, graph or batch around it: the steps of its chain so far by their
-index, the steps that it depends on by their name, or in a callback the jobs of the batch by their index. What is first
-there sees what the part as a whole sees. So each job within a group that follows a step has the result of that step.
+A job sees the parts before it in the nearest chain, graph or batch around it: the earlier steps of its chain by index,
+the steps that it depends on by name, or in a callback the jobs of the batch by index. The first part of these sees what
+the enclosing part sees. So each job in a group after a step gets the result of that step.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from waybill.ojs.workflow.rows import (
 )
 
 MAX_INLINE_BYTES: Final = 1024 * 1024
-"""What the results of a group may take together where they are not read a page at a time."""
+"""The maximum total size of a group's results, unless they are read page by page."""
 MAX_PARENTS_BYTES: Final = 256 * 1024
-"""Steps of a chain before the last one are left out beyond this."""
+"""Beyond this, steps of a chain before the last one are left out."""
 MAX_PARENTS: Final = 100
 PLANS_REMEMBERED: Final = 200
 
@@ -36,15 +36,13 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Reader(Protocol):
-    """Reads a row: `JobStore.row`, or `Rows.get` within a fold."""
+    """Loads a row: `JobStore.row`, or `Rows.get` within a fold."""
 
-    def __call__(self, key: str, kind: type[T], /) -> T | None:
-        """Return a row, None if there is none."""
-        ...
+    def __call__(self, key: str, kind: type[T], /) -> T | None: ...
 
 
 class TooLarge(Exception):
-    """Results take more room than they may."""
+    """Results are too large."""
 
 
 class Plans:
@@ -54,7 +52,7 @@ class Plans:
         self._plans: OrderedDict[tuple[str, str], Plan] = OrderedDict()
 
     def get(self, progress: Progress, read: Reader) -> Plan | None:
-        """Return the plan of a workflow, None if its definition is gone."""
+        """Return the plan of a workflow, None if its definition was deleted."""
         key = progress.id, progress.origin
         plan = self._plans.get(key)
         if plan is None:
@@ -70,7 +68,7 @@ class Plans:
 
 
 def read_flow(read: Reader, plans: Plans, workflow_id: str) -> Flow | None:
-    """Return a workflow as a store has it; None if it has not."""
+    """Load a workflow from a store; None if it is unknown."""
     progress = read(progress_key(workflow_id), Progress)
     plan = None if progress is None else plans.get(progress, read)
     if progress is None or plan is None:
@@ -79,7 +77,7 @@ def read_flow(read: Reader, plans: Plans, workflow_id: str) -> Flow | None:
 
 
 class Values:
-    """The results of one workflow as a store has them."""
+    """The results of one workflow in a store."""
 
     def __init__(self, flow: Flow, read: Reader) -> None:
         """`flow` may have results that are not stored yet."""
@@ -87,7 +85,7 @@ class Values:
         self._read = read
         self._key = ""
         self._row: ResultsRow | None = None
-        """The row that was read last, and its key: results are asked for in their order, and many are in one row."""
+        """The row that was loaded last, and its key: results are read in order, and a row has many."""
 
     def job(self, place: int, *, streamed: bool) -> bytes | None:
         """Return the result of a node's job or of a member, None if it has none."""
@@ -101,7 +99,7 @@ class Values:
         return None if found is None else bytes(found)
 
     def node(self, node: Node, limit: int = MAX_INLINE_BYTES) -> bytes:
-        """Return the result of a part as JSON, an error if it has failed; raises TooLarge."""
+        """Return the result of a part as JSON, or an error if it has failed; raises TooLarge."""
         if node.kind == "job":
             return self._job_or_error(node)
         if node.kind == "chain":
@@ -111,7 +109,7 @@ class Values:
         return self._object({step.key: step for step in node.steps}, limit)
 
     def parents(self, node: Node) -> dict[str, msgspec.Raw]:
-        """Return what a job gets of those before it."""
+        """Return the results that a job gets from those before it."""
         if node.callback and node.parent is not None:
             batch = node.parent
             try:
@@ -136,7 +134,7 @@ class Values:
             return self._reference(node)
 
     def page(self, node: Node, first: int, limit: int) -> tuple[dict[int, msgspec.Raw], int | None]:
-        """Return results of a group from an index on, of about `limit` octets, and from where on there are more."""
+        """Return results of a group from an index on, about `limit` bytes of them, and the index of further results."""
         found: dict[int, msgspec.Raw] = {}
         size = 0
         count = self._flow.progress.members.size if node.streamed else len(node.steps)
