@@ -1,4 +1,4 @@
-"""What a user may do, asked in the terms of the model. Shared by all protocols."""
+"""Permission checks of a user, in terms of the model. Shared by all protocols."""
 
 from waybill.engine.host import User
 from waybill.model.errors import AccessRefused

@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from waybill.model.footprint import CONNECTION_BYTES
 from waybill.model.runtime import Runtime
 
-# What a connection has in its transport and its engine when its peer does not read; less where it is spared.
+# The buffers of a connection's transport and engine if its peer does not read; less where memory is spared.
 UNREAD_BYTES: Final = 1 << 20
 SPARE_OUTPUT_BYTES: Final = 32 << 10
 
@@ -79,7 +79,7 @@ class HeldMemory:
     # --- output ---
 
     def transport_is_full(self) -> None:
-        """The peer does not read what it has got."""
+        """The peer does not read its output."""
         if self._unread == 0:
             self._unread = UNREAD_BYTES
             self._runtime.unread_bytes += UNREAD_BYTES
@@ -90,7 +90,7 @@ class HeldMemory:
 
     @property
     def is_output_scarce(self) -> bool:
-        """Whether other peers read so little of what they were sent that a new consumer gets less."""
+        """Whether other peers read so little of their output that a new consumer gets less."""
         return self._runtime.unread_bytes > self._runtime.unread_limit_bytes
 
     def no_room(self) -> str:

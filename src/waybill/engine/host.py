@@ -1,4 +1,4 @@
-"""What a server engine asks of the node that it serves. What it offers is in `server_engine`."""
+"""What a server engine needs of its node. What the engine offers is in `server_engine`."""
 
 from waybill.engine.amqp010.sessions import Sessions
 from waybill.engine.amqp10.termini import DURABLE_PER_USER_MAX, KEPT_PER_USER_MAX, Termini
@@ -78,7 +78,9 @@ class Host:
 
     alarm: str
     has_room_for_grace: bool = True
-    """Whether a publisher that is told of an alarm may go on for a little: not if the disk is nearly full for good."""
+    """Whether a publisher may continue for a moment after it was told of an alarm: not if the disk is nearly full for
+    good.
+    """
 
     runtime: Runtime
     limits: Limits
@@ -111,7 +113,7 @@ class Host:
         raise NotImplementedError
 
     def scram_keys(self, user: str) -> ScramKeys:
-        """The keys of a user, or of nobody: a peer cannot tell from them whether there is such a user."""
+        """The keys of a user. Unknown users have keys, too, so that a peer cannot find out which users exist."""
         raise NotImplementedError
 
     def check_connection_limits(self, user: User, virtual_host: str) -> None:
@@ -122,7 +124,7 @@ class Host:
         raise NotImplementedError
 
     def random_name(self, prefix: str) -> str:
-        """A name that nobody else has or can guess."""
+        """A unique name that cannot be guessed."""
         raise NotImplementedError
 
     # --- what engines leave for the end of this batch of input; nothing is called up there ---

@@ -16,7 +16,7 @@ from waybill.wire.sasl.errors import MalformedResponse
 MECHANISMS: Final = (plain.NAME, amqplain.NAME, scram.NAME)
 MECHANISM_SHOWN: Final = 64
 ANONYMOUS: Final = "ANONYMOUS"
-"""RFC 4505: whoever it is, as the user that `Host.anonymous_login` names."""
+"""RFC 4505: any peer, as the user that `Host.anonymous_login` names."""
 
 
 class Login:
@@ -40,12 +40,12 @@ class Login:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """What is offered to this peer, as RabbitMQ in this order: most clients take what they know best anyway."""
+        """The mechanisms for this peer, in the order of RabbitMQ: most clients choose their preferred one anyway."""
         mechanisms = (*MECHANISMS, external.NAME) if self._certificate_user else MECHANISMS
         return (*mechanisms, ANONYMOUS) if self._allows_anonymous else mechanisms
 
     def begin(self, mechanism: str, response: bytes) -> bytes | None:
-        """Take the initial response. Returns a challenge, or None when it is decided."""
+        """Take the initial response. Returns a challenge, or None once the login is decided."""
         challenge: bytes | None = None
         if mechanism not in self.mechanisms:
             self._refused(f"the mechanism {mechanism[:MECHANISM_SHOWN]!r} is not offered")
@@ -108,7 +108,7 @@ class Login:
     def _respond(self, response: bytes) -> bytes | None:
         exchange = self._exchange
         if exchange is None:
-            # The server's own proof, the last challenge, asks for nothing: its answer is empty.
+            # The last challenge is the server's own proof. The reply to it is empty.
             self.user = self._proved if response == b"" else None
             return None
         self._exchange = None

@@ -20,7 +20,7 @@ from waybill.wire.amqp10.frames import AMQP_HEADER, SASL_HEADER
 
 HEADERS: Final = (PROTOCOL_HEADER, AMQP_HEADER, SASL_HEADER, AMQP010_HEADER)
 OLDER: Final = (b"AMQP\x00\x00", b"AMQP\x01")
-"""How headers of 0-8, 0-9 and 0-9-1 begin."""
+"""The beginning of the headers of 0-8, 0-9 and 0-9-1."""
 
 HEADER_SIZE = 8
 
@@ -28,9 +28,8 @@ HEADER_SIZE = 8
 class Negotiation(ServerEngine):
     """The engine of a connection whose protocol is not known yet.
 
-    Then it leads everything to the engine of that protocol, until that one takes its place at the transport.
-
-    `certificate_user`: whom the peer's verified TLS certificate names, empty for nobody.
+    Afterwards it forwards everything to the engine of the protocol, until that one is attached to the transport.
+    `certificate_user`: the user in the peer's verified TLS certificate, empty for none.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a node keeps of a user for SCRAM-SHA-256, for whatever protocol asks."""
+"""The SCRAM-SHA-256 data of a user, for all protocols."""
 
 from typing import Final
 

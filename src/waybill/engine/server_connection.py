@@ -1,4 +1,4 @@
-"""What a server connection is in every protocol: input in turns, output that waits for the disk, silence, pauses.
+"""The common part of server connections: input in turns, output that waits for the disk, timeouts, pauses.
 
     receive_data --> `take` (the protocol) --> out --> end_batch: hold until a commit, or --> data_to_send
                         |
@@ -27,7 +27,7 @@ from waybill.model.virtual_host import VirtualHost
 KEPT_OUTPUT_BYTES: Final = 1 << 20
 """A larger output buffer is not kept for the next output."""
 UNREAD_LIMIT: Final = 16 << 20
-"""Deliveries stop long before. So many answers pile up only for a peer that asks on and on and reads nothing."""
+"""Deliveries stop long before. Only a peer that keeps requesting and never reads piles up this many replies."""
 
 PACE_S: Final = 0.01
 LARGE_READ_BYTES: Final = 32 << 10
@@ -36,13 +36,13 @@ LARGE_READ_BYTES: Final = 32 << 10
 PACED: Final = 1
 """It publishes faster than the consumers of its queues, or the disk, take."""
 WAITS_FOR_TURN: Final = 2
-"""What was read already is more than a turn has room for (`waybill.model.runtime`)."""
+"""The input that was read exceeds the turn (`waybill.model.runtime`)."""
 CHOKED: Final = 4
 """More than `UNREAD_LIMIT` waits for the peer to read it."""
 BLOCKED: Final = 8
 """There is an alarm (`Host.alarm`)."""
 
-# What the log adds about a socket that ends in one of these states.
+# The log's explanation for a socket that ends in one of these states.
 _LOST_WHILE: Final = {OPEN: ", without a close", CLOSING: ", without an answer to our close"}
 
 
@@ -101,7 +101,7 @@ class ServerConnection(ServerEngine):
         raise NotImplementedError
 
     def has_read(self, size: i64) -> None:
-        """So many octets were read, and taken as far as the turn allows."""
+        """Count bytes that were read, and taken as far as the turn allows."""
 
     def has_done_tasks(self) -> bool:
         """Go on with what earlier frames asked for. False if that takes another turn."""
@@ -116,7 +116,7 @@ class ServerConnection(ServerEngine):
         raise NotImplementedError
 
     def not_open(self) -> Exception:
-        """What to raise for a request on a connection that is not open."""
+        """The error for a request on a connection that is not open."""
         raise NotImplementedError
 
     def send_heartbeat(self) -> None:
@@ -236,7 +236,7 @@ class ServerConnection(ServerEngine):
             runtime.timers.schedule(runtime.now + PACE_S, _Pace(self))
 
     def resume_reading(self, reason: i64) -> None:
-        """Read again, unless there is another reason not to; but first what was read already."""
+        """Read again, unless there is another reason not to; first process what was read already."""
         if self._pauses & reason & self._excuses:
             # It may have spoken, and was not heard.
             self._received_at = self.host.runtime.now
@@ -253,13 +253,13 @@ class ServerConnection(ServerEngine):
             self.host.mark_dirty(self)
 
     def wait_for_turn(self) -> None:
-        """Go on in the next turn with what was read already."""
+        """Continue in the next turn with what was read already."""
         if not self._pauses & WAITS_FOR_TURN:
             self.pause_reading(WAITS_FOR_TURN)
             self.host.runtime.go_on_with(_Turn(self))
 
     def take_turn(self) -> None:
-        # What a frame asked for was taken, so no alarm and no pause of reading holds it up.
+        # The request of this frame was accepted, so no alarm and no pause of reading holds it up.
         self._pauses &= ~WAITS_FOR_TURN
         try:
             is_done = self.has_done_tasks()
@@ -279,12 +279,12 @@ class ServerConnection(ServerEngine):
             self.host.mark_dirty(self)
 
     def hold(self) -> None:
-        """Keep all output back until what was put in the store so far is durable."""
+        """Keep all output back until everything stored so far is durable."""
         self._wants_hold = True
         self.host.mark_dirty(self)
 
     def committed(self, mark: i64) -> None:
-        """What `hold` waited for is durable: the output may go."""
+        """What `hold` waited for is durable: release the output."""
         if mark == self._hold_mark:
             self._is_held = False
             self.host.mark_dirty(self)

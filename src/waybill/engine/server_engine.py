@@ -67,7 +67,7 @@ class ServerEngine(CommitWaiter):
         raise NotImplementedError
 
     def end_batch(self) -> None:
-        """All that the batch of input led to is done. What is put out may wait for a commit."""
+        """The batch of input is processed. Its output may wait for a commit."""
         raise NotImplementedError
 
     def alarm_changed(self) -> None:
@@ -83,5 +83,5 @@ class ServerEngine(CommitWaiter):
         raise NotImplementedError
 
     def settle_confirms(self) -> None:
-        """Confirm, or wait to confirm, what was published since the last call."""
+        """Confirm publishes since the last call, or let their confirms wait."""
         raise NotImplementedError

@@ -22,12 +22,12 @@ SessionKey = tuple[str, str, bytes]
 
 
 class DetachableSession(Confirming):
-    """A session, as those see it who look for it by name. `timeout_s`: how long it is kept while it is detached."""
+    """A session, for those that look it up by name. `timeout_s`: how long it is kept while detached."""
 
     def __init__(self, key: SessionKey) -> None:
         self.key = key
         self.timeout_s = 0
-        # What it takes with all that is attached to it.
+        # The memory of a session with its subscriptions.
         self.attached_memory: i64 = SESSION_BYTES + len(key[2])
         self.wait = Wait(self)
 
@@ -83,7 +83,7 @@ class Sessions:
             del self._by_key[session.key]
 
     def release_all(self) -> None:
-        """The node stops: end all sessions, so that what they hold is ready again, as delivered before."""
+        """The node stops: end all sessions, so that their deliveries are ready again, marked as redelivered."""
         for session in list(self._by_key.values()):
             session.expire()
 

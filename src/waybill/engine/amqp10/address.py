@@ -40,7 +40,7 @@ class InvalidAddress(ValueError):
 
 
 class NodeAddress:
-    """What an address names. `kind` is one of the constants above. `key` is the routing key, None for the subject."""
+    """The node of an address. `kind` is one of the constants above. `key` is the routing key, None for the subject."""
 
     def __init__(self, kind: str, name: str, key: str | None) -> None:
         self.kind = kind

@@ -60,7 +60,7 @@ _OWN_ANNOTATIONS: Final = frozenset(
     for one in (TYPE_ANNOTATION, HEADERS_ANNOTATION, PROPERTIES_ANNOTATION, COPIES_ANNOTATION, DEATHS_ANNOTATION)
 )
 _NATIVE: Final[dict[str, type]] = {"content-type": str, "content-encoding": str, "app-id": bytes, "timestamp": ULong}
-"""Properties that 0-9-1 and 0-10 can say, and 1.0 cannot: what is not ASCII, not UTF-8, or beyond its time."""
+"""Properties that 0-9-1 and 0-10 support but 1.0 does not: not ASCII, not UTF-8, or an unsupported time."""
 _NAME_MAX: Final = 255
 _OCTETS_MAX: Final = 0xFFFF
 _SIZE_OCTETS: Final = 4
@@ -230,7 +230,7 @@ def _take_header(message: CanonicalMessage, kept: Preserved, name: str, value: o
 
 
 def _shown(key: object, value: object) -> object:
-    """What the application-header shows of an annotation."""
+    """The application-header for an annotation."""
     deaths = deaths_of(value) if str(key) == str(DEATHS_ANNOTATION) else None
     return value if deaths is None else deaths
 
@@ -372,7 +372,7 @@ def _write_identifiers(
 
 
 def _reply_to(kept: Preserved, address: str | None) -> ReplyTo | None:
-    """What an address means. One that means neither a queue nor an exchange is taken for the name of a queue."""
+    """The node of an address. An address that names neither a queue nor an exchange counts as the name of a queue."""
     if address is None:
         return None
     found: ReplyTo | None = None
@@ -476,7 +476,7 @@ def _write_body(message: CanonicalMessage, kept: Preserved, headers: dict[str, o
         kept.data_sizes = [len(octets) for octets in message.data]
     if message.type is not None:
         if (message.type == SECTIONS_TYPE and holds_sections(body)) or len(message.type) > _NAME_MAX:
-            # It would be taken for what it is not.
+            # Otherwise it would be read as something else.
             kept.type = message.type
         else:
             headers[TYPE_HEADER] = message.type

@@ -159,13 +159,13 @@ def _annotation_key(name: str) -> Symbol:
 
 
 def _shown(key: object, value: object) -> object:
-    """What the header shows of an annotation."""
+    """The header for an annotation."""
     deaths = deaths_of(value) if str(key) == str(DEATHS_ANNOTATION) else None
     return value if deaths is None else deaths
 
 
 def _shows(value: object, header: object) -> bool:
-    """Whether the header is what `value` looks like in 0-9-1: nobody has changed it on the way.
+    """Whether the header is the 0-9-1 form of `value`, so that it was not changed in transit.
 
     Clients of 0-9-1 do not keep the widths of integers, so these are not compared.
     """
@@ -430,7 +430,7 @@ def _write_body(message: CanonicalMessage, kept: Preserved, properties: BasicPro
     if type_ is None or len(type_.encode("utf-8", "surrogateescape")) > _TEXT_MAX:
         kept.type = type_
     elif type_ == SECTIONS_TYPE and holds_sections(body):
-        # It would be taken for what it is not.
+        # Otherwise it would be read as something else.
         kept.type = type_
     else:
         properties.type = type_

@@ -1,7 +1,7 @@
-"""The message between the protocols: each has one function into it and one out of it, and knows no other protocol.
+"""The canonical message: each protocol converts to it and from it, and knows no other protocol.
 
-It speaks the type system of AMQP 1.0 (`wire.amqp10.types`), the richest of them. What a protocol says and another has
-no place for travels under `foreign`, in a form that the first one gets back unharmed.
+It uses the type system of AMQP 1.0 (`wire.amqp10.types`), the richest of them. Values that another protocol cannot
+represent are kept under `foreign`, in a form that their own protocol restores unchanged.
 """
 
 from typing import Final

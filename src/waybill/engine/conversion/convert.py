@@ -37,7 +37,7 @@ _SMALL_OCTETS: Final = 1024
 
 
 class _LastConverted:
-    """What was converted last: a message that many consumers get is converted once."""
+    """The last conversion: a message for many consumers is converted once."""
 
     def __init__(self) -> None:
         self.message: Message | None = None
@@ -61,13 +61,13 @@ _LAST: Final[dict[int, _LastConverted]] = {
 
 
 class Inconvertible(ValueError):
-    """A message that another protocol has no form for, or whose content nobody can read."""
+    """A message that another protocol cannot represent, or whose content is unreadable."""
 
 
 def conversion_units(message: Message, target: MessageFormat) -> i64:
-    """What the conversion of `message` to another format, `target`, will cost: to be asked before.
+    """The cost of converting `message` to the format `target`; check it before.
 
-    Nothing for a message that was converted last, for another consumer.
+    A message that was just converted for another consumer costs nothing.
     """
     content = message.content
     if _LAST[target.code].message is message:
@@ -95,7 +95,7 @@ def conversion_units(message: Message, target: MessageFormat) -> i64:
 
 
 def amqp10_content(message: Message) -> bytes:
-    """The sections of a message, without header and delivery annotations. Raises Inconvertible, and nothing else."""
+    """The sections of a message, without header and delivery annotations. Raises Inconvertible only."""
     if message.format is AMQP10:
         return message.content
     last = _LAST_TO_10

@@ -271,6 +271,6 @@ def _table_body(pairs: list[tuple[object, object]], depth: int) -> tuple[bytes, 
 
 
 def read_back(field: EncodedField) -> object:
-    """What a reader of the field gets."""
+    """The value that a reader of the field gets."""
     table = b"\0" + bytes([field.kind]) + field.octets
     return FieldReader(len(table).to_bytes(4, "big") + table, 0).table()[0][1]

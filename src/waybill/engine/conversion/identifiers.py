@@ -27,7 +27,7 @@ _ULONG_MAX: Final = 2**64 - 1
 
 
 def text_of(identifier: MessageId) -> tuple[str | None, str | None]:
-    """The property of 0-9-1, None if it does not fit, and the name of its type, None if that is to be seen."""
+    """The 0-9-1 property, None if it does not fit, and the name of its type, None if it is obvious."""
     text: str
     kind: str | None = None
     if isinstance(identifier, Uuid):

@@ -21,7 +21,7 @@ from waybill.wire.amqp10.types import Symbol, Timestamp, UInt
 
 _SYMBOLS: Final = frozenset({"content-type", "content-encoding"})
 PRESERVED_MAX_OCTETS: Final = 32 << 10
-"""A header must fit the frames of any consumer; what is beyond that is not kept."""
+"""A header must fit into the frames of any consumer; the rest is dropped."""
 
 
 class Preserved:
@@ -71,7 +71,7 @@ class Preserved:
         self.footer = footer if type(footer) is bytes and is_footer(footer) else b""
 
     def encode(self) -> bytes:
-        """The header's value; empty if nothing is to be kept, or it is too much."""
+        """The header's value; empty if there is nothing to keep, or it is too large."""
         value: dict[object, object] = {}
         if self.annotations:
             value[Symbol("annotations")] = self.annotations
@@ -129,7 +129,7 @@ def _named(value: object) -> dict[str, object]:
 
 
 def is_footer(octets: bytes) -> bool:
-    """Whether it is one footer section and nothing else."""
+    """Whether it is exactly one footer section."""
     facts = MessageFacts()
     try:
         scan_message(octets, 0, len(octets), facts)

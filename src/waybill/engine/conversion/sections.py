@@ -11,7 +11,7 @@ SECTIONS_TYPE: Final = "amqp-1.0"
 
 
 def holds_sections(body: bytes) -> bool:
-    """Whether a body is a 1.0 message's body, and nothing else, that is not of data sections."""
+    """Whether a body consists of body sections of 1.0 other than data sections."""
     facts = MessageFacts()
     try:
         scan_message(body, 0, len(body), facts)

@@ -1,1 +1,1 @@
-"""From Celery to jobs: its messages as jobs (`bridge`), its tasks and schedules as handlers (`migration`)."""
+"""Migration from Celery: its messages become jobs (`bridge`), its tasks and schedules become handlers (`migration`)."""

@@ -1,8 +1,8 @@
-"""The bridge: takes the messages of Celery's queue, and pushes them as jobs of our handlers.
+"""The bridge: consumes the messages of Celery's queue, and pushes them as jobs of our handlers.
 
-A message is acknowledged when the broker has confirmed its job, or its dead letter. A crash in between makes the same
-job twice, with one id: it is derived from the id of the task. Priorities, times, time limits and retries that are used
-up go along; results do not come back to Celery's callers.
+A message is acknowledged when the broker has confirmed its job, or its dead letter. After a crash in between, the same
+job is pushed twice, with one id that is derived from the task's id. Priorities, times, time limits and used retries are
+kept; results do not go back to Celery's callers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _log = logging.getLogger("waybill.ojs.celery")
 class CeleryBridge:
     """`async with CeleryBridge(jobs, "celery"): ...` moves messages until it ends; a `Worker` runs the jobs.
 
-    `names` maps names of tasks to job types, where they are not the same in lower case. `uri` is that of Celery's
-    broker, the one of `jobs` unless given. What is refused becomes a dead letter of the OJS queue `dead_letters`.
+    `names` maps task names to job types that are not just the lower-case name. `uri` is Celery's broker, by default
+    that of `jobs`. Refused messages become dead letters of the OJS queue `dead_letters`.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class CeleryBridge:
         names: Mapping[str, str] | None = None,
         dead_letters: str = "celery",
     ) -> None:
-        """Nothing happens before it is entered. Raises InvalidJob for a bad name of `dead_letters`."""
+        """Raises InvalidJob for an invalid name of `dead_letters`."""
         check_queue(dead_letters)
         self.queue = queue
         self.counts: Counter[str] = Counter()
-        """How many messages were pushed, and how many refused."""
+        """The numbers of pushed and refused messages."""
         self._jobs = jobs
         self._uri = uri
         self._names = dict(names or {})
@@ -66,7 +66,7 @@ class CeleryBridge:
         self._moving: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        """Connect, and begin. Raises what connecting raises."""
+        """Connect, and start. Raises connection errors."""
         self._connection = connect(self._uri or self._jobs.uri, name="waybill-celery-bridge")
         await self._connection.__aenter__()
         await (await self._jobs.broker_connection()).declarer.ensure_queue(self._dead_letters)
@@ -103,7 +103,7 @@ class CeleryBridge:
         await channel.declare_queue(self.queue, durable=True)
 
     async def _move(self, delivery: Delivery) -> None:
-        """Push one message, or put it aside. It is never lost: what fails comes again."""
+        """Push one message, or move it to the dead letters. It is never lost: after a failure it is redelivered."""
         try:
             task = None
             try:
@@ -135,7 +135,7 @@ class CeleryBridge:
         return handler
 
     async def _refuse(self, delivery: Delivery, task: CeleryTask | None, reason: str) -> None:
-        """Put a message among the dead letters, with its arguments as far as they can be read, and the reason."""
+        """Move a message to the dead letters, with the reason, and its arguments as far as they are readable."""
         broker = await self._jobs.broker_connection()
         now = format_timestamp(datetime.now(UTC))
         name = "celery.unknown" if task is None else job_type_of(task.name)
@@ -192,6 +192,6 @@ def job_of(task: CeleryTask, handler: AnyHandler) -> NewJob:
         options["priority"] = task.priority
     policy = handler.defaults.get("retry")
     if task.retries and policy is not None:
-        # The attempts that Celery has made count.
+        # Celery's earlier attempts count.
         options["retry"] = msgspec.structs.replace(policy, max_attempts=max(1, policy.max_attempts - task.retries))
     return NewJob(handler.type, handler.arguments.encode_names(task.args, task.kwargs), options)

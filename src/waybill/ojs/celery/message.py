@@ -27,7 +27,7 @@ _ODD = re.compile(r"[^a-z0-9_.\-]")
 
 
 class Refused(Exception):
-    """A message that cannot become a job; the text says why."""
+    """A message that cannot become a job; the text has the reason."""
 
 
 class CeleryTask(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class CeleryTask(msgspec.Struct, frozen=True):
     retries: int = 0
     time_limit: float | None = None
     priority: int = 0
-    """-100 to 100; Celery's own 0 is 0."""
+    """From -100 to 100; 0 is Celery's own 0."""
     root_id: str | None = None
     parent_id: str | None = None
 
@@ -54,7 +54,7 @@ def job_type_of(task_name: str) -> str:
 
 
 def read_task(delivery: Delivery) -> CeleryTask:
-    """Read a message. Raises Refused for what no job can be made of."""
+    """Read a message. Raises Refused if it cannot become a job."""
     try:
         properties = delivery.properties
     except ValueError as error:
@@ -125,5 +125,5 @@ def _text(value: object) -> str | None:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a message is refused, for readers of the dead letter."""
+    """Return why a message is refused, as text for its dead letter."""
     return str(error) if isinstance(error, (Refused, InvalidJob)) else f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Writes handlers, and cron jobs, of the tasks and the beat schedule of a Celery app."""
+"""Writes the handlers and cron jobs for the tasks and the beat schedule of a Celery app."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ jobs = Jobs({uri})'''
 
 
 def find_app(target: str) -> Any:  # noqa: ANN401 - celery.Celery, which has no types
-    """Import `module:name`; of a module alone, its `app`, `celery` or only Celery object. Raises TypeError."""
+    """Import `module:name`; for a module alone, its `app`, `celery` or only Celery object. Raises TypeError."""
     from celery import Celery  # noqa: PLC0415 - only who migrates has it
 
     module_name, _, name = target.partition(":")
@@ -41,7 +41,7 @@ def find_app(target: str) -> Any:  # noqa: ANN401 - celery.Celery, which has no 
 
 
 def write_handlers(app: Any, target: str, uri: str | None) -> str:  # noqa: ANN401 - see `find_app`
-    """Return the source of a module with a handler for each task of an app, and a cron job for each of its schedule."""
+    """Return the source of a module with a handler for each task of an app, and a cron job for each schedule entry."""
     tasks = {name: task for name, task in sorted(app.tasks.items()) if not name.startswith("celery.")}
     schedule = dict(app.conf.beat_schedule or {})
     by_task: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
@@ -58,7 +58,7 @@ def write_handlers(app: Any, target: str, uri: str | None) -> str:  # noqa: ANN4
 
 
 def _function_names(tasks: Mapping[str, Any]) -> dict[str, str]:
-    """Return a name for each task's function: its last part, or all of it where two would be the same."""
+    """Return a name for each task's function: its last part, or the whole name if two would be the same."""
     short = {name: job_type_of(name).rpartition(".")[2].replace("-", "_") for name in tasks}
     taken = list(short.values())
     return {name: _identifier(one if taken.count(one) == 1 else job_type_of(name)) for name, one in short.items()}
@@ -101,7 +101,7 @@ def _is_bound(task: Any) -> bool:  # noqa: ANN401 - a task of Celery
 
 
 def _parameters(task: Any) -> tuple[str, str]:  # noqa: ANN401 - see `_is_bound`
-    """Return the parameters of a task as source, and the arguments that hand them on."""
+    """Return the parameters of a task as source, and the arguments that pass them on."""
     written, call = [], []
     named = False
     for one in inspect.signature(task.run).parameters.values():

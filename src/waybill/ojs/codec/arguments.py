@@ -37,14 +37,14 @@ _log = logging.getLogger("waybill.ojs.codec")
 
 
 class ResultForm:
-    """The JSON of what a handler returns; without an annotation, whatever is JSON."""
+    """The JSON form of a handler's result; without an annotation, any JSON."""
 
     def __init__(self, hint: Any, custom: CustomTypes) -> None:  # noqa: ANN401 - an annotation
-        """Raises TypeError for a type that there is no JSON for."""
+        """Raises TypeError for a type without a JSON form."""
         self._form = Form(hint, custom)
 
     def encode(self, result: object) -> bytes:
-        """Return a result as JSON. Raises ValueError, TypeError, and whatever the code of a custom type raises."""
+        """Return a result as JSON. Raises ValueError, TypeError, and errors of a custom codec."""
         return msgspec.json.encode(result, enc_hook=self._form.encode_hook)
 
     def decode(self, encoded: bytes | msgspec.Raw) -> object:
@@ -58,7 +58,7 @@ class Arguments:
     def __init__(
         self, job_type: str, function: Callable[..., object], hints: Mapping[str, Any], custom: CustomTypes
     ) -> None:
-        """`hints` are its annotations (`hints_of`). Raises TypeError for a parameter that there is no JSON for."""
+        """`hints` are its annotations (`hints_of`). Raises TypeError for a parameter without a JSON form."""
         self._job_type = job_type
         self._signature = inspect.signature(function)
         parameters = [one for one in self._signature.parameters.values() if not isinstance(one.default, Wanted)]
@@ -75,9 +75,9 @@ class Arguments:
         forms = [self._forms[one.name] for one in self._positional]
         self._plain = [] if self._required else _plain_forms(forms, self._fewest)
         self._is_plain: Callable[[Sequence[object]], bool] = _compiled("{plain}", self._plain)
-        """Whether arguments are JSON, and right, as they are: most jobs need no more than this look."""
+        """Checks quickly whether arguments are valid JSON values as they are, which is so for most jobs."""
         self.is_checked = self._takes_names or any(form.hint is not Any for form in self._forms.values())
-        """Whether there is anything to say about the arguments but how many there are."""
+        """Whether the annotations restrict the arguments beyond their number."""
 
     def encode(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[object]:
         """Return the array of a call. Raises TypeError if it does not fit the function, InvalidJob for a wrong type."""
@@ -105,7 +105,7 @@ class Arguments:
         return encoded
 
     def encode_any(self, args: Sequence[object]) -> list[object]:
-        """Return the array of arguments that are JSON already, or objects. Raises InvalidJob naming the parameter."""
+        """Return the array of arguments that are JSON values or objects. Raises InvalidJob naming the parameter."""
         encoded = list(args)
         if not self.is_checked or self._is_plain(encoded):
             return encoded
@@ -118,7 +118,7 @@ class Arguments:
         return encoded
 
     def encode_names(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[object]:
-        """Return the array of a call whose arguments are JSON, some by name, as other job systems write them.
+        """Return the array of a call with JSON arguments, some by name, as other job systems have them.
 
         Raises TypeError if it does not fit the function, InvalidJob for a wrong type.
         """
@@ -141,7 +141,7 @@ class Arguments:
             self.decode(args)
 
     def decode(self, args: Sequence[object]) -> tuple[list[object], dict[str, object]]:
-        """Return what to call the function with, by position and by name. Raises InvalidArguments."""
+        """Return the positional and keyword arguments of the function. Raises InvalidArguments."""
         try:
             return self._by_position(args)
         except InvalidArguments:
@@ -151,9 +151,9 @@ class Arguments:
             return self._by_name(names)
 
     def caller(self, function: Callable[..., Any]) -> Callable[[list[object]], Any]:
-        """Return what calls the function, or the same with its resources filled in, with an array of JSON.
+        """Return a function that calls `function` with a JSON array, with or without resources.
 
-        It raises InvalidArguments, or whatever the function raises.
+        It raises InvalidArguments, and the errors of the function.
         """
         if not self.is_checked:
             return lambda args: function(*args)
@@ -170,7 +170,7 @@ class Arguments:
         return call
 
     def _positions(self, given: dict[str, object], *, all_of_them: bool) -> list[object]:
-        """Encode what is given by position; defaults fill the gaps before what follows."""
+        """Encode positional arguments; defaults fill gaps."""
         last = (
             self._most
             if all_of_them
@@ -230,9 +230,9 @@ class Arguments:
 
 
 def hints_of(function: Callable[..., object], names: Mapping[str, object] | None = None) -> dict[str, Any]:
-    """Return the annotations of a function; `names` are those that were local where it was defined.
+    """Return the annotations of a function; `names` are the local names where it was defined.
 
-    An annotation of names that nobody has at run time (`if TYPE_CHECKING`) is logged, and checks nothing.
+    An annotation with names that do not exist at run time (`if TYPE_CHECKING`) is logged, and not checked.
     """
     # A base, or a partial function, has no annotations of its own.
     function = inspect.unwrap(function)
@@ -267,9 +267,9 @@ def _form_of(job_type: str, parameter: inspect.Parameter, hints: Mapping[str, An
 
 
 def _compiled(expression: str, plain: list[tuple[type, ...]], **names: object) -> Any:  # noqa: ANN401 - a function
-    """Return a function of an array `a`; `{plain}` stands for the test whether its classes are those of one of `plain`.
+    """Return a function of an array `a`; `{plain}` is replaced by a test of the elements' classes.
 
-    Written out for the case, as every job pays for it: a third of the price of a loop.
+    It is generated, because every job runs it: it takes a third of the time of a loop.
     """
     kinds = {f"t{index}": kind for index, kind in enumerate(dict.fromkeys(kind for form in plain for kind in form))}
     name_of = {kind: name for name, kind in kinds.items()}
@@ -289,7 +289,7 @@ def _plain_forms(forms: list[Form], fewest: int) -> list[tuple[type, ...]]:
 
 
 def _refused(name: str, error: Exception, kind: type[InvalidJob]) -> InvalidJob:
-    """Return an error that names the parameter, and the place inside of it."""
+    """Return an error that names the parameter and the path inside it."""
     found = _PATH.match(str(error))
     path, message = (found[2], found[1]) if found else ("", str(error))
     if message.startswith("Expected"):

@@ -1,11 +1,11 @@
 """The JSON of annotated types, and back.
 
 msgspec knows most of them: dataclasses, its own structs, attrs, TypedDict, NamedTuple, times, UUID, Decimal, Enum,
-bytes (Base64), and collections of all these. Paths are their text. Pydantic models read and write themselves. A type of
-the application's own needs a codec (`CustomTypes.add`).
+bytes (Base64), and collections of all these. Paths are text. Pydantic models have their own JSON. Other types of an
+application need a codec (`CustomTypes.add`).
 
-msgspec asks a hook for what it does not know. What it refuses, or reads too trustingly, is replaced by a class made for
-the purpose, a stand-in, before it sees the annotation: so the hook is asked for that as well.
+msgspec calls a hook for unknown types. Types that it refuses, or does not validate enough, are replaced in the
+annotation by a generated class, a stand-in, so that the hook is called for them, too.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class CustomTypes:
         self._codecs[kind] = (encode, decode)
 
     def find(self, kind: type) -> tuple[Encode, Decode] | None:
-        """Return the functions of a type, or of the nearest class that it inherits from."""
+        """Return the functions of a type, or of its nearest registered base class."""
         return next((self._codecs[base] for base in kind.__mro__ if base in self._codecs), None)
 
 
 class _StandIn(type):
-    """The class of stand-ins: msgspec takes whatever the hook returns for one."""
+    """The base class of stand-ins: msgspec accepts any object from the hook for one."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return True
@@ -55,7 +55,7 @@ class Form:
     """The JSON of one annotated type."""
 
     def __init__(self, hint: Any, custom: CustomTypes) -> None:  # noqa: ANN401 - an annotation
-        """Raises TypeError for a type that there is no JSON for."""
+        """Raises TypeError for a type without a JSON form."""
         self.hint = hint
         self.is_plain = hint in _PLAIN
         """Whether it is a type of JSON with one class in Python."""
@@ -68,7 +68,7 @@ class Form:
         self._check: Check | None = None if _is_pydantic(hint) and not _is_class(hint) else instance_check(hint)
 
     def encode(self, value: object) -> object:
-        """Return an object as JSON. Raises ValueError, TypeError for one that is not of this type."""
+        """Return an object as JSON. Raises ValueError, TypeError if it has another type."""
         if self._check is not None and not self._check(value):
             raise TypeError(f"expects {shown_type(self.hint)}, got {_shown(value)}")
         written = self.written(value)
@@ -78,7 +78,7 @@ class Form:
         return written
 
     def written(self, value: object) -> object:
-        """Return an object, or what is JSON already, as JSON, unchecked. Raises TypeError for what is neither."""
+        """Return an object or a JSON value as JSON, unchecked. Raises TypeError for anything else."""
         return value if self._is_json else msgspec.to_builtins(value, enc_hook=self.encode_hook, str_keys=True)
 
     def decode(self, value: object) -> object:
@@ -86,7 +86,7 @@ class Form:
         return msgspec.convert(value, self.native, dec_hook=self.decode_hook, str_keys=True)
 
     def encode_hook(self, value: object) -> object:
-        """Write what msgspec does not know."""
+        """Encode an object that msgspec does not know."""
         kind = type(value)
         codec = self._custom.find(kind)
         if codec is not None:
@@ -100,7 +100,7 @@ class Form:
         raise TypeError(f"{kind.__qualname__} is not a JSON type")
 
     def decode_hook(self, kind: type, value: object) -> object:
-        """Read what msgspec does not know."""
+        """Decode a type that msgspec does not know."""
         stand_in = self._stand_ins.get(kind)
         if stand_in is not None:
             return stand_in(value)
@@ -156,7 +156,7 @@ class Form:
         try:
             msgspec.json.Decoder(union)
         except TypeError:
-            # Strings last: text is what any other form may be written as.
+            # Strings last: any other form may be written as text.
             ordered = sorted(members, key=lambda one: one is str)
             self._is_ambiguous = True
             return self._stand_in(lambda value: self._first_that_fits(value, ordered))
@@ -178,7 +178,7 @@ class Form:
 
 
 def shown_type(hint: Any) -> str:  # noqa: ANN401 - an annotation
-    """Return an annotation as its author wrote it, more or less."""
+    """Return an annotation approximately as its author wrote it."""
     if isinstance(hint, type) and get_origin(hint) is None:
         return f"`{hint.__qualname__.rpartition('.')[2]}`"
     return f"`{str(hint).replace('typing.', '')}`"
@@ -193,7 +193,7 @@ def _is_class(hint: object) -> bool:
 
 
 def _is_known(kind: type) -> bool:
-    """Whether msgspec reads and writes a class by itself."""
+    """Return whether msgspec supports a class itself."""
     try:
         return not isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType)
     except TypeError:
@@ -205,7 +205,7 @@ def _is_collection(origin: type) -> bool:
 
 
 def _is_json(hint: Any) -> bool:  # noqa: ANN401 - an annotation
-    """Whether objects of this type are JSON already, so that nothing is lost, and nothing slips through, unwritten."""
+    """Return whether objects of this type are plain JSON values, which need neither encoding nor checks."""
     if hint is Any or hint in _PLAIN:
         return True
     origin, arguments = get_origin(hint), get_args(hint)
@@ -239,7 +239,7 @@ def _by_pydantic(hint: Any) -> Decode:  # noqa: ANN401 - an annotation
     adapter = _adapter(hint)
 
     def decode(value: object) -> object:
-        # Strict models take text for a time if it comes as JSON.
+        # Strict models accept text for a time only from JSON.
         try:
             return adapter.validate_json(msgspec.json.encode(value))
         except ValueError as error:
@@ -256,7 +256,7 @@ def _reasons(error: ValueError) -> str:
 
 
 def _validated(value: Any) -> object:  # noqa: ANN401 - an object of an attrs class
-    """Run the validators of attrs, which msgspec does not."""
+    """Run the validators of attrs, which msgspec does not run."""
     for attribute in type(value).__attrs_attrs__:
         inner = getattr(value, attribute.name)
         if attribute.validator is not None:

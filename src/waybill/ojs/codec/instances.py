@@ -17,7 +17,7 @@ _NO_SEQUENCES: Final = (str, bytes, bytearray)
 
 
 def instance_check(hint: Any) -> Check | None:  # noqa: ANN401, PLR0911 - an annotation; one line a kind
-    """Return a check whether an object is of the annotated type; None if any object is."""
+    """Return a function that checks whether an object has the annotated type; None if any object has."""
     if hint is Any or hint is object or isinstance(hint, (TypeVar, str)):
         return None
     if hint is None or hint is type(None):
@@ -57,7 +57,7 @@ def _union(members: tuple[Any, ...]) -> Check | None:
 
 
 def _collection(origin: type, arguments: tuple[Any, ...]) -> Check:
-    """Return the check of a generic class: of its elements too, if it is a collection."""
+    """Return the check of a generic class, including the elements if it is a collection."""
     if issubclass(origin, tuple) and not (len(arguments) == 2 and arguments[1] is Ellipsis):
         checks = [instance_check(one) for one in arguments]
         return lambda value: (

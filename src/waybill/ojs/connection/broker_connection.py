@@ -53,10 +53,10 @@ class BrokerConnection:
         return broker
 
     async def wait_for_connection(self, timeout_seconds: float) -> None:
-        """Return when the connection is open, at once if it is; raise TimeoutError if it does not come back in time."""
+        """Return when the connection is open; raise TimeoutError if it does not come back in time."""
         async with asyncio.timeout(timeout_seconds):
             await self.connection.wait_ready()
 
     async def close(self) -> None:
-        """Close the connection; what is not confirmed yet may be lost, so drain the events before."""
+        """Close the connection; unconfirmed messages may be lost, so drain the events before."""
         await self._stack.aclose()

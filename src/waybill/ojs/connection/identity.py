@@ -1,7 +1,7 @@
-"""Who we are to the broker: the `user-id` of what others are to know the sender of.
+"""Our identity for the broker: the `user-id` of messages whose receivers need to know the sender.
 
-Brokers refuse a message whose user-id is another name than that of the connection's user, and so vouch for it. Where a
-login gives a user another name than the URI says, as tokens and certificates do, messages go without one.
+Brokers refuse a message whose user-id differs from the connection's user, and so vouch for it. If a login gives a user
+another name than the URI, as tokens and certificates do, messages have no user-id.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _log = logging.getLogger("waybill.ojs")
 
 
 class Identity:
-    """The name of a connection's user, None while nobody knows."""
+    """The name of a connection's user, None if unknown."""
 
     def __init__(self, address: BrokerAddress) -> None:
         settings = address.settings

@@ -31,10 +31,10 @@ from waybill.ojs.spec.states import TERMINAL, State
 
 CRON: Final = "cron/"
 GONE: Final = "cron-gone/"
-"""Of cron jobs that were removed: until when their ticks are decided."""
+"""The ticks of removed cron jobs are decided up to this time."""
 MAX_CRON_JOBS: Final = 10_000
 MAX_FIRINGS: Final = 20
-"""Those that are over; the others are kept as well, up to MAX_OPEN."""
+"""The number of ended firings to keep; others are kept as well, up to MAX_OPEN."""
 MAX_OPEN: Final = 1000
 MAX_TO_TELL: Final = 1000
 
@@ -67,7 +67,7 @@ class CronRow(msgspec.Struct, omit_defaults=True):
     firings: list[CronFiring] = msgspec.field(default_factory=list)
     """The oldest first."""
     to_tell: list[str] = msgspec.field(default_factory=list)
-    """Keys of firings of which the world has not been told."""
+    """Keys of firings whose events are not written yet."""
 
     def firing(self, key: str) -> CronFiring | None:
         """Return a firing."""
@@ -79,7 +79,7 @@ class CronRow(msgspec.Struct, omit_defaults=True):
         return [one for one in self.firings if one.state not in _OVER]
 
     def info(self, next_run_at: str | None) -> CronInfo:
-        """Return what others may know."""
+        """Return the public state."""
         job = {name: getattr(self.job, name) for name in CronJob.__struct_fields__}
         return CronInfo(
             **{**job, "enabled": self.is_enabled},
@@ -94,7 +94,7 @@ class CronRow(msgspec.Struct, omit_defaults=True):
 
 
 class GoneRow(msgspec.Struct):
-    """What must outlive a cron job."""
+    """The state that outlives a cron job."""
 
     until_ms: int
     version: int
@@ -106,7 +106,7 @@ class CronFold(FeatureFold):
     types = frozenset((*_TYPES, *_STATES))
 
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
-        """`is_trusted` says of a user whether it may be a coordinator's."""
+        """`is_trusted` returns whether a user may be a coordinator's."""
         self._is_trusted = is_trusted
         self._folds: dict[str, Callable[[Rows, CronRow, ReceivedEvent], None]] = {
             "cron.toggled": _toggle,
@@ -115,13 +115,13 @@ class CronFold(FeatureFold):
         }
 
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
-        """Return the row of a cron job, or the claim of a job that may be one's."""
+        """Return the keys of a cron job's row, or of the claim of a job that may be a firing's."""
         if event.type in _STATES:
             return (key_of(event.subject),) if may_be_derived(event.subject) else ()
         return (CRON + event.subject,) if event.type in _TYPES and self._is_trusted(event.user) else ()
 
     def fold(self, rows: Rows, event: ReceivedEvent) -> None:
-        """Change a row as an event says."""
+        """Apply an event to a row."""
         if event.type in _STATES:
             _follow(rows, event)
             return
@@ -142,7 +142,7 @@ def _register(rows: Rows, before: CronRow | None, event: ReceivedEvent) -> None:
     try:
         job.check()
     except InvalidJob:
-        # A newer version may know more than this one.
+        # A newer version may have fields that this one does not know.
         return
     now_ms = _whole(data.get("now_ms"))
     owner = data.get("owner")
@@ -156,7 +156,7 @@ def _register(rows: Rows, before: CronRow | None, event: ReceivedEvent) -> None:
     else:
         row = before
     if before is None or (job.cron, job.timezone) != (row.job.cron, row.job.timezone):
-        # What was due before by the old expression is no business of the new one.
+        # Ticks of the old expression do not matter to the new one.
         row.until_ms, row.until_key, row.anchor_ms = max(row.until_ms, now_ms), "", now_ms
     row.is_enabled = row.is_enabled if job.enabled is None else job.enabled
     row.job = job
@@ -171,7 +171,7 @@ def _toggle(_rows: Rows, row: CronRow, event: ReceivedEvent) -> None:
     row.is_enabled = is_enabled
     row.version += 1
     if is_enabled:
-        # What was due in between was skipped, and whatever became of jobs that wait is waited for no longer.
+        # Ticks in between were skipped, and waiting jobs no longer wait.
         row.until_ms, row.until_key = max(row.until_ms, _whole(event.data.get("now_ms"))), ""
         for one in row.firings:
             if one.state == State.AVAILABLE.value:
@@ -180,7 +180,7 @@ def _toggle(_rows: Rows, row: CronRow, event: ReceivedEvent) -> None:
 
 
 def _decide(rows: Rows, row: CronRow, event: ReceivedEvent) -> None:
-    """Take a leader's decision about a tick, if it is the first."""
+    """Apply a leader's decision about a tick, if it is the first."""
     found = msgspec.convert(event.data, CronClaimed)
     is_manual = found.kind == "manual"
     if is_manual:
@@ -220,7 +220,7 @@ def _fire(rows: Rows, row: CronRow, found: CronClaimed, event: ReceivedEvent) ->
 
 
 def _note(row: CronRow, found: CronClaimed) -> dict[str, object]:
-    """Return what the pusher of the job must know of its firing."""
+    """Return the data of a firing that the pusher of its job needs."""
     note: dict[str, object] = {"scheduled_at": found.scheduled_at, "run_count": row.run_count + 1}
     note |= {"cron": row.job.cron, "timezone": row.job.timezone}
     if row.job.overlap_policy == "cancel_previous" and found.kind != "manual":
@@ -245,7 +245,7 @@ def _told(_rows: Rows, row: CronRow, event: ReceivedEvent) -> None:
 
 
 def _follow(rows: Rows, event: ReceivedEvent) -> None:
-    """Take note of how the job of a firing does."""
+    """Track the state of a firing's job."""
     found = claimed(rows, event)
     if found is None or not found.owner.startswith(CRON):
         return
@@ -262,7 +262,7 @@ def _follow(rows: Rows, event: ReceivedEvent) -> None:
 
 
 def _let_next_go(rows: Rows, row: CronRow) -> None:
-    """Have the job pushed that waits for the end of those before it."""
+    """Let the job be pushed that waits for earlier ones to end."""
     still_open = row.open
     if still_open and still_open[0].state == "waiting":
         still_open[0].state = State.AVAILABLE.value

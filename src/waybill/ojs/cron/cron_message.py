@@ -1,4 +1,4 @@
-"""What is asked of coordinators about cron jobs, and what they answer."""
+"""Requests to coordinators about cron jobs, and their replies."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Action = Literal["register", "list", "get", "pause", "resume", "remove", "run"]
 
 
 class CronRequest(msgspec.Struct, omit_defaults=True):
-    """A request; which fields count depends on the action. `request_id` is one's own, so that a run is run once."""
+    """A request; its fields depend on the action. `request_id` is unique, so that a manual run happens once."""
 
     action: Action
     name: str = ""
     job: dict[str, object] | None = None
     count: int = 0
-    """How many of the next runs are wanted."""
+    """The number of next runs to return."""
     request_id: str = ""
     by: str | None = None
 
 
 class CronReply(msgspec.Struct, omit_defaults=True):
-    """The answer. `error` is a code of the Open Job Spec."""
+    """A reply. `error` is a code of the Open Job Spec."""
 
     cron_jobs: list[CronInfo] = msgspec.field(default_factory=list)
     outcome: str = ""

@@ -35,7 +35,7 @@ class CronRequests:
     """The requests about cron jobs."""
 
     def __init__(self, responder: Responder, leader: Leader, coordinator: str) -> None:
-        """`leader` says what time it is."""
+        """`leader` provides the time."""
         self._responder = responder
         self._leader = leader
         self._coordinator = coordinator
@@ -50,7 +50,7 @@ class CronRequests:
         }
 
     def answers(self) -> dict[str, Answer]:
-        """Return what is to be called for which kind of request."""
+        """Return the handlers by kind of request."""
         return {CRON_REQUEST: self._answer}
 
     async def _answer(self, request: Request) -> None:
@@ -59,7 +59,7 @@ class CronRequests:
         except (msgspec.DecodeError, RecursionError):
             self._responder.drop_invalid(request)
             return
-        # Others need not wait for the stream.
+        # Other requests need not wait for the stream.
         request.delivery.ack()
         self._responder.spawn(self._reply(request, asked))
 
@@ -124,7 +124,7 @@ class CronRequests:
         return CronReply([self._info(row)], (firing.job_id if firing is not None else found.job_id) or "")
 
     async def _record(self, name: str, data: EventData) -> CronRow:
-        """Write an event, and return the row once it was folded."""
+        """Write an event, and return the row once the event is folded."""
         await self._write(name, data)
         row = await self._responder.view.row(CRON + name, CronRow)
         if row is None:
@@ -169,7 +169,7 @@ class CronRequests:
 
     @staticmethod
     def _next_runs(row: CronRow, count: int) -> list[str]:
-        """Return when it will fire: nothing while it is paused (section 8.5)."""
+        """Return its next runs: none while it is paused (section 8.5)."""
         if not row.is_enabled or count == 0:
             return []
         schedule = row.job.schedule(row.anchor_ms)

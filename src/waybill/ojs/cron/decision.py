@@ -1,9 +1,8 @@
-"""A leader's decision about a cron job at a time: a function of its row and the time.
+"""A leader's decision about a cron job at a time: a pure function of its row and the time.
 
-Of the ticks that are due, those whose local time does not exist are skipped (ojs-cron section 5.2), all if it is
-disabled, and the last one that is left fires, or is skipped as its overlap policy says. Ticks before that are missed:
-`missed_policy` says what becomes of them. A tick that is late by no more than LATE_MS is not missed; one leader takes
-over from another in less.
+Due ticks whose local time does not exist are skipped (ojs-cron section 5.2); if the cron job is disabled, all are. The
+last remaining tick fires, or is skipped by its overlap policy. Earlier ones are missed, and `missed_policy` applies. A
+tick that is late by at most LATE_MS is not missed; a new leader takes over in less time.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from waybill.ojs.spec.states import State
 
 LATE_MS: Final = 60_000
 MAX_TICKS: Final = 100
-"""How many ticks of one cron job are looked at in one evaluation."""
+"""The maximum number of ticks of a cron job in one evaluation."""
 
 
 def next_tick(row: CronRow) -> Tick | None:
@@ -28,12 +27,12 @@ def next_tick(row: CronRow) -> Tick | None:
 
 
 def wake_ms(row: CronRow, tick: Tick) -> int:
-    """Return when a tick is to be decided."""
+    """Return when a tick must be decided."""
     return tick.due_ms + row.job.put_off_ms(tick)
 
 
 def decide(row: CronRow, now_ms: int, coordinator: str) -> list[CronClaimed]:
-    """Return what is to be claimed, in order; nothing if nothing is due."""
+    """Return the claims to write, in order; none if nothing is due."""
     ticks = _due(row, now_ms)
     if not ticks:
         return []
@@ -64,7 +63,7 @@ def decide(row: CronRow, now_ms: int, coordinator: str) -> list[CronClaimed]:
 
 
 def manual(row: CronRow, now_ms: int, coordinator: str, request_id: str) -> CronClaimed:
-    """Return the claim of a manual run. One request makes one job, however often it is handled."""
+    """Return the claim of a manual run. A request makes one job, however often it is handled."""
     tick = Tick(now_ms, f"manual/{request_id}")
     job_id = derived_id(now_ms, "cron", row.job.name, tick.key)
     return CronClaimed(
@@ -107,7 +106,7 @@ def _skipped(tick: Tick, reason: str, job_id: str | None = None) -> SkippedTick:
 
 
 def _claim(row: CronRow, last: Tick, coordinator: str, skipped: tuple[SkippedTick, ...]) -> CronClaimed:
-    """Return a claim of ticks of which none fires."""
+    """Return a claim of ticks that do not fire."""
     return CronClaimed(
         version=row.version,
         until_ms=last.due_ms,

@@ -1,7 +1,7 @@
-"""What a cron job is: the fields of ojs-cron section 2, what is added to them, and what travels about them.
+"""The definition of a cron job: the fields of ojs-cron section 2, our additions, and its form in messages.
 
-`CronJob` is what an application registers, `CronInfo` what a coordinator knows. Both are the objects of the text;
-`missed_policy` and `jitter` are ours.
+`CronJob` is what an application registers, `CronInfo` what a coordinator knows. Both follow the specification;
+`missed_policy` and `jitter` are additions.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MissedPolicy = Literal["once", "skip", "all"]
 
 MAX_NAME_LENGTH: Final = 255
 MAX_BYTES: Final = 256 * 1024
-"""Of a whole definition: each firing has its job in an event."""
+"""The maximum size of a definition, because each firing has its job in an event."""
 MAX_JITTER_SECONDS: Final = 86_400.0
 OPTIONS: Final = frozenset({
     "queue", "priority", "timeout", "timeout_ms", "visibility_timeout", "visibility_timeout_ms", "retry", "tags",
     "meta", "rate_limit",
 })  # fmt: skip
-"""What the options of a cron job may say of its jobs."""
+"""The job options that a cron job may set."""
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9\-.]*")
 
@@ -38,9 +38,9 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9\-.]*")
 class CronJob(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A periodic job.
 
-    `enabled` None leaves a cron job as it is that was paused, and enables a new one. `missed_policy` says what becomes
-    of ticks at which no coordinator was there: the last of them is made up for ("once"), all of them are, or none.
-    Each firing is put off by a part of `jitter` seconds that is always the same for one tick.
+    `enabled` None leaves a paused cron job paused, and enables a new one. `missed_policy` applies to ticks that were
+    missed because no coordinator was running: run the last one ("once"), all, or none. `jitter` delays each firing by
+    up to that many seconds, always the same for one tick.
     """
 
     name: str
@@ -57,7 +57,7 @@ class CronJob(msgspec.Struct, kw_only=True, omit_defaults=True):
     description: str | None = None
 
     def check(self) -> None:
-        """Raise InvalidJob naming the first field that breaks a rule."""
+        """Raise InvalidJob naming the first invalid field."""
         if len(self.name) > MAX_NAME_LENGTH or _NAME.fullmatch(self.name) is None:
             raise InvalidJob("name", f"{self.name[:100]!r} is not lower case letters, digits, '-' and '.'")
         check_type(self.type)
@@ -79,12 +79,12 @@ class CronJob(msgspec.Struct, kw_only=True, omit_defaults=True):
             raise InvalidJob("args", f"make this cron job larger than {MAX_BYTES} bytes")
 
     def schedule(self, anchor_ms: int) -> Schedule:
-        """Return when it is due; an interval counts from the anchor. Raises InvalidJob."""
+        """Return the schedule; an interval counts from the anchor. Raises InvalidJob."""
         return read_schedule(self.cron, self.timezone, anchor_ms)
 
     @property
     def warning(self) -> str | None:
-        """What may surprise about the expression."""
+        """Return a warning about a surprising expression."""
         found = self.schedule(0)
         return found.expression.warning if isinstance(found, CronSchedule) else None
 
@@ -112,10 +112,10 @@ class CronJob(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class CronFiring(msgspec.Struct):
-    """A tick that was decided. `state` is that of its job, or skipped, with the reason.
+    """A decided tick.
 
-    `kind` is tick, catch_up for one that comes late because no coordinator was there, or manual. `missed` counts the
-    ticks before it that were left out.
+    `state` is that of its job, or skipped, with the reason. `kind` is tick, catch_up for a tick that fires late because
+    no coordinator was running, or manual. `missed` counts the dropped ticks before it.
     """
 
     key: str
@@ -140,12 +140,12 @@ class CronInfo(CronJob, kw_only=True, omit_defaults=False):
     owner: str | None = None
     warning_text: str | None = msgspec.field(default=None, name="warning")
     firings: list[CronFiring] = msgspec.field(default_factory=list)
-    """The last ones, the newest first; when one cron job is asked for."""
+    """The last firings, newest first; only in the reply for a single cron job."""
     next_runs: list[str] = msgspec.field(default_factory=list)
 
 
 def read_cron_job(value: object) -> CronJob:
-    """Return a valid cron job made of a JSON object; what the system manages is ignored. Raises InvalidJob."""
+    """Return a valid cron job from a JSON object; system-managed fields are ignored. Raises InvalidJob."""
     try:
         made = msgspec.convert(value, CronJob)
     except (msgspec.ValidationError, RecursionError) as error:

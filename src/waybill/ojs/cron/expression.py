@@ -3,8 +3,8 @@
     second (optional)  minute  hour  day of month  month  day of week
     0-59               0-59    0-23  1-31 L W      1-12   0-7 L #
 
-An expression knows no time zone: it goes from one local time to the next, and `schedule` makes moments of them. Fields
-are sets of numbers; the days of a month are worked out month by month, and remembered.
+An expression has no time zone: it steps from one local time to the next, and `schedule` converts these. Fields are sets
+of numbers; the days of a month are computed month by month, and cached.
 
 If both the day of month and the day of week are restricted, a day needs to match one of them only, as in POSIX and
 Vixie cron. A field that begins with `*` restricts nothing in this sense.
@@ -57,10 +57,10 @@ _WEEKDAY: Final = _Field("day of week", 0, 7, _WEEKDAYS, 0)
 
 
 class Expression:
-    """One expression of five or six fields."""
+    """An expression of five or six fields."""
 
     def __init__(self, text: str) -> None:
-        """Read an expression, or an alias such as `@daily`. Raises InvalidJob naming the field that is wrong."""
+        """Parse an expression, or an alias such as `@daily`. Raises InvalidJob naming the invalid field."""
         if len(text) > MAX_LENGTH:
             raise _invalid(f"is longer than {MAX_LENGTH} characters")
         fields = ALIASES.get(text.strip().lower(), text).split()
@@ -77,7 +77,7 @@ class Expression:
 
     @property
     def warning(self) -> str | None:
-        """What may surprise: days that not every month has."""
+        """Return a warning about days that not every month has."""
         if self.after(_SOME_DAY) is None:
             return "it never fires: none of its months has that day"
         day = self._days.rarest_day
@@ -85,9 +85,9 @@ class Expression:
         return f"months without a day {day} are skipped" if day > shortest else None
 
     def after(self, moment: datetime) -> datetime | None:
-        """Return the first local time after another that matches, None if there is none within 50 years.
+        """Return the first matching local time after another, None if there is none within 50 years.
 
-        Both are naive, and whole seconds.
+        Both are naive, in whole seconds.
         """
         start = moment.replace(microsecond=0) + timedelta(seconds=1)
         time = self._time_of_day(start.hour, start.minute, start.second)
@@ -111,7 +111,7 @@ class Expression:
         return self._hours[0], self._minutes[0], self._seconds[0]
 
     def _time_of_day(self, hour: int, minute: int, second: int) -> tuple[int, int, int] | None:
-        """Return the first matching time of a day that is not before another, None if there is none."""
+        """Return the first matching time of a day, not before another time, None if there is none."""
         hours, minutes, seconds = self._hours, self._minutes, self._seconds
         at = bisect_left(hours, hour)
         if at == len(hours):
@@ -137,9 +137,9 @@ class _Days:
         self._any_weekday = weekdays.startswith("*")
         self._days: set[int] = set()
         self._last_days: set[int] = set()
-        """How many days before the last of the month: 0 for L."""
+        """Days before the last of the month: 0 for L."""
         self._near: set[int] = set()
-        """Days whose nearest weekday is meant; 0 for the last weekday of the month."""
+        """Days that stand for their nearest weekday; 0 for the last weekday of the month."""
         self._weekdays: set[int] = set()
         self._nth: set[tuple[int, int]] = set()
         """A weekday and its number in the month; -1 for the last one."""
@@ -150,13 +150,13 @@ class _Days:
 
     @property
     def rarest_day(self) -> int:
-        """The greatest number of a day that it names, 0 if it names none by number."""
+        """Return the greatest day number in it, 0 if there is none."""
         return 0 if self._any_day else max(self._days, default=0)
 
     def of(self, year: int, month: int) -> list[int]:
         """Return the days of a month that match, in order."""
         first, length = calendar.monthrange(year, month)
-        # Monday is 0 there, Sunday is 0 here.
+        # Monday is 0 in Python, Sunday is 0 in cron.
         first = (first + 1) % 7
         days = range(1, length + 1)
         by_day = {day for day in self._days if day <= length} | {length - back for back in self._last_days}
@@ -211,7 +211,7 @@ def _nth(weekday: int, number: int, first: int, length: int) -> int:
 
 
 def _numbers(field: _Field, text: str) -> set[int]:
-    """Return the numbers that a list of values, ranges and steps stands for."""
+    """Return the numbers in a list of values, ranges and steps."""
     found: set[int] = set()
     for part in text.upper().split(","):
         whole, slash, step_text = part.partition("/")
@@ -234,7 +234,7 @@ def _numbers(field: _Field, text: str) -> set[int]:
 
 
 def _number(field: _Field, text: str) -> int:
-    """Read a number, or a name that the field has. Raises InvalidJob naming the field."""
+    """Parse a number or a name of the field. Raises InvalidJob naming the field."""
     if text in field.names:
         return field.names.index(text) + field.first_name
     if _DECIMAL.fullmatch(text) is None:

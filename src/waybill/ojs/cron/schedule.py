@@ -34,7 +34,7 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - local times are reckoned 
 
 
 class Tick(NamedTuple):
-    """One occurrence: when it is due in Unix milliseconds, its key, and whether its local time exists."""
+    """An occurrence: its time in Unix milliseconds, its key, and whether its local time exists."""
 
     due_ms: int
     key: str
@@ -42,7 +42,7 @@ class Tick(NamedTuple):
 
     @property
     def order(self) -> tuple[int, str]:
-        """What ticks of one schedule are ordered by."""
+        """The sort key of ticks of one schedule."""
         return self.due_ms, self.key
 
 
@@ -50,11 +50,11 @@ class Schedule:
     """The ticks of a cron job."""
 
     def next(self, after_ms: int, after_key: str = "") -> Tick | None:
-        """Return the first tick after a moment, or after the tick with this moment and key; None if there is none."""
+        """Return the first tick after a time, or after the tick with this time and key; None if there is none."""
         raise NotImplementedError
 
     def latest(self, moment_ms: int) -> Tick | None:
-        """Return the last tick that is due at a moment or before, None if there is none within a few years."""
+        """Return the last tick at or before a time, None if there is none within a few years."""
         raise NotImplementedError
 
 
@@ -62,22 +62,20 @@ class CronSchedule(Schedule):
     """An expression in a time zone."""
 
     def __init__(self, cron: str, timezone: str) -> None:
-        """Raises InvalidJob naming the field that is wrong."""
+        """Raises InvalidJob naming the invalid field."""
         self.expression = Expression(cron)
         self._zone = zone(timezone)
 
     def next(self, after_ms: int, after_key: str = "") -> Tick | None:
-        """See `Schedule`."""
         local: datetime | None = self._local(after_ms, after_key)
         while local is not None and (local := self.expression.after(local)) is not None:
             tick = self._tick(local)
-            # In an hour that comes twice, its second time: those of the first are over.
+            # In an hour that comes twice, this is its second time: those of the first are over.
             if after_key or tick.due_ms > after_ms:
                 return tick
         return None
 
     def latest(self, moment_ms: int) -> Tick | None:
-        """See `Schedule`."""
         for window_ms in _WINDOWS_MS:
             found, tick = None, self.next(moment_ms - window_ms)
             while tick is not None and tick.due_ms <= moment_ms:
@@ -105,7 +103,7 @@ class CronSchedule(Schedule):
         return Tick(_milliseconds(due), key)
 
     def _jump(self, early: datetime, late: datetime) -> datetime:
-        """Return the moment of the one change of the offset between two naive ones in UTC, to the second."""
+        """Return the moment of the single offset change between two naive times in UTC, to the second."""
         offset = self._offset(early)
         while late - early > timedelta(seconds=1):
             middle = (early + (late - early) / 2).replace(microsecond=0)
@@ -119,7 +117,7 @@ class CronSchedule(Schedule):
 
 
 class Interval(Schedule):
-    """So often after an anchor."""
+    """A fixed interval after an anchor."""
 
     def __init__(self, interval_ms: int, anchor_ms: int) -> None:
         """Raises InvalidJob for an interval below a millisecond or above a year."""
@@ -129,20 +127,18 @@ class Interval(Schedule):
         self._anchor_ms = anchor_ms
 
     def next(self, after_ms: int, after_key: str = "") -> Tick | None:
-        """See `Schedule`."""
         count = max((after_ms - self._anchor_ms) // self.interval_ms + 1, 1)
         due_ms = self._anchor_ms + count * self.interval_ms
         return Tick(due_ms, (_EPOCH + timedelta(milliseconds=due_ms)).isoformat())
 
     def latest(self, moment_ms: int) -> Tick | None:
-        """See `Schedule`."""
         tick = self.next(moment_ms - self.interval_ms)
         return tick if tick is not None and tick.due_ms <= moment_ms else None
 
 
 @functools.lru_cache(1000)
 def read_schedule(cron: str, timezone: str, anchor_ms: int) -> Schedule:
-    """Return the schedule that a `cron` field says. Raises InvalidJob naming the field that is wrong."""
+    """Return the schedule of a `cron` field. Raises InvalidJob naming the invalid field."""
     zone(timezone)
     if cron.lstrip().startswith(EVERY):
         return Interval(read_every(cron), anchor_ms)
@@ -161,7 +157,7 @@ def read_every(cron: str) -> int:
 
 
 def write_every(interval: timedelta) -> str:
-    """Return an interval as `@every` has it. Raises InvalidJob for parts of a millisecond, and for no interval."""
+    """Return an interval in the form of `@every`. Raises InvalidJob unless it is a positive whole number of ms."""
     milliseconds = interval / timedelta(milliseconds=1)
     if milliseconds != int(milliseconds) or not 1 <= milliseconds <= MAX_INTERVAL_MS:
         raise InvalidJob("every", f"{interval} is not whole milliseconds from 1 to 366 days")

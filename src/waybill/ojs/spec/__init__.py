@@ -1,1 +1,1 @@
-"""What the Open Job Spec says of a job: its envelope, states, retries, events and messages. No connection, no loop."""
+"""The Open Job Spec: envelope, states, retries, events and messages of jobs. No connection, no event loop."""

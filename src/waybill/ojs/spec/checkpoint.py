@@ -23,7 +23,7 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def make_checkpoint(state: object, previous: Checkpoint | None) -> Checkpoint:
-    """Return the checkpoint after `previous`. Raises TypeError for what is not JSON, ValueError for too much."""
+    """Return the checkpoint after `previous`. Raises TypeError if it is not JSON, ValueError if it is too large."""
     encoded = msgspec.json.encode(state)
     if len(encoded) > MAX_CHECKPOINT_BYTES:
         raise ValueError(f"a checkpoint of {len(encoded)} bytes is too large: {MAX_CHECKPOINT_BYTES} are allowed")

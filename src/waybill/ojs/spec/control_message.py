@@ -16,13 +16,13 @@ LIST: Final = "ojs.control.list"
 RESERVE: Final = "ojs.control.reserve"
 RELEASE: Final = "ojs.control.release"
 WAIT: Final = "ojs.control.wait"
-"""Tell when jobs have ended; the answers are outcomes, as many messages as it takes."""
+"""Report when jobs have ended. The replies are outcomes, in as many messages as needed."""
 
 SYNC: Final = "ojs.control.sync"
 """Published to the relay by a worker that wants to know that it has read everything before."""
 
 LOOK: Final = "ojs.control.look"
-"""To the control queue: the coordinator that reads it shall look for attempts of which nothing is heard."""
+"""To the control queue: the coordinator that reads it must look for attempts that send no heartbeats."""
 
 REPLACE: Final = "ojs.control.replace"
 """Published to the relay: an attempt is over, whatever its worker may say."""
@@ -50,7 +50,7 @@ MAX_LEASE_SECONDS: Final = 7 * 86400.0
 
 
 class Reservation(msgspec.Struct, omit_defaults=True):
-    """What a job that must be unique asks a coordinator for; the reply has the job in its way, if there is one."""
+    """A unique job's request to a coordinator; the reply has the conflicting job, if there is one."""
 
     job_type: str
     unique_key: str
@@ -74,7 +74,7 @@ class ControlRequest(msgspec.Struct, omit_defaults=True):
 
 
 class WaitRequest(msgspec.Struct):
-    """The body of WAIT: the jobs, at most MAX_WAITED, and for how long to remember that somebody waits."""
+    """The body of WAIT: the jobs, at most MAX_WAITED, and how long to remember the request."""
 
     job_ids: list[str]
     hold_seconds: float
@@ -113,7 +113,7 @@ class JobInfo(msgspec.Struct, omit_defaults=True):
 
 
 class ControlReply(msgspec.Struct, omit_defaults=True):
-    """The answer to INFO and LIST: the jobs, none for one that is not known."""
+    """The reply to INFO and LIST: the jobs, none if unknown."""
 
     jobs: list[JobInfo] = msgspec.field(default_factory=list)
     replaced: JobInfo | None = None

@@ -42,7 +42,7 @@ class CronSkipped(EventData, frozen=True, kw_only=True):
 
 
 class CronRegistered(EventData, frozen=True, kw_only=True):
-    """A cron job is to be known, or to change; `now_ms` is when, by the coordinators' time. An event of ours."""
+    """A cron job is registered or changed; `now_ms` is when, by the coordinators' time. Not a standard event."""
 
     job: dict[str, object]
     owner: str | None = None
@@ -113,7 +113,7 @@ class ClaimCopied(EventData, frozen=True, kw_only=True):
 
 
 class ClaimAdmitted(EventData, frozen=True, kw_only=True):
-    """A worker asks to run a copy of a claimed job; what comes first in the stream may. An event of ours."""
+    """A worker requests to run a copy of a claimed job; the first request in the stream wins. Not a standard event."""
 
     copy: str
     worker_id: str

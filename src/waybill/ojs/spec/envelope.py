@@ -1,9 +1,9 @@
 """The job envelope: its fields, its JSON and its rules (ojs-core section 5, ojs-json-format sections 3 and 8).
 
-Two ways in, on purpose. `parse_envelope` is for what a caller hands over: strict, and it keeps unknown fields.
-`read_envelope` is for what a broker delivers: it is quick and lenient, so that a program that knows only the binding,
-and leaves out `specversion`, can still push to our workers. Whoever republishes a delivered job edits its JSON
-(`edit_envelope`), so nothing that somebody put into an envelope is ever lost on the way.
+There are two parsers. `parse_envelope` is for callers' input: it is strict, and keeps unknown fields. `read_envelope`
+is for deliveries of a broker: it is fast and lenient, so that a program that knows only the binding, and leaves out
+`specversion`, can still push to our workers. To republish a delivered job, its JSON is edited (`edit_envelope`), so
+unknown fields are never lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONTENT_TYPE: Final = "application/openjobspec+json"
 DEFAULT_TIMEOUT_SECONDS: Final = 1800
 DEFAULT_VISIBILITY_SECONDS: Final = 60
 MIN_VISIBILITY_SECONDS: Final = 2.0
-"""Less could not be told from a pause of the event loop."""
+"""A shorter time could not be distinguished from a pause of the event loop."""
 MAX_ENVELOPE_BYTES: Final = 16 * 1024 * 1024
 MAX_DELIVERED_BYTES: Final = 2 * MAX_ENVELOPE_BYTES
 """A job grows by the errors and the checkpoint of its attempts."""
@@ -358,7 +358,7 @@ def check_json(value: object, field: str, code: str, depth: int = 0) -> None:
 
 
 def _is_plain_json(value: object, depth: int) -> bool:
-    """Say whether `check_json` finds nothing: a look at types, which names no fields. False leaves it to that."""
+    """Return whether `check_json` would find nothing: it only looks at types. False means unknown."""
     if type(value) is int:
         return -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER
     if type(value) in _PLAIN_TYPES:

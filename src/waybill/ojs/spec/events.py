@@ -60,7 +60,7 @@ class JobEnqueued(JobEventData, frozen=True, kw_only=True):
     scheduled_at: str | None = None
     unique_key: str | None = None
     job: msgspec.Raw | None = None
-    """The envelope, if who has pushed the job wants coordinators to show it."""
+    """The envelope, if the pusher wants coordinators to show it."""
 
 
 class JobScheduled(JobEventData, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class JobScheduled(JobEventData, frozen=True, kw_only=True):
 
 
 class JobReserved(JobEventData, frozen=True, kw_only=True):
-    """A job that must be unique asks for its place; what comes first in the stream has it. An event of ours."""
+    """A unique job requests its place; the first request in the stream gets it. Not a standard event."""
 
     unique_key: str
     states: Sequence[str]
@@ -91,7 +91,7 @@ class JobStarted(JobEventData, frozen=True, kw_only=True):
 
 
 class JobCompleted(JobEventData, frozen=True, kw_only=True):
-    """A handler succeeded; `result` is JSON. `result_error` says why there is none of what it returned."""
+    """A handler succeeded; `result` is JSON. `result_error` says why the return value is not available."""
 
     duration_ms: int
     attempt: int
@@ -140,10 +140,10 @@ class DeliveredMessage(EventData, frozen=True, kw_only=True):
 
 
 class JobHeartbeat(JobEventData, frozen=True, kw_only=True):
-    """A worker keeps hold of a long job.
+    """A worker extends its lease of a long job.
 
-    The first one of an attempt says how long the next may be away, and has the message: whoever replaces an attempt of
-    which nothing is heard needs it, since the broker's copy is in the hands of the worker that hangs.
+    The first heartbeat of an attempt has its visibility timeout, and the message: to replace an attempt that fell
+    silent, a coordinator needs the message, because the hung worker still holds the broker's copy.
     """
 
     worker_id: str
@@ -211,7 +211,7 @@ class WorkerStopped(EventData, frozen=True, kw_only=True):
 
 
 class WorkerQuiet(EventData, frozen=True, kw_only=True):
-    """A worker takes no new jobs and finishes those that it has."""
+    """A worker accepts no new jobs and finishes the current ones."""
 
     worker_id: str
     active_jobs: int
@@ -245,7 +245,7 @@ class WorkflowCreated(WorkflowEventData, frozen=True, kw_only=True):
 
 
 class WorkflowSealed(WorkflowEventData, frozen=True, kw_only=True):
-    """All jobs of a streamed group are in these queues, so many of them. An event of ours."""
+    """All jobs of a streamed group, this many, are in these queues. Not a standard event."""
 
     total: int
     queues: Sequence[str] = ()
@@ -324,7 +324,7 @@ class WorkflowExpired(WorkflowEventData, frozen=True, kw_only=True):
 
 
 class WorkflowRetried(WorkflowEventData, frozen=True, kw_only=True):
-    """A failed workflow goes on with what has failed; runs count from 0. An event of ours."""
+    """A failed workflow continues with its failed steps; runs count from 0. Not a standard event."""
 
     run: int
 
@@ -493,5 +493,5 @@ def read_events(body: bytes) -> tuple[list[ReceivedEvent], int]:
 
 
 def decode_events(body: bytes) -> list[ReceivedEvent]:
-    """Read the message of one event or of many. Raises msgspec.DecodeError for what is neither."""
+    """Decode the message of one event or of many. Raises msgspec.DecodeError if it is neither."""
     return _many_decoder.decode(body) if body[:1] == b"[" else [_one_decoder.decode(body)]

@@ -142,7 +142,7 @@ class PushEncoder:
     def encode(
         self, envelope: Envelope, traceparent: str, idempotency_key: str | None = None, reply_to: str | None = None
     ) -> bytes:
-        """Return the encoded properties of a job that has no other optional headers and is due at once."""
+        """Return the encoded properties of a job without other optional headers that is due immediately."""
         created_at = envelope.created_at or ""
         if (
             len(created_at) != len(_CREATED_AT)
@@ -170,9 +170,10 @@ class PushEncoder:
         )  # fmt: skip
 
     def around(self, envelope: Envelope, time: str, key_length: int) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-        """Return what is the same for all jobs like this one that are made at one time, due at once and have a key.
+        """Return the common part for jobs like this one that are created at one time, due immediately and have a key.
 
-        It stands around two times the traceparent, the key, of so many octets, and the id. `time` has milliseconds.
+        The parts surround two times the traceparent, the key, which has that many bytes, and the id. `time` has
+        milliseconds.
         """
         parts = self._parts(envelope, key_length)
         created = time.encode()
@@ -195,7 +196,7 @@ class PushEncoder:
         return self._timestamp
 
     def _cut(self, envelope: Envelope, key_length: int, reply_to: str | None) -> list[bytes]:
-        """Return what stands between the values; `key_length` is the idempotency key's in octets, -1 for none."""
+        """Return the parts between the values; `key_length` is the idempotency key's in bytes, -1 for none."""
         template = Envelope(
             id=_ID,
             type=envelope.type,
@@ -278,9 +279,9 @@ def attempt_number(encoded_properties: bytes, envelope: Envelope) -> int:
 
 
 def _whole(encoded_properties: bytes, mark: bytes, name: str) -> int | None:
-    """Return an integer header, None if there is none of this name.
+    """Return an integer header, None if it is missing.
 
-    It is found in the encoded property list without decoding the rest of it: every delivery is asked for one.
+    It is found in the encoded property list without decoding the rest, because every delivery needs it.
     """
     at = encoded_properties.find(mark)
     if at >= 0:
@@ -291,7 +292,7 @@ def _whole(encoded_properties: bytes, mark: bytes, name: str) -> int | None:
 
 
 def follows_binding(encoded_properties: bytes) -> bool:
-    """Say whether a delivery has any property or header of the binding (section 6), and not just an envelope."""
+    """Return whether a delivery has any property or header of the binding (section 6), not only an envelope."""
     return encoded_properties[1] & _MESSAGE_ID_OR_TYPE != 0 or b"x-ojs-" in encoded_properties
 
 

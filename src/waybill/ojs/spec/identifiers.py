@@ -79,12 +79,12 @@ def derived_id(millisecond: int, *names: str) -> str:
 
 
 def may_be_derived(identifier: str) -> bool:
-    """Say whether an id may be one of `derived_id`: of the others, one in thousands may be at most."""
+    """Return whether an id may be one of `derived_id`; at most one in thousands of other ids may look like one."""
     return identifier[15:18] == DERIVED
 
 
 def new_traceparent() -> str:
-    """Return a fresh W3C traceparent that is not sampled: the root of a trace that somebody may join."""
+    """Return a new, unsampled W3C traceparent: the root of a trace that others may join."""
     return f"00-{random.getrandbits(128) or 1:032x}-{random.getrandbits(64) or 1:016x}-00"
 
 

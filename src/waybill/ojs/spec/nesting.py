@@ -34,12 +34,12 @@ _WORD: Final = 16
 
 
 def is_nested_deeper(text: bytes, limit: int = MAX_NESTING) -> bool:
-    """Say whether JSON has more than `limit` arrays and objects within each other; of no JSON, say anything."""
+    """Return whether JSON nests more than `limit` arrays and objects; for invalid JSON, the result is arbitrary."""
     # Each takes two octets: a short text needs no look.
     if len(text) <= 2 * limit or text.count(b"[") + text.count(b"{") <= limit:
         return False
     bits = _STRING.sub(b"", text).translate(_AS_BITS, _NO_BRACKETS)
-    # Whoever has many brackets must not have them counted one by one, nor level by level.
+    # Counting brackets one by one, or level by level, would be too slow for texts with many.
     whole = len(bits) - len(bits) % _WORD if len(bits) > _FEW else 0
     depth = 0
     if whole:
@@ -53,7 +53,7 @@ def is_nested_deeper(text: bytes, limit: int = MAX_NESTING) -> bool:
 
 
 def is_too_heavy(text: bytes, limit: int = MAX_WEIGHT) -> bool:
-    """Say whether JSON, or what may be none, would become too many objects of Python to be decoded."""
+    """Return whether JSON, or invalid JSON, would take too many Python objects to decode."""
     if 2 * len(text) <= limit or _weight_of(text) <= limit:
         return False
     weight = 0
@@ -70,7 +70,7 @@ def count_values(text: bytes) -> int:
 
 
 def _without_strings(text: bytes) -> Iterator[bytes]:
-    """Yield what is outside of the strings of JSON, a window at a time: each string becomes an object for a moment."""
+    """Yield the parts outside of the strings of JSON, a window at a time: each match of a string creates an object."""
     start, opened = 0, b""
     while start < len(text):
         end = start + _WINDOW
@@ -101,7 +101,7 @@ def _words() -> tuple[list[int], list[int]]:
 
 
 def clean_text(text: str, limit: int) -> str:
-    """Return a text with at most `limit` characters and without those that UTF-8 or PostgreSQL refuse."""
+    """Return a text with at most `limit` characters and without characters that UTF-8 or PostgreSQL refuse."""
     text = text[:limit].replace("\0", "\\x00")
     try:
         text.encode()

@@ -6,7 +6,7 @@ from waybill.ojs.spec.event_data import EventData
 
 
 class WorkflowPushing(EventData, frozen=True, kw_only=True):
-    """The jobs of a streamed group are still being pushed; so many are in their queues."""
+    """The jobs of a streamed group are still being pushed; this many are in their queues."""
 
     workflow_id: str
     workflow_name: str
@@ -14,9 +14,9 @@ class WorkflowPushing(EventData, frozen=True, kw_only=True):
 
 
 class WorkflowAbandoned(EventData, frozen=True, kw_only=True):
-    """Nobody has told for long that a streamed group is being pushed: no more of its jobs come.
+    """A streamed group was not reported as being pushed for long: no more of its jobs will arrive.
 
-    It counts if `heard_at` is the time of the last event that told so.
+    It counts only if `heard_at` is the time of the last report.
     """
 
     workflow_id: str

@@ -25,7 +25,7 @@ _INVALID: Final = "INVALID_RETRY_POLICY"
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A retry policy; what is left out has the default of the specification (section 8).
+    """A retry policy; omitted fields have the defaults of the specification (section 8).
 
     `max_attempts` counts all attempts, so 0 and 1 both mean no retry. `backoff_strategy` is the extension field of
     section 3. A value that breaks a rule of section 11 raises InvalidJob naming the field.
@@ -41,7 +41,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     backoff_strategy: Backoff = "exponential"
 
     def __post_init__(self) -> None:
-        """Check the rules that a type cannot express, and what a call without a type checker gets wrong most often."""
+        """Check the rules that a type cannot express, and frequent mistakes of calls without a type checker."""
         for name in ("initial_interval", "max_interval"):
             interval: object = getattr(self, name)
             if not isinstance(interval, timedelta):
@@ -89,13 +89,13 @@ def retry_delay_seconds(policy: Retry, retry_number: int, random: float) -> floa
 
 
 def retry_bucket_ms(delay_seconds: float) -> int | None:
-    """Return the delay of the smallest retry queue that waits at least so long; None if none of them does."""
+    """Return the delay of the smallest retry queue that waits at least that long; None if there is none."""
     index = bisect_left(RETRY_BUCKETS_MS, delay_seconds * 1000)
     return RETRY_BUCKETS_MS[index] if index < len(RETRY_BUCKETS_MS) else None
 
 
 def is_non_retryable(policy: Retry, error_type: str) -> bool:
-    """Say whether the policy names this error type, exactly or by a prefix like `auth.*` (section 6.2)."""
+    """Return whether the policy names this error type, exactly or by a prefix like `auth.*` (section 6.2)."""
     return any(
         error_type == entry or (entry.endswith(".*") and error_type.startswith(entry[:-1]))
         for entry in policy.non_retryable_errors
@@ -103,5 +103,5 @@ def is_non_retryable(policy: Retry, error_type: str) -> bool:
 
 
 def may_retry(policy: Retry, attempt: int, error_type: str) -> bool:
-    """Say whether a job that failed in its attempt number `attempt` gets another one."""
+    """Return whether a job that failed in its attempt number `attempt` gets another one."""
     return attempt < policy.max_attempts and not is_non_retryable(policy, error_type)

@@ -39,7 +39,7 @@ def parse_timestamp(text: str, field: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text.upper())
         if moment.year in {MINYEAR, MAXYEAR}:
-            # In UTC it may be in a year that no `datetime` has: whoever reads it may reckon with it.
+            # In UTC, it may be in a year that `datetime` does not support: callers may compute with it.
             moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidJob(field, f"{text!r} is not a valid time: {error}") from error
@@ -58,9 +58,10 @@ def parse_duration(text: str, field: str) -> timedelta:
 
 
 def resolve_moment(value: str | datetime | timedelta, field: str, now: datetime) -> str:
-    """Turn what a caller gives as a time into RFC 3339 text.
+    """Return a caller's time as RFC 3339 text.
 
-    A timedelta, or text like `+PT2S`, counts from `now`. A datetime must know its zone, and text keeps its own offset.
+    A timedelta, or text like `+PT2S`, counts from `now`. A datetime must have a time zone, and text keeps its own
+    offset.
     """
     if isinstance(value, timedelta):
         return _after(now, value, field)

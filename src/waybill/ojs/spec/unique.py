@@ -76,18 +76,18 @@ def unique_key(job: Envelope, policy: Unique) -> str:
 
 
 def stands_in_the_way(existing: JobInfo, created_at: str | None, *, states: object, period: object, now: str) -> bool:
-    """Say whether a job of the same fingerprint makes one that comes at `now` a duplicate (section 7.4)."""
+    """Return whether a job with the same fingerprint makes a new job at `now` a duplicate (section 7.4)."""
     if not isinstance(states, list) or existing.state not in states:
         return False
     if existing.state == State.PENDING.value and (existing.visible_until or "") < now:
-        # Whoever reserved it has never enqueued it.
+        # It was reserved but never enqueued.
         return False
     if isinstance(period, str) and created_at is not None:
         try:
             ends = parse_timestamp(created_at, "created_at") + msgspec.convert(period, timedelta)
             return parse_timestamp(now, "time") < ends
         except (ValueError, OverflowError):
-            # Without times that can be reckoned with, it counts for as long as it is there.
+            # Without valid times, it counts as long as it exists.
             return True
     return True
 

@@ -20,7 +20,7 @@ PREFIXES: Final = ("x-", "qpid.", "no-local")
 
 
 def queue_arguments(given: dict[str, object]) -> dict[str, object]:
-    """The arguments of a queue. Raises a session fault for one that nobody knows ("unknown-argument")."""
+    """The arguments of a queue. Raises a session fault for an unknown argument."""
     arguments: dict[str, object] = {}
     for name, value in given.items():
         if name in PRIORITIES:

@@ -36,7 +36,7 @@ from waybill.wire.amqp010.transfer import write_completed
 from waybill.wire.amqp010.types import Ranges
 
 KNOWN_EVERY: Final = 4096
-"""After so many completions the peer is asked to say that it knows of them."""
+"""After this many completions, the peer is asked to confirm that it knows them."""
 KNOWN_RANGES: Final = 16
 RANGE_UNIT_BITS: Final = 4
 UNKNOWN_RANGES_MAX: Final = 512
@@ -142,7 +142,7 @@ class CommandSession(DetachableSession):
             self.connection.confirming(self)
 
     def needs_commit(self) -> None:
-        """What was executed in this batch is complete once it is durable."""
+        """Commands of this batch are complete once they are durable."""
         self._needs_commit = True
 
     def accepted(self, first: i64, last: i64) -> None:
@@ -238,7 +238,7 @@ class CommandSession(DetachableSession):
         if flush.confirmed:
             connection.send_control(self.channel, SessionConfirmed(self._unknown.wire()))
         if flush.completed and self.is_synced:
-            # Else it is told once the peer has had what comes before it: the fate of its transfers.
+            # Otherwise the peer is told after the outcome of its earlier transfers.
             connection.send_control(self.channel, SessionCompleted(self._unknown.wire()))
 
     def tell_expected(self) -> None:
@@ -272,7 +272,7 @@ class CommandSession(DetachableSession):
         self.send_command(ExecutionResult(int(number & MASK), value))
 
     def take_confirmed(self, ranges: Ranges) -> None:
-        """session.confirmed: the peer will not ask for these again. Raises a fault for ids that were never sent."""
+        """session.confirmed: the peer needs these commands no more. Raises a fault for ids that were never sent."""
         for low, high in ranges:
             self.sent_range(low, high)
         self._confirm(ranges)
@@ -285,7 +285,7 @@ class CommandSession(DetachableSession):
             self.replay.confirm(Spans(ranges, self.next_out, sent[0].id, len(sent)))
 
     def choke(self) -> None:
-        """Deliveries wait until the peer confirms what it has: ask it to."""
+        """Stop deliveries until the peer confirms what it has received, and ask it to."""
         if not self.is_choked:
             self.is_choked = True
             connection = self.connection

@@ -255,7 +255,7 @@ class Connection(SessionHost):
         return o
 
     def _count_held(self) -> None:
-        """Count what is unfinished. Raises a connection fault if it is too much."""
+        """Count unfinished input. Raises a connection fault if it is too much."""
         size = self._assembler.size
         change = size - self._held_size
         if change == 0:
@@ -263,7 +263,7 @@ class Connection(SessionHost):
         if change < 0:
             self.held.give_back(-change)
         elif not self.held.add(change):
-            # The command goes on for longer than it is worth looking for its end.
+            # The command is too long to keep searching for its end.
             self._is_deaf = True
             raise connection_fault(CLOSE_CONNECTION_FORCED, self.held.refusal())
         self._held_size = size
@@ -397,7 +397,7 @@ class Connection(SessionHost):
         self._accepting = None
 
     def _fail_session(self, session: Session, error: Exception, code: int) -> None:
-        """End what an error concerns: the session, or everything. One that nobody expected is logged, too."""
+        """End what an error concerns: the session, or the connection. An unexpected error is logged, too."""
         fault = fault_of(error)
         self._forget_routes()
         if fault is None:
@@ -410,7 +410,7 @@ class Connection(SessionHost):
     def _fail(self, error: Exception) -> None:
         fault = fault_of(error)
         if isinstance(error, FrameError):
-            # Frames can no longer be told apart; what can is an orderly goodbye.
+            # Frames can no longer be told apart, but the connection can still be closed properly.
             self._is_deaf = True
         if fault is None:
             self.fail_unexpectedly(error)

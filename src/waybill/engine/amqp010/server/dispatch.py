@@ -1,4 +1,4 @@
-"""Commands of an open session, by their codes: who executes them."""
+"""Dispatches the commands of an open session to their handlers, by code."""
 
 from collections.abc import Callable
 from typing import Final
@@ -120,7 +120,7 @@ def take_command(session: Session, payload: bytes, header: bytes | None, body: b
     runtime.work_left -= COMMAND_UNITS + (len(payload) >> SIZE_UNIT_BITS)
     command, _ = decode_command(payload)
     if runtime.dirty and code not in SETTLING and code != MessageFlow.CODE:
-        # What was published before is there, or gone, for a count, a later subscription or an acquisition.
+        # Earlier publishes must be routed before a count, a new subscription or an acquisition.
         runtime.drain()
     _execute(session, command, int(code), number)
 

@@ -1,6 +1,7 @@
-"""The commands of class dtx: work in branches of distributed transactions, and their end in one or two phases.
+"""The commands of class dtx: work in branches of distributed transactions, and their one- or two-phase end.
 
-The results are those of XA. What depends on the disk (prepare, commit, rollback) is answered once it is durable.
+The results are those of XA. Commands that depend on the disk (prepare, commit, rollback) are answered once they are
+durable.
 """
 
 from typing import Final
@@ -140,7 +141,7 @@ def forget(session: SessionView, command: DtxForget) -> None:
 
 def recover(session: SessionView, _command: DtxRecover) -> Struct:
     prepared = session.host.branches.prepared(session.virtual_host.name, session.user.name)
-    # Whoever decides by this list must not see it change in a crash.
+    # A coordinator decides by this list, so a crash must not change it.
     session.attached.hold()
     return RecoverResult(tuple([xid_of(octets) for octets in prepared]))
 
@@ -156,7 +157,7 @@ def set_timeout(session: SessionView, command: DtxSetTimeout) -> None:
 
 
 def leave(session: SessionView) -> None:
-    """The session ends: what it has not ended can only be rolled back."""
+    """The session ends: branches that it has not ended can only be rolled back."""
     branches = list(session.suspended.values())
     if session.branch is not None:
         branches.append(session.branch)

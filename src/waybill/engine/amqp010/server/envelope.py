@@ -1,4 +1,4 @@
-"""What the header segment of a transfer says, and where its message goes: once for all messages that have the same."""
+"""The decoded header segment of a transfer and the route of its message, shared by messages with the same header."""
 
 from typing import Final
 
@@ -30,7 +30,7 @@ HEADER_UNIT_BITS: Final = 5
 
 
 class Envelope:
-    """`prefix` is what the content of a message has before its body. `is_lasting`: it says the same at any time."""
+    """`prefix` is the content of a message before its body. `is_lasting`: it does not depend on the time."""
 
     def __init__(self, exchange: str, facts: HeaderFacts, header: bytes, ttl_ms: i64) -> None:
         self.exchange = exchange
@@ -130,7 +130,7 @@ def _kept_delivery(header: bytes, facts: HeaderFacts) -> bytes:
 
 
 def _sized(header: bytes) -> bytes:
-    """What the content of a message has before its body."""
+    """Return the content of a message before its body."""
     return len(header).to_bytes(SIZE_OCTETS, "big") + header
 
 

@@ -72,7 +72,7 @@ def connection_fault(code: int, text: str) -> Fault:
 
 
 def fault_of(error: Exception) -> Fault | None:
-    """What an error is in this protocol; None for one that should not have happened."""
+    """Return the fault of this protocol for an error; None for an unexpected error."""
     if isinstance(error, Fault):
         return error
     if isinstance(error, FrameError):

@@ -31,7 +31,7 @@ HEARTBEAT_MAX_S: Final = 120
 
 
 class Handshake:
-    """What is agreed on the way to an open connection: `step` takes the peer's controls one by one."""
+    """The negotiation of a connection: `step` takes the peer's controls one by one."""
 
     def __init__(self, connection: SessionHost, assembler: Assembler) -> None:
         self._connection = connection
@@ -101,7 +101,7 @@ class Handshake:
         connection = self._connection
         limits = connection.host.limits
         offered = limits.channel_max or 0xFFFF
-        # Clients that leave it out take what was offered.
+        # Clients that leave it out accept the offered value.
         channel_max = tune_ok.channel_max or offered
         if channel_max > offered:
             raise connection_fault(CLOSE_FRAMING_ERROR, f"channel-max {channel_max} is more than {offered}")

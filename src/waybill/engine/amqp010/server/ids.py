@@ -9,7 +9,7 @@ from waybill.wire.amqp010.sequence import MASK, MAX_RANGES, serial_distance
 from waybill.wire.amqp010.types import Ranges
 
 WRAP: Final = 1 << 32
-"""Where the counts begin: an id that a peer names may lie before them."""
+"""The start of the counts, above 0 because a peer may name an earlier id."""
 
 
 def unwrapped(number: i64, near: i64) -> i64:

@@ -1,4 +1,4 @@
-"""What was sent in a session that may outlive its connection, until the peer says that it has it."""
+"""The sent commands of a session that may outlive its connection, until the peer confirms them."""
 
 from collections import deque
 from typing import Final

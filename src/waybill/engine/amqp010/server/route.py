@@ -1,9 +1,9 @@
-"""Transfers that begin like the last one: recognised by their octets and taken without decoding.
+"""Transfers that begin like the previous one: recognized by their bytes and taken without decoding.
 
     | frame: message.transfer | frame: header segment | frame: body segment |
 
-The first frame is the same for all messages to one destination. The header frame is, too, for many publishers; then
-each message differs from the one before in its body only, and a run of them is published at once.
+The first frame is the same for all messages to one destination. For many publishers, the header frame is the same, too.
+Then only the bodies differ, and a run of messages is published together.
 """
 
 from typing import Final
@@ -18,14 +18,14 @@ from waybill.wire.amqp010.frames import BODY, COMMAND_TRACK, FRAME_HEAD_SIZE, HE
 
 INCOMPLETE: Final = -1
 COLD: Final = 0
-"""What `take` returns if the rest is to come, or if it cannot take the message."""
+"""The result of `take` if the message is incomplete, or cannot be taken here."""
 ROUTES_MAX: Final = 64
 HEADER_HEAD: Final = 0x03 << 8 | HEADER
 BODY_HEAD: Final = 0x07 << 8 | BODY
 """Flags and type of a whole header segment that is not the last, and of a whole body segment."""
 RUN_MAX: Final = 64
 KEPT_HEADER_MAX: Final = 2048
-"""Nobody counts what is kept of a larger header."""
+"""The limit of a kept header, because its memory is not counted."""
 UNIT_BITS: Final = 12
 
 

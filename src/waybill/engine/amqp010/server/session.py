@@ -1,7 +1,7 @@
-"""A session: what it publishes, what it consumes, and what becomes of both when it is detached or ends.
+"""A session: its publishes, its subscriptions, and what becomes of them when it is detached or ends.
 
-`publish` and `publish_run` run once a message. The commands that come now and then are in `topology`, `queries`,
-`subscribing`, `settlement`, `transactions` and `distributed`.
+`publish` and `publish_run` run once per message. Infrequent commands are in `topology`, `queries`, `subscribing`,
+`settlement`, `transactions` and `distributed`.
 """
 
 from typing import Final
@@ -55,11 +55,11 @@ class Session(SessionView):
         self.subscriptions: dict[str, Subscription] = {}
         # Where the memory of a transaction is counted: with the connection that it came by last.
         self.held: HeldMemory | None = None
-        # How the frames begin that accept one delivery of it.
+        # The beginning of frames that accept a single delivery of the session.
         self.accept_head = b""
         self._ages = DeliveryAges()
         self._awaits_flush = False
-        # What is sent again comes from this count on.
+        # Commands are sent again from this count on.
         self._resent_to: i64 = NOTHING
 
     # --- attaching ---
@@ -75,7 +75,7 @@ class Session(SessionView):
         if self.wait.is_on:
             self.host.sessions.unkeep(self)
             self.is_synced = False
-            # What is sent again may not be durable yet.
+            # Commands that are sent again may not be durable yet.
             connection.hold()
             self.tell_expected()
             connection.send_control(channel, SessionFlush(expected=True))
@@ -101,7 +101,7 @@ class Session(SessionView):
         return self.is_open and self.timeout_s > 0 and self.host.sessions.keep(self)
 
     def take_expected(self, expected: SessionExpected) -> None:
-        """The peer says what it has of a session that is attached again: send the rest once more."""
+        """The peer reports what it has received in a session that is attached again: send the rest again."""
         connection = self.attached
         if self.is_synced or self._resent_to != NOTHING:
             return
@@ -111,14 +111,14 @@ class Session(SessionView):
         self._send_again(waits=True)
 
     def sync_anyway(self) -> None:
-        """The session fails before the peer has said what it expects: send all that it may not have, to tell why."""
+        """The session fails before the peer has reported what it has: send all that may be missing, to tell why."""
         if not self.is_synced:
             if self._resent_to == NOTHING:
                 self._begin_again(self.attached, 0)
             self._send_again(waits=False)
 
     def _begin_again(self, connection: SessionHost, first: i64) -> None:
-        """Send kept commands again, from `first` if it is known what the peer expects."""
+        """Send kept commands again, from `first` if the peer has reported it."""
         kept = self.replay.sent
         start = kept[0].id if kept else self.next_out
         if 0 < first < start:
@@ -129,7 +129,7 @@ class Session(SessionView):
         self._resent_to = start
 
     def _send_again(self, *, waits: bool) -> None:
-        """Send what is kept once more, as far as the peer takes it: the rest when it has read that."""
+        """Send kept commands again, as many as the peer reads; the rest when it has read those."""
         connection = self.attached
         for one in self.replay.sent:
             if one.id < self._resent_to:
@@ -291,7 +291,7 @@ class Session(SessionView):
         """
 
     def overdue(self, now: float) -> Fault | None:
-        """What ends the session if it holds a delivery for too long. To be asked now and then."""
+        """Return the error that ends the session if it holds a delivery for too long. Call it periodically."""
         timeout_s = self.host.limits.consumer_timeout_s
         if timeout_s <= 0:
             return None
@@ -326,7 +326,7 @@ class Session(SessionView):
             self.end_pending(number)
 
     def flush_again(self) -> None:
-        """What flushes were waiting for is durable."""
+        """Complete the flushes that waited until now for durability."""
         self._awaits_flush = False
         connection = self.connection
         if connection is not None and self.flushing:
@@ -346,7 +346,7 @@ class Session(SessionView):
         return True
 
     def shrink_window(self) -> None:
-        """Give back what is not used of the room."""
+        """Give back unused memory."""
         used: i64 = max(self.windowed.run_count, len(self.browsed))
         room = self.window_room
         while room >> 1 >= WINDOW_LEAST and used < room >> 2:
@@ -372,7 +372,7 @@ class Session(SessionView):
     # --- the end ---
 
     def expire(self) -> None:
-        """Nobody has attached it again in time."""
+        """The session was not attached again in time."""
         if self.wait.is_on:
             self.host.sessions.unkeep(self)
         ending = self.end()
@@ -380,7 +380,7 @@ class Session(SessionView):
             self.runtime.begin(ending)
 
     def end(self) -> Ending | None:
-        """End the session. Returns the chore that gives back what it holds."""
+        """End the session. Returns the task that requeues its deliveries."""
         if not self.is_open:
             return None
         self.is_open = False

@@ -1,4 +1,4 @@
-"""What the sessions of a 0-10 connection know of it."""
+"""The interface of a 0-10 connection for its sessions."""
 
 from mypy_extensions import i64
 
@@ -36,7 +36,7 @@ class SessionHost(ServerConnection):
         raise NotImplementedError
 
     def begin(self, task: Chore) -> None:
-        """Do what a command asks for, over as many turns as it takes."""
+        """Execute a command, over several turns if needed."""
         raise NotImplementedError
 
     def flushing(self, session: Confirming) -> None:

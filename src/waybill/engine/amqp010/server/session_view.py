@@ -1,4 +1,4 @@
-"""What the parts of a session know of it: subscriptions, deliveries, transactions."""
+"""The interface of a session for its parts: subscriptions, deliveries, transactions."""
 
 from typing import Final
 

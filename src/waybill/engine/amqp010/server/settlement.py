@@ -44,7 +44,7 @@ def counts_in(session: SessionView, ranges: Ranges, known: dict[i64, Entry]) -> 
 def accept_frames(session: SessionView, head: bytes, data: bytes, o: i64, n: i64) -> i64:
     """Take the frames from `o` on that begin with `head`: each is a message.accept of one range, of one delivery.
 
-    Returns where those end that were taken: `o` if another way must be tried.
+    Returns the end of the taken frames: `o` if none was.
     """
     if session.transaction is not None or session.branch is not None or session.browsed or session.is_repeated:
         return o
@@ -81,7 +81,7 @@ def accept_frames(session: SessionView, head: bytes, data: bytes, o: i64, n: i64
 
 
 def accept_head(channel: i64) -> bytes:
-    """What a frame begins with that is a message.accept of one range, without `sync`."""
+    """The beginning of a frame with a message.accept of one range, without `sync`."""
     out = BytesWriter()
     write_frame_head(out, WHOLE, COMMAND, channel, ACCEPT_FRAME_SIZE)
     return out.getvalue() + ONE_RANGE_HEAD
@@ -193,7 +193,7 @@ def _taken(session: SessionView, ranges: Ranges) -> list[Entry]:
 
 
 def _take_back(session: SessionView, transaction: Transaction, ranges: Ranges) -> None:
-    """What was accepted in the open transaction and is released now was not accepted: Qpid's clients roll back so."""
+    """Undo accepts of the open transaction for messages that are released now: Qpid's clients roll back like this."""
     accepted: dict[i64, Entry] = {i64(number): entry for entry, _, number in transaction.outcomes}
     session.runtime.work_left -= len(accepted) >> SCAN_UNIT_BITS
     counts = set(counts_in(session, ranges, dict(sorted(accepted.items()))))
@@ -205,7 +205,7 @@ def _take_back(session: SessionView, transaction: Transaction, ranges: Ranges) -
 
 
 def acquire(session: SessionView, command: MessageAcquire) -> Struct:
-    """message.acquire: give the peer messages that it did not acquire, unless others have them by now."""
+    """message.acquire: give the peer messages that it did not acquire, unless others have acquired them meanwhile."""
     acquired = IdRanges()
     newest: i64 = next(reversed(session.unsettled)) if session.unsettled else i64(0)
     is_late = False

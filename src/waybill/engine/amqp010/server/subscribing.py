@@ -112,7 +112,7 @@ def stop(session: Session, command: MessageStop) -> None:
 
 
 def flush(session: Session, number: i64, command: MessageFlush) -> None:
-    """Deliver what the credit allows, and take back what is left of it."""
+    """Deliver as much as the credit allows, and revoke the rest of it."""
     session.begin_flush(_named(session, command.destination), number)
 
 

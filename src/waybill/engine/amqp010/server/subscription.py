@@ -1,7 +1,8 @@
 """A subscription: credit in messages and in octets, and transfers to its destination.
 
-`deliver` runs once a message. What is the same for a run of messages is kept: the frame of the command, the head of the
-header frame, and delivery-properties, as long as messages share address, durability, priority and size of header.
+`deliver` runs once per message. The parts that a run of messages shares are cached: the frame of the command, the
+beginning of the header frame, and delivery-properties, as long as address, durability, priority and header size are the
+same.
 
 Credit (message.flow) is spent by each transfer. The octets of a transfer are those of its header and body segments. In
 window mode, credit comes back when the peer has completed the transfer.
@@ -107,7 +108,7 @@ class Subscription(CreditedConsumer):
         self._body_head = b""
         self._content_size: i64 = -1
         self._size: i64 = 0
-        # What comes before the body of the last message of a run, and what of a message it was made of.
+        # The bytes before the body of a run's last message, and the part of the message they were made from.
         self._front = b""
         self._prefix = b""
         self._is_again = False
@@ -160,7 +161,7 @@ class Subscription(CreditedConsumer):
         return self._size_of(entry.message) <= self.octet_credit
 
     def _size_of(self, message: Message) -> i64:
-        """What a transfer takes of the credit in octets. A message that cannot be converted takes none."""
+        """The credit that a transfer takes, in bytes. A message that cannot be converted takes none."""
         try:
             content = self._content(message)
         except Inconvertible:
@@ -261,7 +262,7 @@ class Subscription(CreditedConsumer):
     def _keep_copy(self, session: SessionView, number: i64, entry: Entry) -> None:
         browsed = session.browsed
         if self.no_ack and len(browsed) >= session.window_room and not session.grow_window():
-            # Nobody will say that it has looked long enough: the first copy cannot be acquired any more.
+            # The peer will not say when it is done browsing: the first copy can no longer be acquired.
             del browsed[next(iter(browsed))]
         browsed[number] = entry
 
@@ -378,7 +379,7 @@ class Subscription(CreditedConsumer):
             self._prefix = b""
 
     def _deliver_slowly(self, connection: SessionHost, entry: Entry, content: bytes, number: i64) -> i64:
-        """Write a transfer whose header is its own, or that may have to be written again. Returns its size."""
+        """Write a transfer with an individual header, or one that may have to be sent again. Returns its size."""
         session = self.session
         header = self._own_header(entry.message, content, redelivered=entry.redelivered)
         body = content[SIZE_OCTETS + int(read_i32_be(content, 0)) :]
@@ -422,7 +423,7 @@ class Subscription(CreditedConsumer):
         return amqp010_content(message)
 
     def _prepare_for(self, message: Message, header_size: i64) -> None:
-        """Prepare what stands before the rest of the header of a message like this."""
+        """Prepare the bytes before the rest of the header, for messages like this one."""
         if (
             message.address is self._address
             and header_size == self._header_size

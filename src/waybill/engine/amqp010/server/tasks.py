@@ -1,4 +1,4 @@
-"""What one command, or the end of a session, asks for that may take more than one turn."""
+"""The work of a command, or of the end of a session, that may take more than one turn."""
 
 from typing import Final
 
@@ -32,7 +32,7 @@ class CommandTask(Chore):
         return True
 
     def step(self) -> bool:
-        """Continue as far as the turn allows. True when it is done."""
+        """Continue as far as the turn allows. Returns True when done."""
         raise NotImplementedError
 
     def finish(self) -> None:

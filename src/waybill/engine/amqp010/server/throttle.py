@@ -1,7 +1,4 @@
-"""Back-pressure on who publishes in an alarm.
-
-The protocol has nothing to say it with: the connection is not read for a while.
-"""
+"""Back-pressure on publishers during an alarm. The protocol has no method for it, so the connection is not read."""
 
 from typing import Final
 
@@ -11,7 +8,7 @@ from waybill.engine.amqp010.server.session_host import SessionHost
 from waybill.engine.server_connection import BLOCKED
 
 ALARM_GRACE_BYTES: Final = 1 << 20
-"""What is still read during an alarm from a publisher that holds messages: its acceptances may be what ends it."""
+"""How much is still read during an alarm from a publisher that holds messages: its acceptances may end the alarm."""
 
 
 class Throttle:

@@ -148,7 +148,7 @@ def queue_declare(session: SessionView, command: QueueDeclare) -> None:
     alternate = command.alternate_exchange or ""
     if name in virtual_host.queues:
         if command.passive and not command.exclusive:
-            # Anybody may ask for a queue to reply to.
+            # Any user may create a reply queue.
             return
         _use_queue(session, virtual_host.queue(name, session), command, alternate)
         return

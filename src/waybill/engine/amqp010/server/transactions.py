@@ -34,7 +34,7 @@ def commit(session: SessionView, _command: TxCommit) -> None:
 
 
 def rollback(session: SessionView, _command: TxRollback) -> None:
-    """The messages are dropped, and what was accepted is not: it is still the peer's."""
+    """Drop the messages. Accepted deliveries become unsettled again, and stay with the peer."""
     transaction = _selected(session)
     session.transaction = Transaction(session.host.limits.transaction_units_max)
     undo(session, transaction)

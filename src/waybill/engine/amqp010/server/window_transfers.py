@@ -12,7 +12,7 @@ from waybill.engine.amqp010.server.credited_consumer import CreditedConsumer
 from waybill.engine.amqp010.server.ids import Spans
 
 FEW_SPANS: Final = 4
-"""So many are looked for by themselves; more are compared with all runs at once."""
+"""Up to this many are searched individually; more are compared with all runs at once."""
 MOVE_UNIT_BITS: Final = 10
 SCAN_UNIT_BITS: Final = 4
 
@@ -87,7 +87,7 @@ class WindowTransfers:
         return low
 
     def _without(self, runs: list[_Run], firsts: list[int], lasts: list[int]) -> list[_Run]:
-        """What is left of the runs without the spans, which are in order. Credit goes back for the rest."""
+        """The runs without the spans, which are in order. The credit of these transfers is returned."""
         left: list[_Run] = []
         at = 0
         count = len(firsts)

@@ -111,7 +111,7 @@ class ClientChannel:
             return
         self.send_method(ChannelClose(REPLY_SUCCESS, "OK"))
         self._move(SENT_CLOSE)
-        # What is left of a content on its way is dropped like all that comes before the answer.
+        # The rest of a content in transit is dropped, like everything before the reply.
         self._assembly.abort()
         self._requests.fail(self._our_close("closed by us"))
         self._requests.add(ChannelClose(), reply)
@@ -243,7 +243,7 @@ class ClientChannel:
         self._settlement.usable = state is ChannelState.OPEN
 
     def _end(self, reason: CloseReason) -> None:
-        """The channel has become CLOSED: tell all who wait."""
+        """The channel has become CLOSED: notify all waiters."""
         self.close_reason = reason
         self.deliveries.clear()
         self._settlement.end()

@@ -1,8 +1,8 @@
 """Publishes that wait for their confirm.
 
 The server numbers publishes on a confirm channel from 1 and answers with basic.ack or basic.nack, one or (multiple) all
-up to a number, mostly in order. So the waiting ones are a window onto a list: the window's start moves over what is
-settled, and the list is cut when more of it lies before the window than in it.
+up to a number, mostly in order. So the waiting publishes are a window of a list. The start of the window moves past
+settled publishes, and the list is cut when the part before the window is larger than the window.
 
 A basic.return carries no number. It comes before the confirm of its message and returns come in the order of
 publishing, so it belongs to the first waiting message with the same address, properties and body; two messages that are
@@ -14,7 +14,7 @@ from typing import Final
 CUT_AT: Final = 4096
 
 Content = tuple[str, str, bytes, bytes]
-"""Exchange, routing key, encoded properties, body: what a return is recognised by."""
+"""Exchange, routing key, encoded properties, body: they identify a returned message."""
 
 
 class Confirms:
@@ -22,7 +22,7 @@ class Confirms:
 
     def __init__(self) -> None:
         self._tokens: list[object | None] = []
-        # Kept for mandatory messages only: nothing else comes back.
+        # Only for mandatory messages, because only those are returned.
         self._contents: list[Content | None] = []
         self._start = 0
         self._next_number = 1
@@ -69,7 +69,7 @@ class Confirms:
 
     @property
     def next_number(self) -> int:
-        """What the next publish gets."""
+        """The number of the next publish."""
         return self._next_number
 
     def waiting_below(self, number: int) -> list[object]:
@@ -87,7 +87,7 @@ class Confirms:
             if candidate == content:
                 found = index
                 break
-            # A broker may encode the properties anew. An exact match, further on, is still better.
+            # A broker may encode the properties differently. An exact match, further on, is preferred.
             if found < 0 and candidate[0] == content[0] and candidate[1] == content[1] and candidate[3] == content[3]:
                 found = index
         if found < 0:

@@ -89,7 +89,7 @@ class ClientEngine:
         if self.closed:
             return
         self._last_received = now
-        # Whoever gave us input asks for output afterwards.
+        # The caller that passed input collects the output afterwards.
         self._output.announced = True
         complete = self._input.take(data)
         if not complete:
@@ -282,7 +282,7 @@ class ClientEngine:
     # Ends
 
     def _refuse_peer(self, data: bytes) -> None:
-        """What answers is no server of ours: another version's header (0-9-1, 4.2.2), or another protocol."""
+        """The peer is no 0-9-1 server: it sent another version's header (0-9-1, 4.2.2) or another protocol."""
         text = f"the server does not speak AMQP 0-9-1, it answered {data[:8]!r}"
         if data[0] == TLS_ALERT:
             text += " (a TLS alert: the port is for amqps)"

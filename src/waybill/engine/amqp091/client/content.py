@@ -17,7 +17,7 @@ class ContentAssembly:
 
     def __init__(self) -> None:
         self.busy = False
-        """A content has begun and is not complete."""
+        """A content has started and is not complete."""
         self._method: Method | None = None
         self._properties: bytes | None = None
         self._missing = 0

@@ -11,7 +11,7 @@ Route = tuple[bool, str, str]
 
 
 class Settler:
-    """The channel, as far as deliveries know it."""
+    """The interface of the channel for deliveries."""
 
     usable: bool
 

@@ -2,7 +2,7 @@
 
 
 class ProtocolViolation(Exception):
-    """The server sent what it may not send here; ends the connection with `reply_code`."""
+    """The server sent something that is not allowed here; ends the connection with `reply_code`."""
 
     def __init__(self, reply_code: int, text: str) -> None:
         super().__init__(text)

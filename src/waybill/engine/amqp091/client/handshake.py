@@ -58,7 +58,7 @@ class ClientLogin:
             raise ProtocolViolation(ACCESS_REFUSED, str(error)) from None
 
     def finish(self) -> None:
-        """The server lets us in: it must have proved itself where the mechanism asks for that."""
+        """The server accepts the login. With some mechanisms, it must have proved its own identity."""
         if self._exchange is not None and not self._exchange.is_proved:
             raise ProtocolViolation(ACCESS_REFUSED, "the server does not prove that it knows the password")
 

@@ -1,4 +1,4 @@
-"""What has arrived of a frame that is not complete."""
+"""The received part of an incomplete frame."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ class Input:
         self._missing: i64 = 0
 
     def take(self, data: bytes) -> bytes:
-        """What there is to cut into frames, with `data` at its end; nothing while a frame is incomplete."""
+        """Return the bytes to cut into frames, ending with `data`; nothing while a frame is incomplete."""
         if not self._parts:
             return data
         self._parts.append(data)

@@ -1,4 +1,4 @@
-"""What the engine has to send, and when to say so."""
+"""The engine's output, and the notification when there is some."""
 
 from typing import Final
 

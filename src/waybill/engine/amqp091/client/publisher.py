@@ -99,7 +99,7 @@ class Publisher:
             confirms.add(token, (exchange, routing_key, encoded, body) if mandatory else None)
 
     def settle(self, number: int, multiple: bool) -> list[object]:  # noqa: FBT001 - the bit of basic.ack
-        """The tokens that a confirm or a refusal is for. Raises ProtocolViolation for what was never published."""
+        """The tokens of a confirm or a refusal. Raises ProtocolViolation for numbers that were never published."""
         if self.confirms is None:
             raise ProtocolViolation(COMMAND_INVALID, "a confirm on a channel without confirms")
         try:

@@ -16,7 +16,7 @@ from waybill.wire.amqp091.methods import BasicCancel, BasicCancelOk, BasicConsum
 from waybill.wire.amqp091.reply_codes import COMMAND_INVALID
 
 Reply = Method | Delivery | CloseReason
-"""What comes of a request: the server's answer, for basic.get with a message the delivery, or why there is none."""
+"""The result of a request: the server's reply, the delivery of a basic.get, or the error."""
 
 
 class Request:
@@ -28,7 +28,7 @@ class Request:
 
 
 class PendingRequests:
-    """Those of one channel."""
+    """The pending requests of one channel."""
 
     def __init__(self) -> None:
         self._waiting: deque[Request] = deque()

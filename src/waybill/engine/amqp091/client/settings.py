@@ -1,4 +1,4 @@
-"""What a client brings to the handshake."""
+"""The client's settings for the handshake."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +15,7 @@ CAPABILITIES: Final[dict[str, object]] = {
     "exchange_exchange_bindings": True,
     "publisher_confirms": True,
 }
-"""What we can take; without the first, RabbitMQ would just drop a connection whose login fails."""
+"""Our capabilities. Without the first one, RabbitMQ drops a connection whose login fails, without a reason."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ConnectionSettings:
     version: str = ""
 
     def client_properties(self) -> dict[str, object]:
-        """What we tell the server about ourselves."""
+        """The properties that we send to the server."""
         properties: dict[str, object] = {
             "product": "Waybill",
             "platform": "Python",

@@ -31,7 +31,7 @@ class Settlement(Settler):
         if multiple:
             if not self.settled.settle_up_to(delivery_tag):
                 return False
-            # What was acknowledged alone and is not sent yet is covered by this one.
+            # This one includes an earlier single acknowledgement that is not sent yet.
             self.unsent = [tag for tag in self.unsent if tag > delivery_tag]
             self._send(BasicAck(delivery_tag, multiple=True))
             return True
@@ -85,7 +85,7 @@ class Settlement(Settler):
             self._output.write(self._ack_start + tag.to_bytes(8, "big") + b"\x00\xce")
 
     def end(self) -> None:
-        """The channel is closing or closed: the broker takes back what is not settled."""
+        """The channel is closing or closed: the broker requeues unsettled deliveries."""
         self.usable = False
         self.unsent = []
 

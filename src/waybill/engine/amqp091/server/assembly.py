@@ -45,7 +45,7 @@ class Assembly:
         return self._missing == 0
 
     def _count_body(self, size: i64) -> None:
-        """A body frame of so many octets comes. Raises a connection fault for one that no honest client sends."""
+        """Count a body frame of this size. Raises a connection fault for one that no honest client sends."""
         self._missing -= size
         if self._missing < 0:
             raise connection_fault(UNEXPECTED_FRAME, "a body is longer than its header announced")

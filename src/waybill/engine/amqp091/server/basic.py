@@ -58,7 +58,7 @@ from waybill.wire.amqp091.reply_codes import NOT_ALLOWED, NOT_IMPLEMENTED, PRECO
 
 MAX_PRIORITY: Final = 2**31 - 1
 MAX_TAG_GIVEN: Final = 2**63 - 1
-# What one read of pipelined basic.get may make us write.
+# The maximum output for one read of pipelined basic.get.
 ANSWERS_MAX_BYTES: Final = 64 << 20
 
 
@@ -79,7 +79,7 @@ def limit_channel(channel: Channel, count: i64, octets: i64) -> None:
     elif channel.window is not None:
         channel.window.limit = octets
     else:
-        # What is held and on the disk only counts for nothing.
+        # A held message that is only on disk does not count.
         window = channel.window = OctetWindow(octets)
         channel.counts_octets = True
         channel.connection.host.runtime.work_left -= len(channel.unsettled) >> 4

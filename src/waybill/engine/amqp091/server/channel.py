@@ -1,7 +1,7 @@
-"""A channel on the server side: what it published, what it holds, what it consumes.
+"""A channel on the server side: its publishes, its unsettled deliveries and its consumers.
 
-`publish` and `acknowledge` run once a message. The methods that run now and then are in `topology` (exchanges, queues,
-bindings) and `basic` (consuming, polling, transactions, confirms).
+`publish` and `acknowledge` run once per message. Infrequent methods are in `topology` (exchanges, queues, bindings) and
+`basic` (consuming, polling, transactions, confirms).
 """
 
 from typing import Final
@@ -390,7 +390,7 @@ class Channel(ConsumerHost):
                 consumer.credit_available()
 
     def unknown_tag(self, tag: int, method_id: int) -> Exception:
-        """What to raise for a tag that is not, or no longer, unsettled. One of 2^63 or more may come as negative."""
+        """The error for a tag that is not, or no longer, unsettled. A tag of 2^63 or more may be negative here."""
         return channel_fault(PRECONDITION_FAILED, f"unknown delivery tag {tag & MAX_TAG}", BASIC, method_id)
 
     def recover(self, answer: Method | None) -> None:
@@ -407,7 +407,7 @@ class Channel(ConsumerHost):
         self.transaction = Transaction(self.connection.host.limits.transaction_units_max)
 
     def commit(self) -> bool:
-        """Commit the transaction and begin the next. False if a full queue refused one of its messages."""
+        """Commit the transaction and start the next. Returns False if a full queue refused one of its messages."""
         transaction = self.transaction
         if transaction is None:
             return True
@@ -426,7 +426,7 @@ class Channel(ConsumerHost):
         return accepted
 
     def rollback(self) -> None:
-        """Forget the transaction and begin the next: what it settled is unsettled again, under the same tags."""
+        """Roll the transaction back and start the next: what it settled is unsettled again, under the same tags."""
         transaction = self.transaction
         if transaction is None:
             return
@@ -445,7 +445,7 @@ class Channel(ConsumerHost):
     # --- consumers ---
 
     def overdue(self, now: float) -> Fault | None:
-        """What closes the channel if it holds a delivery for too long. To be asked now and then."""
+        """Return the error that closes the channel if it holds a delivery for too long. Call it periodically."""
         timeout_s = self.consumer_timeout_s or self.connection.host.limits.consumer_timeout_s
         if timeout_s <= 0:
             return None
@@ -476,7 +476,7 @@ class Channel(ConsumerHost):
             self._wake_consumers()
 
     def close(self) -> Closing | None:
-        """Free everything. What it held goes back to the queues, which is the chore that is returned."""
+        """Release everything. The returned task requeues its deliveries."""
         if not self.is_open:
             return None
         self.is_open = False

@@ -1,4 +1,4 @@
-"""What the parts of a 0-9-1 connection know of it: `ChannelHost` is the connection, `ConsumerHost` a channel of it."""
+"""The interfaces of a 0-9-1 connection for its parts: `ChannelHost` is the connection, `ConsumerHost` a channel."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ from waybill.wire.amqp091.methods import BasicCancel, ConnectionClose, Method
 
 FRAME_MIN: Final = 4096
 ACK_SIZE_AND_METHOD: Final = 0x0000000D_003C0050
-"""Of a frame with a basic.ack, what stands behind its type and channel."""
+"""The size of a basic.ack frame after its type and channel."""
 
 
 class ChannelHost(ServerConnection):
@@ -44,7 +44,7 @@ class ChannelHost(ServerConnection):
         raise NotImplementedError
 
     def alarm_told(self, method: Method, now: float) -> None:
-        """Tell the peer of an alarm, or of its end. From now on it counts only what it publishes after that."""
+        """Tell the peer of an alarm, or of its end. Only publishes after that count."""
         raise NotImplementedError
 
     def refuse_login(self, close: ConnectionClose, *, tells: bool) -> None:
@@ -108,7 +108,7 @@ class ConsumerHost:
         raise NotImplementedError
 
     def give_credit(self, entry: Entry) -> None:
-        """What a consumer held is settled, or waits again."""
+        """A delivery of a consumer was settled or requeued."""
         raise NotImplementedError
 
     def has_settled(self) -> None:

@@ -69,13 +69,13 @@ from waybill.wire.amqp091.reply_codes import (
 ACK_ID: Final = 60 << 16 | 80
 PUBLISH_ID: Final = 60 << 16 | 40
 ACK_ARGUMENTS_SIZE: Final = 10
-# What it costs to decode a frame that is not taken by its looks, and its arguments.
+# The cost of decoding a frame that is not recognized by its bytes, and its arguments.
 FRAME_UNITS: Final = 4
 TOPOLOGY_UNITS: Final = 12
 FRAME_UNIT_BITS: Final = 5
 BODY_UNITS: Final = 2
 NOT_EXPECTED: Final = 0
-"""Of what was recognised by its octets, where it ends: nothing was."""
+"""The end of the recognized frames if there are none."""
 PUBLISH_UNIT_BITS: Final = 10
 CLOSE_OK_FRAME: Final = method_frame(0, ConnectionCloseOk())
 
@@ -122,7 +122,7 @@ class Connection(ChannelHost):
                 self._fail(error)
             o = self._next
             if o < 0:
-                # Frames can no longer be told apart; what can is an orderly goodbye.
+                # Frames can no longer be told apart, but the connection can still be closed properly.
                 self._is_deaf = True
         if self._is_deaf:
             return self._listen_for_goodbye(data)
@@ -211,9 +211,9 @@ class Connection(ChannelHost):
     # --- input ---
 
     def _process(self, data: bytes, o: i64) -> i64:
-        """Take all whole frames, or whole publishes, of `data` from `o` on. Returns the offset of the first not taken.
+        """Take all whole frames, or whole publishes, of `data` from `o` on. Returns the offset of the rest.
 
-        When it raises, `_next` is where the next frame begins, or negative if nobody can tell.
+        When it raises, `_next` is the start of the next frame, or negative if that is unknown.
         """
         n: i64 = len(data)
         runtime = self.host.runtime
@@ -308,7 +308,7 @@ class Connection(ChannelHost):
         return self._next
 
     def _take_publish(self, number: i64, data: bytes, o: i64, n: i64, size: i64) -> i64:
-        """A basic.publish method frame at `o`. Returns where its content, or what is taken of it, ends."""
+        """A basic.publish method frame at `o`. Returns the end of its content, or of the taken part."""
         channel = self._channel(number)
         if channel is None:
             return o + size
@@ -392,7 +392,7 @@ class Connection(ChannelHost):
             )
         runtime = self.host.runtime
         if runtime.dirty and not isinstance(method, (BasicNack, BasicReject)):
-            # What was published before is not there any more for a get, a count or a later consumer to find.
+            # Earlier publishes must be routed before a get, a count or a new consumer looks for them.
             runtime.drain()
         try:
             handler(channel, method)
@@ -409,7 +409,7 @@ class Connection(ChannelHost):
         elif self.state == OPENING:
             self._handshake.step(method)
         elif isinstance(method, ConnectionUpdateSecret):
-            # As in RabbitMQ with users of its own: a password has no time to run out, so there is nothing to renew.
+            # RabbitMQ behaves the same with internal users: a password does not expire, so there is nothing to renew.
             self.send_method(0, ConnectionUpdateSecretOk())
         elif method.NAME not in {"connection.blocked", "connection.unblocked"}:
             raise connection_fault(
@@ -451,7 +451,7 @@ class Connection(ChannelHost):
     # --- the end ---
 
     def _fail(self, error: Exception, channel: Channel | None = None, class_id: int = 0, method_id: int = 0) -> None:
-        """Close what an error concerns: the channel, or everything. One that nobody expected is logged, too."""
+        """Close what an error concerns: the channel, or the connection. An unexpected error is logged, too."""
         fault = fault_of(error, class_id, method_id)
         if fault is None:
             self.fail_unexpectedly(error)

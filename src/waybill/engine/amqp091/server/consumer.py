@@ -1,7 +1,7 @@
 """A consumer of 0-9-1: credit is its prefetch window and its channel's, delivery is a basic.deliver with the content.
 
-`deliver` runs once a message, so what is the same for a run of messages is kept: the method frame up to the delivery
-tag, and its end from the redelivered flag on, as long as messages share an address.
+`deliver` runs once per message, so the parts that a run of messages shares are cached: the method frame up to the
+delivery tag, and its end from the redelivered flag on, as long as messages have the same address.
 """
 
 from typing import Final

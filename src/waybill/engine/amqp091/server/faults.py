@@ -46,9 +46,9 @@ _FAULTS: Final[tuple[tuple[type[ModelError], int, bool], ...]] = (
 
 
 def reply_text(text: str) -> str:
-    """As much of a text as a short string holds. Names in it come from peers, and their characters take 1 to 4 octets.
+    """Return a text cut to fit a short string.
 
-    What is cut in the middle of a character loses that character.
+    Names in it come from peers, and their characters take 1 to 4 bytes. A character that would be cut is dropped.
     """
     octets = text.encode("utf-8", "surrogateescape")
     if len(octets) <= REPLY_TEXT_OCTETS_MAX:
@@ -85,7 +85,7 @@ def connection_fault(code: int, text: str, class_id: int = 0, method_id: int = 0
 
 
 def fault_of(error: Exception, class_id: int, method_id: int) -> Fault | None:
-    """What an error is in this protocol; None for one that should not have happened."""
+    """Return the fault of this protocol for an error; None for an unexpected error."""
     if isinstance(error, Fault):
         return error
     if isinstance(error, DecodeError):

@@ -33,7 +33,7 @@ CAPABILITIES: Final = (
 
 
 class Handshake:
-    """What is agreed on the way to an open connection: `step` takes the peer's methods one by one."""
+    """The negotiation of a connection: `step` takes the peer's methods one by one."""
 
     def __init__(self, connection: ChannelHost) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""A prefetch in octets (basic.qos prefetch-size): how much may be delivered ahead of what is settled."""
+"""A prefetch in bytes (basic.qos prefetch-size): how much may be delivered before it is settled."""
 
 from mypy_extensions import i64
 

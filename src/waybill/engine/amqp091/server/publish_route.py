@@ -1,7 +1,7 @@
-"""What a connection publishes: recognised by its octets, and cut into messages without being taken apart.
+"""The publishes of a connection: recognized by their bytes, and cut into messages without decoding.
 
-Publishers repeat themselves, so what is known of the last message is compared with the next: its method frame, then its
-content header, then (`prefix`) all that stands before its body.
+Publishers repeat themselves, so each message is compared with the previous one: its method frame, then its content
+header, then (`prefix`) everything before its body.
 """
 
 from typing import Final
@@ -47,7 +47,7 @@ class PublishRoute:
         self.facts = ContentFacts()
         self._header = NO_HEADER
         self._header_size: i64 = 0
-        # What stands before the body of a message with that header, and the size of it all: 0 until one was repeated.
+        # The bytes before the body of a message with that header, and the total size: 0 until a header was repeated.
         self._prefix = b""
         self.stride: i64 = 0
         # Of a frame's payload: see `Connection._process`.

@@ -1,4 +1,4 @@
-"""What a publish is checked for, and where it goes: once a route, or for a message with unusual properties."""
+"""The checks of a publish, and its destination: once per route, or per message with unusual properties."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What one frame asks for that may take more than one turn, and what its peer hears afterwards."""
+"""The work of a frame that may take more than one turn, and the reply to its peer."""
 
 from typing import Final
 
@@ -136,7 +136,7 @@ class Settlement(Task):
 
 
 class Closing(Task):
-    """The end of a channel: its consumers leave, and what it held goes back to the queues."""
+    """The end of a channel: its consumers are removed, and its deliveries are requeued."""
 
     def __init__(self, channel: ConsumerHost, consumers: list[ChannelConsumer], entries: list[Entry]) -> None:
         super().__init__(channel)

@@ -1,4 +1,4 @@
-"""Back-pressure on who publishes in an alarm."""
+"""Back-pressure on publishers during an alarm."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from waybill.engine.amqp091.server.channel_host import ChannelHost
 from waybill.engine.server_connection import BLOCKED
 from waybill.wire.amqp091.methods import ConnectionBlocked, ConnectionUnblocked
 
-# What is still read during an alarm from a publisher that holds messages: its acknowledgements may be what ends it.
+# How much is still read during an alarm from a publisher that holds messages: its acknowledgements may end the alarm.
 ALARM_GRACE_BYTES: Final = 1 << 20
 
 

@@ -1,6 +1,6 @@
-"""Queues that come into being when a peer addresses them, as RabbitMQ's addresses of version 1 and Artemis have it.
+"""Queues that are created when a peer addresses them, as with RabbitMQ's addresses of version 1 and Artemis.
 
-Off by default: a mistake in an address is an error then, and not a queue that nobody reads.
+Off by default: a mistake in an address is then an error, not a queue that nobody reads.
 """
 
 from waybill.engine.amqp10.address import PLAIN, QUEUE, NodeAddress
@@ -31,5 +31,5 @@ def create_if_missing(connection: SessionHost, node: NodeAddress, action: str) -
     virtual_host.declare_queue(
         name, durable=True, auto_delete=False, exclusive_to=None, connection=connection, arguments={}
     )
-    # Nothing is told of the queue before it is durable.
+    # The peer is told only once the queue is durable.
     connection.hold()

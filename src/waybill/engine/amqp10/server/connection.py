@@ -431,7 +431,7 @@ class Connection(SessionHost):
         session.answer_begin()
 
     def _close(self, error: Error) -> None:
-        """Tell the peer of an error and wait for its close; before open there is nothing to tell it by."""
+        """Send the error to the peer and wait for its close; before open, the error cannot be sent."""
         if self.state == OPENING and not self._has_sent_open:
             self._send_open()
         if self.advance(FAILED) and self.state == CLOSING:
@@ -445,7 +445,7 @@ class Connection(SessionHost):
         self.advance(ENDED)
 
     def give_back(self) -> None:
-        """What the frames of the connection asked for is done; then its sessions end."""
+        """After pending frames are executed, its sessions end."""
         self.accept_all()
         sessions = list(self.sessions.values())
         self.sessions = {}

@@ -11,7 +11,7 @@ from waybill.model.runtime import Chore
 
 
 class ConnectionEnd(Chore):
-    """What the frames of the connection asked for is done first; then its sessions end."""
+    """After pending frames are executed, the connection's sessions end."""
 
     def __init__(
         self, connection: SessionHost, tasks: deque[FrameTask], sessions: list[Session], queues: list[Queue]

@@ -12,7 +12,7 @@ from waybill.wire.amqp10.performatives import Flow
 CREDIT: Final = 1024
 WRAP: Final = 0xFFFFFFFF
 OUTRUN: Final = 4096
-"""A sender outruns the consumers of its queue when so many messages are ready."""
+"""With this many ready messages, a sender counts as faster than the consumers of its queue."""
 OUTRUN_PAUSE_S: Final = 0.01
 
 

@@ -1,4 +1,4 @@
-"""`DeliveryHost`: what is done with a delivery after it was sent needs of its link."""
+"""`DeliveryHost`: the interface of a link for deliveries that were sent."""
 
 from mypy_extensions import i64
 

@@ -1,7 +1,7 @@
 """Links to the management node: one for requests, and another of the same session for their responses.
 
-The link for responses is an ordinary one, from a queue of its own. Clients give both links one name, and the link
-property `paired`. If no link has the name of the link for requests, responses go by any link from the management node.
+The link for responses is an ordinary one, from its own queue. Clients give both links one name, and the link property
+`paired`. If no link has the name of the link for requests, responses use any link from the management node.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Outcomes (1.0, 3.4) in terms of the model: what a receiver's state does to the message of a delivery."""
+"""Outcomes (1.0, 3.4) in terms of the model: the effect of a receiver's state on the message of a delivery."""
 
 from typing import Final
 

@@ -146,7 +146,7 @@ class Session(LinkHost):
     # --- links ---
 
     def take(self, performative: Performative) -> None:
-        """Anything but begin, end, transfer and disposition. Raises a fault of the session or the connection."""
+        """Take any performative but begin, end, transfer and disposition. Raises a session or connection fault."""
         if isinstance(performative, Attach):
             self._take_attach(performative)
         elif isinstance(performative, Flow):
@@ -244,7 +244,7 @@ class Session(LinkHost):
         self.dispositions.take(data, start, end)
 
     def release_late(self, now: float, timeout_s: float) -> None:
-        """Release what the peer has not settled for `timeout_s`."""
+        """Release deliveries that the peer has not settled for `timeout_s`."""
         self._timeout.release(self, now, timeout_s)
 
     def finish_drains(self) -> None:

@@ -1,4 +1,4 @@
-"""`SessionHost`: what the sessions of a connection, and their links, need of it."""
+"""`SessionHost`: the interface of a connection for its sessions and links."""
 
 from mypy_extensions import i64
 
@@ -15,10 +15,10 @@ from waybill.wire.amqp10.transfer import TransferFacts
 
 
 class FrameTask(Chore):
-    """What a frame asks for, if that may take several turns."""
+    """The work of a frame that may take several turns."""
 
     def attempt(self) -> bool:
-        """As `work`. A fault ends what it concerns, and the task."""
+        """Like `work`. A fault ends what it concerns, and the task."""
         raise NotImplementedError
 
 
@@ -29,7 +29,7 @@ class HostedSession:
         self.channel: i64 = channel
 
     def finish_drains(self) -> None:
-        """The queues have delivered what they have: return the credit of links that drain."""
+        """The queues have delivered everything available: return the credit of links that drain."""
         raise NotImplementedError
 
 
