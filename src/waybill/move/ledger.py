@@ -1,18 +1,21 @@
 """The ledger of a move: one message in a queue of the target, which records what has arrived there.
 
 It is written in the transaction that publishes the messages it records, so both exist or neither. The queue holds one
-message: a newer one replaces the older.
+message: a newer one replaces the older. It has its first one before the transit queue exists, so a ledger without a
+message is one that another reader has at that moment.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from waybill.client import BasicProperties, Connection
+from waybill.client import BasicProperties, Connection, Inspector
 from waybill.move.done import Done
 from waybill.move.errors import MoveFailed
+from waybill.move.identity import read_kept
 from waybill.ojs.spec.headers import PERSISTENT
 
 ONE_MESSAGE: Final[dict[str, object]] = {"x-max-length": 1}
@@ -39,12 +42,22 @@ class Record(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self)
 
 
-async def read_record(connection: Connection, queue: str) -> Record:
-    """Read the ledger without removing it; an empty record if there is none. Raises MoveFailed."""
-    async with connection.side_channel() as channel:
-        # Requeued when the channel closes, a line below.
-        found = await channel.get(queue)
+async def open_record(connection: Connection, queue: str, arguments: Mapping[str, object], *, is_new: bool) -> Record:
+    """Read the ledger without removing it, or make an empty one. Raises MoveFailed.
+
+    `is_new`: nothing has been sent yet, so the ledger may have no message.
+    """
+    inspector = Inspector(connection)
+    found = None if await inspector.queue(queue) is None else await read_kept(connection, queue)
     if found is None:
+        if not is_new and await inspector.queue(queue) is not None:
+            raise MoveFailed(
+                f"the ledger {queue} at {connection.address} is empty, or another connection has its message: close "
+                "that connection and try again"
+            )
+        async with await connection.channel() as channel:
+            await channel.declare_queue(queue, durable=True, arguments={**arguments, **ONE_MESSAGE})
+            await channel.publish(Record().encode(), routing_key=queue, properties=PROPERTIES, mandatory=True)
         return Record()
     try:
         return msgspec.json.decode(found.body, type=Record)

@@ -30,7 +30,7 @@ import msgspec
 from waybill.client import BasicProperties, Connection, Delivery, Inspector, PreconditionFailed
 from waybill.client.side_channel import SideChannel
 from waybill.move.errors import MoveFailed
-from waybill.move.ledger import ONE_MESSAGE, PROPERTIES, Record, StreamPosition, read_record
+from waybill.move.ledger import PROPERTIES, Record, StreamPosition, open_record
 from waybill.move.stamp import InTransit, read_stamped, stamped
 
 BATCH_MESSAGES: Final = 500
@@ -76,18 +76,20 @@ class Transfer:
         self._carrying: SideChannel
 
     async def open(self, stack: AsyncExitStack, arguments: Mapping[str, object]) -> None:
-        """Declare both queues with `arguments`, and read the ledger. `stack` closes what is opened here.
+        """Read the ledger, and declare both queues with `arguments`. `stack` closes what is opened here.
 
-        Existing queues of an earlier run are used unchanged.
+        Existing queues of an earlier run are used unchanged. Raises MoveFailed and the client's errors.
         """
-        await _declare(self._source, self._transit_name, dict(arguments))
-        await _declare(self._target, self._ledger, {**arguments, **ONE_MESSAGE})
+        is_new = await Inspector(self._source).queue(self._transit_name) is None
+        self.record = await open_record(self._target, self._ledger, arguments, is_new=is_new)
+        if is_new:
+            async with await self._source.channel() as channel:
+                await channel.declare_queue(self._transit_name, durable=True, arguments=dict(arguments))
         self._claiming = await stack.enter_async_context(self._source.side_channel())
         self._transit = await stack.enter_async_context(self._source.side_channel())
         self._carrying = await stack.enter_async_context(self._target.side_channel())
         await self._claiming.tx_select()
         await self._carrying.tx_select()
-        self.record = await read_record(self._target, self._ledger)
 
     async def claim(self, queue: str) -> int:
         """Claim a batch of messages of a queue; returns how many. Raises MoveFailed and the client's errors."""
@@ -183,10 +185,3 @@ class Transfer:
     def _learn_size(self, found: Sequence[Delivery]) -> None:
         octets = sum(len(one.body) + len(one.encoded_properties) for one in found)
         self._mean_octets = max(1, octets // len(found))
-
-
-async def _declare(connection: Connection, name: str, arguments: dict[str, object]) -> None:
-    if await Inspector(connection).queue(name) is not None:
-        return
-    async with await connection.channel() as channel:
-        await channel.declare_queue(name, durable=True, arguments=arguments)
