@@ -219,6 +219,10 @@ soak-move: setup $(BUILT)/stamp ## kill -9 of `waybill move` to RabbitMQ and bac
 soak-move-cluster: setup $(BUILT)/stamp ## the same into a cluster of three RabbitMQ nodes and back (root)
 	@unshare --net env $(BUILT_RUN) -m tests.soak.move --cluster --kills $(MOVE_KILLS) --jobs $(MOVE_JOBS)
 
+MOVE_PAUSES ?= 12
+soak-move-pauses: setup $(BUILT)/stamp ## SIGSTOP of `waybill move` and of both brokers, MOVE_PAUSES times each way: every message once
+	@$(BUILT_RUN) -m tests.soak.move --pauses --kills $(MOVE_PAUSES) --jobs $(MOVE_JOBS)
+
 WORKER_JOBS ?= 1000000
 soak-worker: setup $(BUILT)/stamp ## start, memory at rest and memory over WORKER_JOBS jobs of one worker, then with a coordinator in it
 	@$(BUILT_RUN) -m benchmarks.worker --jobs $(WORKER_JOBS)

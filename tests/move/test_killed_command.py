@@ -14,9 +14,8 @@ from waybill.broker import Broker
 async def test_a_killed_move_moves_each_job_once_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "DELAY_SECONDS", 2.0)
     async with Broker(port=0, data_dir=tmp_path / "here") as here, Broker(port=0) as there:
-        await soak.one_way(
-            soak.Place(here.uri()), soak.Place(there.uri()), range(1200), 2, random.Random(7), tmp_path / "move.log"
-        )
+        plan = soak.Plan(1200, 2, random.Random(7), tmp_path / "move.log")
+        await soak.one_way(soak.Place(here.uri()), soak.Place(there.uri()), 0, plan)
 
 
 def test_the_check_finds_what_is_lost_twice_or_out_of_order() -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.program_environment import program_environment
 from tests.soak.cluster.nodes import COUNT, Cluster, run
-from tests.soak.move.one_way import Place
+from tests.soak.move.one_way import Place, Plan
 from tests.soak.move.there_and_back import there_and_back
 from waybill.broker import Broker
 
@@ -31,7 +31,7 @@ async def soak_cluster(directory: Path, kills: int, jobs: int, chance: random.Ra
         add_context(directory, there.uri)
         try:
             async with Broker(port=0, data_dir=directory / "one-node") as broker:
-                await there_and_back("a cluster", Place(broker.uri()), there, kills, jobs, chance, log)
+                await there_and_back("a cluster", Place(broker.uri()), there, Plan(jobs, kills, chance, log))
         finally:
             cluster.keep_logs(directory)
 

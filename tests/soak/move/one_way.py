@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,12 +39,19 @@ class Place:
     """A broker, and the kind of its job queues.
 
     `context` is the name that the command knows a cluster by: only a context says how many replicas there are.
+    `options` of the address are for the command only.
     """
 
     uri: str
     queue_type: QueueType = "classic"
     replicas: int | None = None
     context: str | None = None
+    options: str = ""
+
+    @property
+    def command_uri(self) -> str:
+        """Return what the command calls it."""
+        return self.context or self.uri + self.options
 
     @property
     def topology(self) -> Topology:
@@ -57,7 +64,7 @@ class Place:
         """What tells the command to move there."""
         if self.context is not None:
             return ["--to", self.context]
-        return ["--to", self.uri, "--to-queue-type", self.queue_type]
+        return ["--to", self.command_uri, "--to-queue-type", self.queue_type]
 
 
 class WrongError(Exception):
@@ -106,7 +113,7 @@ class Mover:
     """`waybill move --follow` as a process."""
 
     def __init__(self, source: Place, target: Place, log: Path) -> None:
-        ways = ["--from", source.context or source.uri, *target.target_options]
+        ways = ["--from", source.command_uri, *target.target_options]
         self._command = [sys.executable, "-m", "waybill", "move", QUEUE, *ways]
         self._log = log.open("ab")
         self.process = self._start([*self._command, "--follow"])
@@ -163,21 +170,43 @@ async def until_count(taker: Taker, count: int, mover: Mover, pushing: asyncio.T
         await asyncio.sleep(0.05)
 
 
-async def one_way(source: Place, target: Place, numbers: range, kills: int, chance: random.Random, log: Path) -> None:
-    """Move jobs with these numbers while they are pushed; raises WrongError."""
+Disturb = Callable[[Mover, int], Awaitable[None]]
+"""Kills or stops something, the n-th time."""
+
+
+async def kill_mover(mover: Mover, _number: int) -> None:
+    """Kill the command and start it again."""
+    mover.kill()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many jobs are moved each way, and how often something is done to the move meanwhile."""
+
+    jobs: int
+    count: int
+    chance: random.Random
+    log: Path
+    disturb: Disturb = kill_mover
+    what: str = "kills"
+
+
+async def one_way(source: Place, target: Place, first: int, plan: Plan) -> None:
+    """Move jobs, numbered from `first` on, while they are pushed; raises WrongError."""
+    numbers = range(first, first + plan.jobs)
     taker = Taker()
     async with connect(target.uri) as connection:
         async with await connection.channel() as channel:
             arguments = target.topology.job_queue_arguments(QUEUE)
             await channel.declare_queue(NAMES.job_queue(QUEUE), durable=True, arguments=arguments)
-        mover = Mover(source, target, log)
+        mover = Mover(source, target, plan.log)
         try:
             async with taker.taking(connection):
                 pushing = asyncio.create_task(push(source, numbers.start, len(numbers)))
-                for kill in range(kills):
-                    await until_count(taker, len(numbers) * (kill + 1) // (kills + 2), mover, pushing)
-                    await asyncio.sleep(chance.uniform(0, 0.5))
-                    mover.kill()
+                for number in range(plan.count):
+                    await until_count(taker, plan.jobs * (number + 1) // (plan.count + 2), mover, pushing)
+                    await asyncio.sleep(plan.chance.uniform(0, 0.5))
+                    await plan.disturb(mover, number)
                 await pushing
                 await until_count(taker, len(numbers), mover, pushing)
                 await mover.end()

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import random
-from pathlib import Path
-
 import click
 
-from tests.soak.move.one_way import Place, one_way
+from tests.soak.move.one_way import Place, Plan, one_way
 
 
-async def there_and_back(
-    name: str, here: Place, there: Place, kills: int, jobs: int, chance: random.Random, log: Path
-) -> None:
-    """Kill the command `kills` times each way. Raises WrongError."""
-    await one_way(here, there, range(jobs), kills, chance, log)
-    click.echo(f"into {there.queue_type} queues of {name}: {jobs} jobs once and in order, {kills} kills")
-    await one_way(there, here, range(jobs, 2 * jobs), kills, chance, log)
+async def there_and_back(name: str, here: Place, there: Place, plan: Plan) -> None:
+    """Move to another broker and back, disturbed each way. Raises WrongError."""
+    done = f"{plan.count} {plan.what}"
+    await one_way(here, there, 0, plan)
+    click.echo(f"into {there.queue_type} queues of {name}: {plan.jobs} jobs once and in order, {done}")
+    await one_way(there, here, plan.jobs, plan)
     order = " and in order" if there.queue_type == "classic" else ""
-    click.echo(f"back from {there.queue_type} queues: {jobs} jobs once{order}, {kills} kills")
+    click.echo(f"back from {there.queue_type} queues: {plan.jobs} jobs once{order}, {done}")
