@@ -27,6 +27,7 @@ from tests.program_environment import program_environment
 from waybill.pipeline import tables
 from waybill.pipeline.iceberg_log import NAMESPACE, open_catalog
 from waybill.pipeline.offsets import OffsetRange
+from waybill.pipeline.progress_reports import Progress, Step
 from waybill.pipeline.run import REFRESHED, Settings, run_continuously, run_once
 from waybill.pipeline.session import local_session
 from waybill.pipeline.storage import Storage, delta_options
@@ -188,12 +189,16 @@ def kill_often(
     return published
 
 
-def check(spark: SparkSession, stream: Stream, place: Place, published: Published) -> int:
+def silent(step: Step) -> None:
+    """Tell nothing of a step."""
+
+
+def check(spark: SparkSession, stream: Stream, place: Place, published: Published, progress: Progress = silent) -> int:
     """Bring the tables up to date and compare them with the stream; the number of events in bronze.
 
     Raises LostOrDoubledError.
     """
-    run_once(spark, place.settings(stream.uri, stream.name), lambda step: None)
+    run_once(spark, place.settings(stream.uri, stream.name), progress)
     end = stream.log().end(stream.name)
     expected = {message.offset for message in stream.log().read(OffsetRange(stream.name, 0, end))}
     places = [(row["offset"], row["position"]) for row in place.rows(tables.EVENTS)]
@@ -213,11 +218,11 @@ def check(spark: SparkSession, stream: Stream, place: Place, published: Publishe
     return len(places)
 
 
-def check_lost_commit(spark: SparkSession, stream: Stream, place: Place) -> None:
+def check_lost_commit(spark: SparkSession, stream: Stream, place: Place, progress: Progress = silent) -> None:
     """Delete the last entry of the commit log and run again: no table may change. Raises LostOrDoubledError."""
     before = contents(place)
     place.forget_last_commit()
-    run_once(spark, place.settings(stream.uri, stream.name), lambda step: None)
+    run_once(spark, place.settings(stream.uri, stream.name), progress)
     after = contents(place)
     changed = [name for name in before if before[name] != after[name]]
     if changed:

@@ -22,6 +22,7 @@ from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.shared_classes import options_with, shared_classes
 from tests.pipeline.streams import Stream
 from tests.rabbitmq import RabbitMQ
+from waybill.pipeline.progress_reports import Step
 
 JOBS_PER_KILL = 60
 BROKERS = ("waybill", "rabbitmq")
@@ -69,9 +70,13 @@ def kill_and_check(
             chance = random.Random(seed)
             published = kill_often(stream, place, kills=kills, jobs=jobs, chance=chance, steps=steps, on_kill=killed)
         spark = place.session("waybill-soak")
+
+        def told(step: Step) -> None:
+            console.print(f"{what}, check: {step}", style="dim")
+
         try:
-            events = check(spark, stream, place, published)
-            check_lost_commit(spark, stream, place)
+            events = check(spark, stream, place, published, told)
+            check_lost_commit(spark, stream, place, told)
         finally:
             spark.stop()
     console.print(
