@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -79,6 +80,22 @@ COMPLEX_FUNCTIONS: Final[dict[str, str]] = {
     "waybill.engine.conversion.fields.FieldReader._value": "one branch for each type of a value",
     "waybill.wire.amqp091.field_table._TableDecoder.read_value": "one branch for each type code, on a hot path",
     "waybill.wire.amqp10.decode.Decoder.fixed": "one branch for each type code, on a hot path",
+}
+
+# Names of classes in the Python reference that another class of `src` has, too, each with its reason.
+AMQP_NOUN: Final = "the noun of the AMQP specifications, on each side of a connection"
+AMQP_ERROR: Final = "the specification's name of an error that the broker raises and the client receives"
+HTTP_SCHEMA: Final = "a schema of the HTTP API, which shows its name in OpenAPI"
+SHARED_NAMES: Final[dict[str, str]] = {
+    **dict.fromkeys(("Channel", "Connection", "Consumer", "Coordinator", "Delivery"), AMQP_NOUN),
+    **dict.fromkeys(
+        ("AccessRefused", "NotAllowed", "NotFound", "PreconditionFailed", "ResourceLocked"),
+        AMQP_ERROR,
+    ),
+    **dict.fromkeys(("Job", "NewJob", "Operation"), HTTP_SCHEMA),
+    "Chain": "a noun of two specifications: ojs-middleware and ojs-workflows",
+    "EncodeError": "each protocol of `wire` has one",
+    "Migration": "Django finds its migrations by this name",
 }
 
 DIVIDER: Final = re.compile(r"#.*[-=~*#]{4,}|# ?---")
@@ -346,6 +363,17 @@ def is_found_by_name(module: str) -> bool:
     if module.startswith(MIGRATIONS):
         return True
     return module in ENTRY_POINTS or beside_the_package or room(module) in {"cli", "django", "testing"}
+
+
+def test_no_class_has_the_name_of_a_documented_one() -> None:
+    """A class of the Python reference is the only one of its name."""
+    pages = (SOURCE.parent / "docs" / "reference" / "python").glob("*.md")
+    documented = {name for page in pages for name in re.findall(r"^::: .*\.(\w+)$", page.read_text(), re.MULTILINE)}
+    assert documented
+    defined = Counter(
+        node.name for path in sources().values() for node in tree(path).body if isinstance(node, ast.ClassDef)
+    )
+    assert over({name: defined[name] for name in documented}, 1, SHARED_NAMES) == {}
 
 
 def test_there_is_one_style_of_dividers() -> None:

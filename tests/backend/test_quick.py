@@ -16,8 +16,8 @@ from waybill.backend import push_group, quick_acks
 from waybill.backend.job_text import with_fields
 from waybill.backend.message import Request
 from waybill.backend.push_group import PushGroups
-from waybill.backend.push_template import PushedJob, PushTemplates
 from waybill.backend.quick_acks import QuickAcks
+from waybill.backend.request_template import RequestedJob, RequestTemplates
 from waybill.backend.routes import workers
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
@@ -99,9 +99,9 @@ async def test_both_ways_to_push_do_the_same(client: Client, monkeypatch: pytest
 async def test_what_is_usual_goes_the_quick_way(client: Client) -> None:
     await client.push("default")
     backend = client.backend
-    templates = PushTemplates()
+    templates = RequestTemplates()
     for body in PUSHES[:6]:
-        job = msgspec.json.decode(msgspec.json.encode(body), type=PushedJob)
+        job = msgspec.json.decode(msgspec.json.encode(body), type=RequestedJob)
         assert templates.find(job) is not None, body
     ids = await asyncio.gather(*(client.push("default") for _ in range(20)))
     assert len(set(ids)) == 20

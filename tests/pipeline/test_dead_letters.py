@@ -211,11 +211,11 @@ def test_a_task_that_is_killed_loses_no_job(spark: SparkSession, morgue: Morgue)
     program = """if True:
         import sys
         import pyarrow as pa
-        from waybill.pipeline.dead_letter_moves import Move
+        from waybill.pipeline.dead_letter_moves import DeadLetterMove
         from waybill.pipeline.task_counts import Driver
         uri, queue, host, port, secret, *ids = sys.argv[1:]
         rows = pa.RecordBatch.from_pydict({"queue": [queue] * len(ids), "job_id": ids, "args": [None] * len(ids)})
-        move = Move(uri, None, drop=False, rate=200, driver=Driver(host, int(port), bytes.fromhex(secret)))
+        move = DeadLetterMove(uri, None, drop=False, rate=200, driver=Driver(host, int(port), bytes.fromhex(secret)))
         list(move(iter([rows])))
     """
     counts: list[int] = []

@@ -10,8 +10,8 @@ import pytest
 
 from waybill.engine.host import Limits
 from waybill.settings import SETTINGS, Refused, Setting
-from waybill.settings.kinds import Address, Choice, Kind, Names, Seconds, Size, Switch, Text, Whole
-from waybill.settings.users import FirstUser, Users
+from waybill.settings.kinds import Address, Choice, Kind, NameList, Seconds, Size, Switch, Text, Whole
+from waybill.settings.users import ConfiguredUser, Users
 
 HERE = Path("/nowhere")
 
@@ -27,7 +27,7 @@ HERE = Path("/nowhere")
         (Switch(), "Yes", True),
         (Switch(), "0", False),
         (Choice("text", "json"), "json", "json"),
-        (Names(), "a, b,,c", ("a", "b", "c")),
+        (NameList(), "a, b,,c", ("a", "b", "c")),
         (Text(3), "abc", "abc"),
     ],
 )
@@ -48,7 +48,7 @@ def test_a_number_out_of_range_is_refused_with_the_range(text: str) -> None:
 
 @pytest.mark.parametrize("value", [None, {}, "x", True, 1.5, float("nan"), -1, 10**30, b"x"])
 def test_values_of_other_types_are_refused(value: object) -> None:
-    for kind in (Whole(0, 9), Choice("a"), Names(), Users()):
+    for kind in (Whole(0, 9), Choice("a"), NameList(), Users()):
         with pytest.raises(Refused):
             kind.of_value(value if value != {} or not isinstance(kind, Users) else 1, HERE)
 
@@ -67,8 +67,8 @@ def test_a_user_of_the_first_start(tmp_path: Path) -> None:
     }
     everything = (".*", ".*", ".*")
     assert Users().of_text(json.dumps(table), tmp_path) == (
-        FirstUser("ada", "from a file", ("administrator",), {"/": everything, "/ojs": everything}),
-        FirstUser("bob", "b", (), {"/": (".*", ".*", "^mine$")}),
+        ConfiguredUser("ada", "from a file", ("administrator",), {"/": everything, "/ojs": everything}),
+        ConfiguredUser("bob", "b", (), {"/": (".*", ".*", "^mine$")}),
     )
 
 

@@ -21,7 +21,7 @@ from waybill.backend.limits import Limits
 from waybill.backend.operator_view import OperatorView
 from waybill.backend.recent_events import RecentEvents
 from waybill.backend.settings import Settings
-from waybill.backend.workers import Worker
+from waybill.backend.workers import KnownWorker
 from waybill.client.service import Service
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
@@ -214,7 +214,7 @@ class Backend(Service):
         """Return the known queues, sorted by name."""
         return sorted(({*(await self.job_counts()).by_queue} - {""}) | set(self.coordinator.queues))
 
-    def workers(self) -> dict[str, Worker]:
+    def workers(self) -> dict[str, KnownWorker]:
         """Return the workers that sent something within the last hour, by id."""
         return self.events.workers.all() | {one.id: one for one in self.extensions.workers.all()}
 

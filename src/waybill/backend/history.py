@@ -46,7 +46,7 @@ class Rate(NamedTuple):
     seconds: float
 
 
-class Step:
+class HistoryStep:
     """The changes between two moments."""
 
     __slots__ = ("begin", "end", "queues", "total")
@@ -64,7 +64,7 @@ class Step:
         self.total = _sum((self.total, done))
         return before is None
 
-    def add_all(self, step: Step) -> None:
+    def add_all(self, step: HistoryStep) -> None:
         """Add another step; old steps have no queues."""
         for queue, done in step.queues.items():
             self.queues[queue] = _sum((self.queues.get(queue, _NOTHING), done))
@@ -81,7 +81,7 @@ class History:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """`clock` returns the Unix time."""
         self._clock = clock
-        self._steps: deque[Step] = deque()
+        self._steps: deque[HistoryStep] = deque()
         self._known: dict[str, Done] = {}
         """The totals of each queue, as of `_version` of the counts."""
         self._version = -1
@@ -103,7 +103,7 @@ class History:
             return
         step = self._steps[-1] if self._steps else None
         if step is None or self._is_cut or now - step.begin > STEP_SECONDS:
-            step = Step(self._at)
+            step = HistoryStep(self._at)
             self._steps.append(step)
             self._is_cut = False
         for queue in counts.changed_since(self._version):
@@ -126,15 +126,15 @@ class History:
 
     # --- other records ---
 
-    def cut(self, since: int) -> dict[int, list[Step]]:
+    def cut(self, since: int) -> dict[int, list[HistoryStep]]:
         """Return the finished steps by minute since 1970, from `since` on."""
         self._is_cut = True
-        found: dict[int, list[Step]] = {}
+        found: dict[int, list[HistoryStep]] = {}
         for step in [*takewhile(lambda step: step.end >= since * MINUTE, reversed(self._steps))][::-1]:
             found.setdefault(int(step.end // MINUTE), []).append(step)
         return found
 
-    def restore(self, steps: Iterable[Step]) -> None:
+    def restore(self, steps: Iterable[HistoryStep]) -> None:
         """Load saved steps, oldest first. Must be called before the first sample."""
         now = self._clock()
         self._steps = deque(step for step in steps if step.begin <= step.end <= now)
@@ -204,7 +204,7 @@ class History:
             del steps[:count]
         return found
 
-    def _since(self, moment: float) -> list[Step]:
+    def _since(self, moment: float) -> list[HistoryStep]:
         """Return the steps that begin at a moment or later, oldest first."""
         return [*takewhile(lambda step: step.begin >= moment, reversed(self._steps))][::-1]
 
@@ -218,7 +218,7 @@ def _done(own: Mapping[str, int]) -> Done:
     return sum(own.values()), own.get(State.COMPLETED.value, 0), own.get(State.DISCARDED.value, 0)
 
 
-def _within(step: Step, prefix: str) -> Done:
+def _within(step: HistoryStep, prefix: str) -> Done:
     """Return the changes of queues whose names begin with a prefix."""
     if not prefix:
         return step.total

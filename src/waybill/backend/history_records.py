@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.backend.history import DAY, MINUTE, Done, History, Step
+from waybill.backend.history import DAY, MINUTE, Done, History, HistoryStep
 from waybill.ojs.coordinator.records import Record, Records
 from waybill.ojs.spec.timestamps import format_unix_time
 
@@ -46,7 +46,7 @@ class HistoryRecords:
         """Load the saved history."""
         now = self._clock()
         self._next = int(now // MINUTE)
-        steps: list[Step] = []
+        steps: list[HistoryStep] = []
         after = _key(int((now - DAY) // MINUTE))
         while found := await self._records.list(KIND, READ_AT_ONCE, after):
             steps += [step for one in found if (step := _step(one)) is not None]
@@ -71,8 +71,8 @@ def _key(minute: int) -> str:
     return f"{KIND}{minute:010d}"
 
 
-def _minute(steps: list[Step]) -> Minute:
-    whole = Step(steps[0].begin)
+def _minute(steps: list[HistoryStep]) -> Minute:
+    whole = HistoryStep(steps[0].begin)
     whole.end = steps[-1].end
     for step in steps:
         whole.add_all(step)
@@ -80,12 +80,12 @@ def _minute(steps: list[Step]) -> Minute:
     return Minute(whole.begin, whole.end, whole.total, dict(busiest))
 
 
-def _step(record: Record) -> Step | None:
+def _step(record: Record) -> HistoryStep | None:
     try:
         kept = record.read(Minute)
     except msgspec.ValidationError:
         # A record of another version is ignored.
         return None
-    step = Step(kept.begin)
+    step = HistoryStep(kept.begin)
     step.end, step.total, step.queues = kept.end, kept.total, kept.queues
     return step

@@ -50,7 +50,7 @@ class Histogram:
         self.sum += value
 
 
-class JobMetrics:
+class ServerMetrics:
     """Counters and histograms of events."""
 
     def __init__(self) -> None:

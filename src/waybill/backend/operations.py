@@ -47,7 +47,7 @@ _STATES: Final = {
 _log = logging.getLogger("waybill.backend")
 
 
-class Operation(msgspec.Struct):
+class BulkOperation(msgspec.Struct):
     """An operation: running, stopping, done, stopped or failed. `rate` is jobs per second, 0 for no limit."""
 
     id: str
@@ -75,7 +75,7 @@ class Operations:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._known: dict[str, Operation] = {}
+        self._known: dict[str, BulkOperation] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def close(self) -> None:
@@ -85,16 +85,16 @@ class Operations:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def all(self, tenant: str = "") -> list[Operation]:
+    def all(self, tenant: str = "") -> list[BulkOperation]:
         """Return the operations of a tenant, or all, newest first."""
         return [one for one in reversed(self._known.values()) if tenant in {"", one.tenant}]
 
-    def get(self, operation_id: str, tenant: str = "") -> Operation | None:
+    def get(self, operation_id: str, tenant: str = "") -> BulkOperation | None:
         """Return an operation, None if it is unknown."""
         found = self._known.get(operation_id)
         return found if found is not None and tenant in {"", found.tenant} else None
 
-    def stop(self, operation: Operation) -> None:
+    def stop(self, operation: BulkOperation) -> None:
         """Stop an operation."""
         if operation.state == RUNNING:
             operation.state = STOPPING
@@ -113,7 +113,7 @@ class Operations:
             if not cursor or len(found) > MOST_JOBS:
                 return found[:MOST_JOBS], len(found) > MOST_JOBS
 
-    async def begin(self, operation: Operation, jobs: list[Form]) -> None:
+    async def begin(self, operation: BulkOperation, jobs: list[Form]) -> None:
         """Start an operation. Raises RequestRefused if too many are running."""
         if len(self._tasks) >= MOST_RUNNING:
             raise RequestRefused(
@@ -127,13 +127,13 @@ class Operations:
             del self._known[ended]
         self._tasks[operation.id] = asyncio.get_running_loop().create_task(self._run(operation, jobs))
 
-    def make(self, action: str, given: Form, rate: float, actor: str, tenant: str) -> Operation:
+    def make(self, action: str, given: Form, rate: float, actor: str, tenant: str) -> BulkOperation:
         """Return an operation that has not started."""
-        return Operation(new_id(), action, given, rate, actor, self._backend.now(), 0, tenant=tenant)
+        return BulkOperation(new_id(), action, given, rate, actor, self._backend.now(), 0, tenant=tenant)
 
     # --- running an operation ---
 
-    async def _run(self, operation: Operation, jobs: list[Form]) -> None:
+    async def _run(self, operation: BulkOperation, jobs: list[Form]) -> None:
         try:
             await (self._cancel(operation, jobs) if operation.action == "cancel" else self._settle(operation, jobs))
             operation.state = "done" if operation.state == RUNNING else "stopped"
@@ -151,14 +151,14 @@ class Operations:
             operation.ended_at = self._backend.now()
             self._tasks.pop(operation.id, None)
 
-    async def _cancel(self, operation: Operation, jobs: Sequence[Form]) -> None:
+    async def _cancel(self, operation: BulkOperation, jobs: Sequence[Form]) -> None:
         async def change(part: Sequence[Form]) -> int:
             return len(await cancel(self._backend, part))
 
         await self._pace(operation, jobs, change)
 
     async def _pace(
-        self, operation: Operation, jobs: Sequence[Form], change: Callable[[Sequence[Form]], Awaitable[int]]
+        self, operation: BulkOperation, jobs: Sequence[Form], change: Callable[[Sequence[Form]], Awaitable[int]]
     ) -> None:
         """Change jobs some at a time, at the operation's rate; `change` returns how many it could not change."""
         loop = asyncio.get_running_loop()
@@ -174,7 +174,7 @@ class Operations:
             if operation.rate:
                 await asyncio.sleep(max(0.0, began + (start + len(part)) / operation.rate - loop.time()))
 
-    async def _settle(self, operation: Operation, jobs: Sequence[Form]) -> None:
+    async def _settle(self, operation: BulkOperation, jobs: Sequence[Form]) -> None:
         """Settle dead letters, queue by queue; push jobs again that are not dead letters."""
         by_queue: defaultdict[str, list[Form]] = defaultdict(list)
         for form in jobs:
@@ -187,7 +187,7 @@ class Operations:
                 _go_on(operation)
                 await self._settle_some(operation, queue, [str(form["id"]) for form in several[start : start + size]])
 
-    async def _settle_some(self, operation: Operation, queue: str, ids: list[str]) -> None:
+    async def _settle_some(self, operation: BulkOperation, queue: str, ids: list[str]) -> None:
         before = operation.done
 
         def count(done: int) -> None:
@@ -218,6 +218,6 @@ class Operations:
 _KINDS: Final = {"cancel": "cancel", "retry": "retry", "discard": "retry"}
 
 
-def _go_on(operation: Operation) -> None:
+def _go_on(operation: BulkOperation) -> None:
     if operation.state != RUNNING:
         raise _Stopped

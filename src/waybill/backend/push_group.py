@@ -18,7 +18,7 @@ import msgspec
 from waybill.backend.backend import FOLD_SECONDS, Backend
 from waybill.backend.errors import partly
 from waybill.backend.message import ACCEPTED, MEDIA_TYPE, Request, Response
-from waybill.backend.push_template import PushedJob, PushedJobs, PushTemplate, PushTemplates
+from waybill.backend.request_template import RequestedJob, RequestedJobs, RequestTemplate, RequestTemplates
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.spec.envelope import Envelope
@@ -37,15 +37,15 @@ MAX_BATCH: Final = 1000
 MAX_OPTIONS_NESTING: Final = MAX_CARRIED_NESTING // 2
 
 _log = logging.getLogger("waybill.backend")
-_decode_job = msgspec.json.Decoder(PushedJob).decode
-_decode_jobs = msgspec.json.Decoder(PushedJobs).decode
+_decode_job = msgspec.json.Decoder(RequestedJob).decode
+_decode_jobs = msgspec.json.Decoder(RequestedJobs).decode
 
 
 class _Entry(NamedTuple):
     """A request that waits for its jobs."""
 
     jobs: list[Outgoing]
-    templates: list[PushTemplate]
+    templates: list[RequestTemplate]
     answer: asyncio.Future[Response]
     is_batch: bool
 
@@ -55,7 +55,7 @@ class PushGroups:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._templates = PushTemplates()
+        self._templates = RequestTemplates()
         self._gathering: deque[_Entry] = deque()
         self._count = 0
         """The number of jobs in the next group."""
@@ -101,11 +101,11 @@ class PushGroups:
             and not request.is_too_heavy
         )
 
-    def _add(self, jobs: list[PushedJob], *, is_batch: bool) -> asyncio.Future[Response] | None:
+    def _add(self, jobs: list[RequestedJob], *, is_batch: bool) -> asyncio.Future[Response] | None:
         backend = self._backend
         time = backend.broker.events.timestamp()
         made: list[Outgoing] = []
-        templates: list[PushTemplate] = []
+        templates: list[RequestTemplate] = []
         for job in jobs:
             template = self._templates.find(job)
             if template is None or not backend.knows_queue(template.queue):

@@ -29,7 +29,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
-class NotAllowed(Exception):
+class AddressRefused(Exception):
     """The target of a webhook is not allowed."""
 
 
@@ -104,7 +104,7 @@ async def send(url: str, headers: dict[str, str], body: bytes, *, allows_private
             return Answer(0, error="too many redirects", seconds=time.monotonic() - began)
     except TimeoutError:
         error = f"no answer within {TIMEOUT_SECONDS:g} s"
-    except (NotAllowed, RequestRefused) as refused:
+    except (AddressRefused, RequestRefused) as refused:
         error = str(refused)
     except (OSError, ssl.SSLError, ValueError, EOFError, asyncio.LimitOverrunError) as failed:
         error = f"{type(failed).__name__}: {failed}"[:300]
@@ -138,13 +138,13 @@ async def _send_once(url: str, headers: dict[str, str], body: bytes, *, allows_p
 
 
 async def _resolve(host: str, port: int, *, allows_private: bool) -> str:
-    """Return an address of a host. Raises NotAllowed if any of its addresses is not allowed, OSError."""
+    """Return an address of a host. Raises AddressRefused if any of its addresses is not allowed, OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [str(one[4][0]) for one in found]
     if not allows_private:
         for one in addresses:
             if not is_public(ipaddress.ip_address(one.partition("%")[0])):
-                raise NotAllowed(f"{host} points to this machine or a private network")
+                raise AddressRefused(f"{host} points to this machine or a private network")
     return addresses[0]
 
 

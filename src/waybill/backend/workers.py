@@ -17,7 +17,7 @@ FORGOTTEN_SECONDS: Final = 3600.0
 MOST: Final = 10_000
 
 
-class Worker(msgspec.Struct, omit_defaults=True):
+class KnownWorker(msgspec.Struct, omit_defaults=True):
     """A worker. `told` is the data of its heartbeats."""
 
     id: str
@@ -77,14 +77,14 @@ class HttpWorkers:
         self._seen.pop(worker_id, None)
         self._pools.pop(worker_id, None)
 
-    def all(self) -> list[Worker]:
+    def all(self) -> list[KnownWorker]:
         """Return the workers seen within the last hour."""
         self._forget(time.time())
         found = []
         for worker_id, (started, seen, queues, told) in self._seen.items():
             concurrency = told.get("concurrency")
             found.append(
-                Worker(
+                KnownWorker(
                     worker_id,
                     queues,
                     "http",
@@ -109,7 +109,7 @@ class AmqpWorkers:
     """A part of every message about a worker."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Worker] = {}
+        self._known: dict[str, KnownWorker] = {}
 
     def take(self, events: Iterable[ReceivedEvent]) -> None:
         """Apply events, in the order of the stream."""
@@ -119,7 +119,7 @@ class AmqpWorkers:
             elif event.type.startswith("worker."):
                 self._note(event)
 
-    def all(self) -> dict[str, Worker]:
+    def all(self) -> dict[str, KnownWorker]:
         """Return the workers seen within the last hour, by id."""
         oldest = format_timestamp(datetime.now(UTC) - timedelta(seconds=FORGOTTEN_SECONDS))
         for name in [one.id for one in self._known.values() if one.last_heartbeat_at < oldest]:
@@ -128,7 +128,7 @@ class AmqpWorkers:
 
     def _note(self, event: ReceivedEvent) -> None:
         data = event.data
-        worker = self._known.pop(event.subject, None) or Worker(event.subject, [], "amqp", event.time, event.time)
+        worker = self._known.pop(event.subject, None) or KnownWorker(event.subject, [], "amqp", event.time, event.time)
         worker.last_heartbeat_at = event.time
         queues, active, concurrency = data.get("queues"), data.get("active_jobs"), data.get("concurrency")
         if isinstance(queues, list):
@@ -146,6 +146,6 @@ class AmqpWorkers:
             del self._known[next(iter(self._known))]
 
 
-def is_stale(worker: Worker) -> bool:
+def is_stale(worker: KnownWorker) -> bool:
     """Return whether a worker has been silent for too long."""
     return worker.last_heartbeat_at < format_timestamp(datetime.now(UTC) - timedelta(seconds=STALE_SECONDS))

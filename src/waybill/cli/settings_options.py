@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from waybill.settings import SETTINGS, Configuration, InvalidConfiguration, Refused, Setting, load
-from waybill.settings.kinds import Names, Switch
+from waybill.settings.kinds import NameList, Switch
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,7 +83,7 @@ def settings_options(
             given = {}
             for setting in offered:
                 value = options.pop(setting.parameter)
-                if isinstance(setting.kind, Names) and isinstance(value, tuple):
+                if isinstance(setting.kind, NameList) and isinstance(value, tuple):
                     value = tuple(name for names in value for name in names) or None
                 if value is not None:
                     given[setting.name] = (value, short.get(setting.name, setting.option))
@@ -112,7 +112,7 @@ def _option(setting: Setting, short: str | None, defaults: Mapping[str, object])
         setting.parameter,
         type=None if is_switch else SettingType(setting),
         default=None,
-        multiple=isinstance(setting.kind, Names),
+        multiple=isinstance(setting.kind, NameList),
         help=help_text,
         hidden=setting.table == "limits",
     )

@@ -14,7 +14,7 @@ import click
 
 from waybill.ojs.connection import target
 from waybill.ojs.connection.contexts import Context
-from waybill.ojs.connection.target import Broker
+from waybill.ojs.connection.target import BrokerTarget
 from waybill.ojs.errors import UnknownContext, UnusableContexts
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ create_option: Final = click.option("--create", is_flag=True, help="Declare miss
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-class Target(Broker):
+class Target(BrokerTarget):
     """The broker of a command."""
 
     @property

@@ -19,7 +19,7 @@ from waybill.cli.failure import Failed, ask
 from waybill.cli.ranges import SECONDS, Number
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.client import Connection, Consumer, Inspector, NotFound, connect
-from waybill.ojs.observe.overview import FailureGroup, Overview, QueueState, RunningJob, WorkerState
+from waybill.ojs.observe.overview import FailureCount, Overview, QueueState, RunningAttempt, WorkerState
 from waybill.ojs.spec.events import read_events
 from waybill.ojs.topology.job_queues import job_queue_counts
 
@@ -44,8 +44,8 @@ class Snapshot(msgspec.Struct):
     queues: list[QueueState]
     depths: dict[str, Depth]
     workers: list[WorkerState]
-    running: list[RunningJob]
-    failures: list[FailureGroup]
+    running: list[RunningAttempt]
+    failures: list[FailureCount]
 
 
 @click.command()

@@ -42,7 +42,7 @@ def add(job: NewJob | Envelope | dict[str, object], *, using: str | None = None)
     return made.envelope
 
 
-class OutboxRelay:
+class DjangoOutboxRelay:
     """Pushes the jobs of committed transactions. Any number of relays may run; one at a time is active."""
 
     def __init__(self, using: str | None = None) -> None:

@@ -30,7 +30,7 @@ MAX_CYCLES: Final = 1000
 
 
 @dataclass(frozen=True)
-class Plan:
+class RoutingPlan:
     """Where a job may go. `order` is that of the strategy; `targets` are the available regions in this order."""
 
     strategy: str
@@ -74,7 +74,7 @@ class Routing:
         self._chance = chance or random.Random()  # noqa: S311 - not a secret
         self._positions: dict[tuple[str, ...], int] = {}
 
-    def plan(self, wanted: Wanted, without: Collection[str] = (), *, is_dry: bool = False) -> Plan:
+    def plan(self, wanted: Wanted, without: Collection[str] = (), *, is_dry: bool = False) -> RoutingPlan:
         """Return the plan for a job. `without`: regions that have failed. A dry run does not advance cycles.
 
         Raises RequestRefused for an unknown region, and for a queue that no region serves.
@@ -84,7 +84,7 @@ class Routing:
             if pinned is None:
                 raise invalid(f"meta.{REGION}", f"there is no region {wanted.region!r:.80} in this federation")
             can_try = pinned.is_available and pinned.id not in without
-            return Plan(GEO_PIN, [pinned], [pinned] if can_try else [])
+            return RoutingPlan(GEO_PIN, [pinned], [pinned] if can_try else [])
         strategy = wanted.strategy or self._federation.default_strategy
         order = self._ordered(strategy, self._eligible(wanted), wanted, is_dry=is_dry)
         failover = self._federation.failover
@@ -95,7 +95,7 @@ class Routing:
         others = [one for one in others if one.id not in failover.exclude_regions]
         others.sort(key=lambda one: preferred.get(one.id, len(preferred)))
         targets = [one for one in (first, *others) if one.is_available and one.id not in without]
-        return Plan(strategy, order, targets, frozenset(failover.exclude_regions))
+        return RoutingPlan(strategy, order, targets, frozenset(failover.exclude_regions))
 
     def _eligible(self, wanted: Wanted) -> list[Region]:
         """Return the eligible regions. Raises RequestRefused if there are none."""

@@ -1,6 +1,6 @@
 """Moves chosen dead letters in tasks, one for each queue, because only one reader at a time can search a queue.
 
-    chosen -> checked_arguments -> shuffle by queue -> Move -> (queue, wanted, done, problem)
+    chosen -> checked_arguments -> shuffle by queue -> DeadLetterMove -> (queue, wanted, done, problem)
 
 No task moves anything before the whole choice is computed and checked: the shuffle waits for that. Later errors are in
 the result rows, so that Spark does not retry what the broker refused.
@@ -65,7 +65,7 @@ def _arguments(given: object, job_id: object) -> str:
 
 
 @dataclass(frozen=True)
-class Move:
+class DeadLetterMove:
     """The work of a task: puts jobs back into their queues, or discards them. `rate`: jobs per second."""
 
     uri: str

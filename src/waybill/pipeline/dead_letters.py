@@ -29,7 +29,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from waybill.client.blocking import run
 from waybill.ojs import DeadJob, DeadLetters, Jobs, JobsError, Topology
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
-from waybill.pipeline.dead_letter_moves import CHOSEN, MOVED, DeadLettersError, Move, checked_arguments
+from waybill.pipeline.dead_letter_moves import CHOSEN, MOVED, DeadLetterMove, DeadLettersError, checked_arguments
 from waybill.pipeline.named_options import NamedOptions, OptionError
 from waybill.pipeline.nesting import is_too_deep
 from waybill.pipeline.schemas import DEAD_LETTER, FIRST_TIME, TIMES_END
@@ -120,7 +120,7 @@ def redrive(
     Nothing is moved before all of `chosen` is computed. If an executor is lost, Spark restarts its task, but
     `Settled.done` does not count the jobs that were moved before.
     """
-    return _settle(chosen, Move(uri, topology, drop=False, rate=rate), on_progress)
+    return _settle(chosen, DeadLetterMove(uri, topology, drop=False, rate=rate), on_progress)
 
 
 def discard(
@@ -132,10 +132,10 @@ def discard(
     on_progress: Progress | None = None,
 ) -> Settled:
     """Drop the dead letters of `chosen` (columns `queue` and `job_id`) for good; see `redrive`."""
-    return _settle(chosen.drop("args"), Move(uri, topology, drop=True, rate=rate), on_progress)
+    return _settle(chosen.drop("args"), DeadLetterMove(uri, topology, drop=True, rate=rate), on_progress)
 
 
-def _settle(chosen: DataFrame, move: Move, on_progress: Progress | None) -> Settled:
+def _settle(chosen: DataFrame, move: DeadLetterMove, on_progress: Progress | None) -> Settled:
     missing = {"queue", "job_id"} - set(chosen.columns)
     if missing:
         raise DeadLettersError(f"dead letters to redrive need the columns queue and job_id: {min(missing)} is missing")

@@ -5,6 +5,15 @@ from waybill.settings.kinds import Refused
 from waybill.settings.setting import Setting
 from waybill.settings.sources import InvalidConfiguration, Problem
 from waybill.settings.table import SETTINGS
-from waybill.settings.users import FirstUser
+from waybill.settings.users import ConfiguredUser
 
-__all__ = ["SETTINGS", "Configuration", "FirstUser", "InvalidConfiguration", "Problem", "Refused", "Setting", "load"]
+__all__ = [
+    "SETTINGS",
+    "Configuration",
+    "ConfiguredUser",
+    "InvalidConfiguration",
+    "Problem",
+    "Refused",
+    "Setting",
+    "load",
+]

@@ -22,7 +22,7 @@ from waybill.settings.sources import (
     read_environment,
     read_file,
 )
-from waybill.settings.users import FirstUser
+from waybill.settings.users import ConfiguredUser
 
 T = TypeVar("T")
 
@@ -81,8 +81,8 @@ class Configuration:
         return found
 
     @property
-    def users(self) -> tuple[FirstUser, ...]:
-        return tuple(user for user in self._get("users", tuple) or () if isinstance(user, FirstUser))
+    def users(self) -> tuple[ConfiguredUser, ...]:
+        return tuple(user for user in self._get("users", tuple) or () if isinstance(user, ConfiguredUser))
 
     @property
     def data_dir(self) -> Path | None:

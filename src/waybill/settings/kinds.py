@@ -193,7 +193,7 @@ class TraceAddress(Text):
         return text
 
 
-class Names(Kind):
+class NameList(Kind):
     """A list of words. In a string, they are separated by commas."""
 
     name = "NAMES"

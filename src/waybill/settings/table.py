@@ -9,7 +9,7 @@ from waybill.settings.kinds import (
     Choice,
     DirectoryName,
     FileName,
-    Names,
+    NameList,
     Seconds,
     Size,
     Switch,
@@ -188,7 +188,7 @@ SETTINGS: Final = (
     ),
     Setting(
         "http.redact",
-        Names(),
+        NameList(),
         (),
         "Hide arguments with this name in all output; may contain *. '*' hides all arguments.",
     ),

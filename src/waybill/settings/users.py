@@ -17,7 +17,7 @@ TAGS: Final = ("administrator", "monitoring", "policymaker", "management", "impe
 
 
 @dataclass(frozen=True)
-class FirstUser:
+class ConfiguredUser:
     """A user of a new data directory. `permissions` by virtual host: the patterns for configure, write and read."""
 
     name: str
@@ -62,7 +62,7 @@ class Users(Kind):
         return f"{{ {', '.join(tables)} }}" if tables else "{}"
 
 
-def _user(name: str, table: object, base: Path) -> FirstUser:
+def _user(name: str, table: object, base: Path) -> ConfiguredUser:
     """Read the table of one user. Raises Refused."""
     if not name or len(name.encode("utf-8", "replace")) > NAME_BYTES:
         raise Refused(f"has a user whose name is not 1 to {NAME_BYTES} bytes long")
@@ -78,7 +78,7 @@ def _user(name: str, table: object, base: Path) -> FirstUser:
     if not isinstance(permissions, dict):
         raise Refused(f"has {name}.permissions, which is a table of virtual hosts")
     rights = {host: _patterns(name, host, one) for host, one in permissions.items()}
-    return FirstUser(name, _password(name, table, base), tuple(tags), rights)
+    return ConfiguredUser(name, _password(name, table, base), tuple(tags), rights)
 
 
 def _password(name: str, table: dict[str, object], base: Path) -> str:

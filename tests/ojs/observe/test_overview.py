@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from waybill.ojs.observe.overview import FailureGroup, Overview
+from waybill.ojs.observe.overview import FailureCount, Overview
 from waybill.ojs.spec.events import ReceivedEvent
 
 START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -52,7 +52,7 @@ def test_a_job_runs_from_its_start_to_its_end() -> None:
     for _ in range(2):
         story.tell("job.failed", "two", 4, job_type="a.b", queue="email", attempt=2, error=error)
     assert story.overview.running() == []
-    assert story.overview.failures() == [FailureGroup("a.b", "ValueError: no", 2)]
+    assert story.overview.failures() == [FailureCount("a.b", "ValueError: no", 2)]
 
 
 def test_an_event_counts_once() -> None:

@@ -13,7 +13,7 @@ from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
 from waybill.backend.router import ADMIN, READ, Route
-from waybill.backend.workers import Worker, is_stale
+from waybill.backend.workers import KnownWorker, is_stale
 from waybill.ojs.control.worker_directives import direct_worker
 from waybill.ojs.spec.control_message import QUIET, TERMINATE, WAKE
 
@@ -83,7 +83,7 @@ class AdminWorkerRoutes:
         """Tell a worker to finish its jobs and stop."""
         return await self._direct(self._one(request), "terminate", TERMINATE)
 
-    async def _direct(self, worker: Worker, directive: str, message: str) -> Response:
+    async def _direct(self, worker: KnownWorker, directive: str, message: str) -> Response:
         """Send a directive to a worker: over HTTP with the response to its next heartbeat, over AMQP immediately."""
         if worker.protocol == "amqp":
             await direct_worker(self._backend.broker, worker.id, message)
@@ -105,13 +105,13 @@ class AdminWorkerRoutes:
         await self._backend.extensions.directives.remove(worker.id)
         return answer({"deleted": True, "id": worker.id, "jobs_rescheduled": len(leases)})
 
-    def _one(self, request: Request) -> Worker:
+    def _one(self, request: Request) -> KnownWorker:
         found = self._backend.workers().get(request.parameters["id"])
         if found is None:
             raise not_found("worker", request.parameters["id"])
         return found
 
-    def _worker_form(self, worker: Worker, prefix: str = "") -> Form:
+    def _worker_form(self, worker: KnownWorker, prefix: str = "") -> Form:
         is_quiet = worker.is_quiet or self._backend.extensions.directives.get(worker.id) is not None
         form: Form = msgspec.to_builtins(worker)
         told = form.pop("told", {})

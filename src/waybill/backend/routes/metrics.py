@@ -6,7 +6,7 @@ from typing import Final
 
 from waybill.backend.backend import Backend
 from waybill.backend.message import Request, Response
-from waybill.backend.metrics import MEDIA_TYPE, JobMetrics, gauges, scheduling
+from waybill.backend.metrics import MEDIA_TYPE, ServerMetrics, gauges, scheduling
 from waybill.backend.router import READ, Route
 
 PATHS: Final = ("/metrics", "/ojs/v1/metrics")
@@ -17,7 +17,7 @@ class MetricsRoutes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._jobs: JobMetrics | None = None
+        self._jobs: ServerMetrics | None = None
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -26,7 +26,7 @@ class MetricsRoutes:
     async def _get(self, _request: Request) -> Response:
         backend = self._backend
         if self._jobs is None:
-            self._jobs = JobMetrics()
+            self._jobs = ServerMetrics()
             backend.events.on_events.append(self._jobs.take)
         tenants = [name for name, _ in backend.extensions.push_checks.tenants.shelf.items()]
         bounds = {name: bound.max_depth for name, bound in backend.extensions.push_checks.bounds.items()}

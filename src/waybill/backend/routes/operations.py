@@ -11,7 +11,7 @@ from waybill.backend.errors import invalid, not_found
 from waybill.backend.job_form import Form
 from waybill.backend.job_query import NAMES
 from waybill.backend.message import Request, Response, answer
-from waybill.backend.operations import ACTIONS, Operation, Operations
+from waybill.backend.operations import ACTIONS, BulkOperation, Operations
 from waybill.backend.router import OPERATE, READ, Route
 
 PATH: Final = "/ojs/v1/admin/operations"
@@ -69,14 +69,14 @@ class OperationRoutes:
         self._operations.stop(operation)
         return answer(_form_of(operation))
 
-    def _known(self, request: Request) -> Operation:
+    def _known(self, request: Request) -> BulkOperation:
         found = self._operations.get(request.parameters["id"], request.tenant)
         if found is None:
             raise not_found("operation", request.parameters["id"])
         return found
 
 
-def _form_of(operation: Operation) -> Form:
+def _form_of(operation: BulkOperation) -> Form:
     form: Form = msgspec.to_builtins(operation)
     del form["tenant"]
     return form

@@ -24,7 +24,7 @@ DEFAULT_URI: Final = "amqp://guest:guest@localhost:5672/%2Fojs"
 
 
 @dataclass(frozen=True)
-class Broker:
+class BrokerTarget:
     """A broker, and how things are named there. `context` is the name of the context that it came from."""
 
     uri: str = dataclasses.field(repr=False)
@@ -49,22 +49,22 @@ class Broker:
         )
 
 
-def chosen(uri: str | None = None, context_name: str | None = None) -> Broker:
+def chosen(uri: str | None = None, context_name: str | None = None) -> BrokerTarget:
     """Find the broker that is meant. Raises UnknownContext, UnusableContexts."""
     if uri is None and context_name is None:
         uri = os.environ.get("WAYBILL_URL") or os.environ.get("WAYBILL_URI")
     if uri is not None:
-        return Broker(uri)
+        return BrokerTarget(uri)
     known = contexts.load()
     name = context_name or os.environ.get("WAYBILL_CONTEXT") or known.current
     if name is None:
-        return Broker(DEFAULT_URI)
+        return BrokerTarget(DEFAULT_URI)
     if name not in known.contexts:
         there = ", ".join(sorted(known.contexts)) or "no contexts yet: `waybill context add NAME URI`"
         raise UnknownContext(f"there is no context {name!r}; there is {there}")
     return broker_of(name, known.contexts[name])
 
 
-def broker_of(name: str, context: Context) -> Broker:
+def broker_of(name: str, context: Context) -> BrokerTarget:
     """Return the broker of a context."""
-    return Broker(**{**msgspec.structs.asdict(context), "context": name})
+    return BrokerTarget(**{**msgspec.structs.asdict(context), "context": name})

@@ -28,7 +28,7 @@ COUNTED: Final = {
 ENDS: Final = frozenset({"job.completed", "job.failed", "job.retrying", "job.discarded", "job.cancelled"})
 
 
-class RunningJob(msgspec.Struct, frozen=True):
+class RunningAttempt(msgspec.Struct, frozen=True):
     """A job that a worker runs. `started_at` is RFC 3339."""
 
     id: str
@@ -52,7 +52,7 @@ class WorkerState(msgspec.Struct):
     memory_mb: float | None = None
 
 
-class FailureGroup(msgspec.Struct, frozen=True):
+class FailureCount(msgspec.Struct, frozen=True):
     """Attempts that failed for the same reason."""
 
     type: str
@@ -75,7 +75,7 @@ class Overview:
     def __init__(self) -> None:
         self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._seconds: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._running: dict[str, RunningJob] = {}
+        self._running: dict[str, RunningAttempt] = {}
         self._workers: dict[str, WorkerState] = {}
         self._failures: Counter[tuple[str, str]] = Counter()
         self._paused: set[str] = set()
@@ -106,7 +106,7 @@ class Overview:
             for queue in sorted(set(self._counts) | self._paused)
         ]
 
-    def running(self) -> list[RunningJob]:
+    def running(self) -> list[RunningAttempt]:
         """Return the running jobs, in order of their start."""
         return sorted(self._running.values(), key=lambda job: job.started_at)
 
@@ -118,9 +118,9 @@ class Overview:
                 worker.state = "silent"
         return [worker for worker in self._workers.values() if worker.state != "stopped"]
 
-    def failures(self, limit: int = 10) -> list[FailureGroup]:
+    def failures(self, limit: int = 10) -> list[FailureCount]:
         """Return the reasons why attempts failed, the most frequent first."""
-        return [FailureGroup(kind, error, count) for (kind, error), count in self._failures.most_common(limit)]
+        return [FailureCount(kind, error, count) for (kind, error), count in self._failures.most_common(limit)]
 
     def _rates(self, queue: str, now: datetime) -> dict[str, float]:
         """Return events per second by kind; the current second is not over and does not count."""
@@ -142,7 +142,7 @@ class Overview:
             self._counts[queue][name] += 1
             self._seconds[queue][f"{event.time[:19]} {name}"] += 1
         if event.type == "job.started":
-            self._running[event.subject] = RunningJob(
+            self._running[event.subject] = RunningAttempt(
                 event.subject,
                 str(data.get("job_type", "")),
                 queue,

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from waybill.ojs.cron.crons import NEXT_RUNS, Crons
 from waybill.ojs.cron.definition import CronInfo, CronJob
+from waybill.ojs.sync.caller import Caller
 
 T = TypeVar("T")
-
-
-class Caller(Protocol):
-    """Runs a coroutine in the loop of the connection, and waits for it."""
-
-    def __call__(self, work: Callable[[Crons], Coroutine[Any, Any, T]], instead: str, /) -> T:
-        """`instead` is the asynchronous equivalent, for the error message."""
-        ...
 
 
 class SyncCrons:
@@ -26,7 +18,7 @@ class SyncCrons:
     Arguments, results and errors are those of `Crons`.
     """
 
-    def __init__(self, call: Caller) -> None:
+    def __init__(self, call: Caller[Crons]) -> None:
         """Made by `SyncJobs.crons`."""
         self._call = call
 

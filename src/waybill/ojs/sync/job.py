@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from waybill.ojs.job import Job
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope
+from waybill.ojs.sync.caller import Caller
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
-
-
-class Caller(Protocol):
-    """Runs a coroutine in the loop of the connection, and waits for it."""
-
-    def __call__(self, work: Callable[[Job[Any]], Coroutine[Any, Any, T]], instead: str, /) -> T:
-        """`instead` is the asynchronous equivalent, for the error message."""
-        ...
 
 
 class SyncJob(Generic[R_co]):
@@ -29,7 +21,7 @@ class SyncJob(Generic[R_co]):
 
     __slots__ = ("_call", "_job", "id")
 
-    def __init__(self, job: Job[R_co], call: Caller) -> None:
+    def __init__(self, job: Job[R_co], call: Caller[Job[Any]]) -> None:
         """Made by `SyncJobs`."""
         self.id = job.id
         self._job = job

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
+from waybill.ojs.sync.caller import Caller
 from waybill.ojs.workflow.handle import WorkflowHandle
 from waybill.ojs.workflow.requests import WorkflowInfo
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
-
-
-class Caller(Protocol):
-    """Runs a coroutine in the loop of the connection, and waits for it."""
-
-    def __call__(self, work: Callable[[WorkflowHandle[Any]], Coroutine[Any, Any, T]], instead: str, /) -> T:
-        """`instead` is the asynchronous equivalent, for the error message."""
-        ...
 
 
 class SyncWorkflow(Generic[R_co]):
@@ -28,7 +20,7 @@ class SyncWorkflow(Generic[R_co]):
 
     __slots__ = ("_call", "id")
 
-    def __init__(self, workflow_id: str, call: Caller) -> None:
+    def __init__(self, workflow_id: str, call: Caller[WorkflowHandle[Any]]) -> None:
         """Made by `Shape.push_sync` and `SyncJobs.workflow`."""
         self.id = workflow_id
         self._call = call

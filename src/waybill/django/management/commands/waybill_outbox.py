@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from waybill.django.outbox import OutboxRelay
+from waybill.django.outbox import DjangoOutboxRelay
 
 
 class Command(BaseCommand):
@@ -23,7 +23,7 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:  # noqa: ANN401 - the signature of the base class
         """Run it."""
-        relay = OutboxRelay(using=options["database"])
+        relay = DjangoOutboxRelay(using=options["database"])
         if options["once"]:
             count = relay.publish_all()
             self.stdout.write(f"pushed {count}")

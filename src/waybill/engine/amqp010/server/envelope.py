@@ -29,7 +29,7 @@ OUTRUN: Final = 8192
 HEADER_UNIT_BITS: Final = 5
 
 
-class Envelope:
+class TransferEnvelope:
     """`prefix` is the content of a message before its body. `is_lasting`: it does not depend on the time."""
 
     def __init__(self, exchange: str, facts: HeaderFacts, header: bytes, ttl_ms: i64) -> None:
@@ -105,7 +105,7 @@ class Envelope:
         return False
 
 
-def read_envelope(connection: SessionHost, exchange: str, header: bytes) -> Envelope:
+def read_envelope(connection: SessionHost, exchange: str, header: bytes) -> TransferEnvelope:
     """Raises DecodeError, and a session fault if the message claims to come from another user."""
     facts = connection.facts
     scan_header(header, facts)
@@ -115,7 +115,7 @@ def read_envelope(connection: SessionHost, exchange: str, header: bytes) -> Enve
         name = connection.user_name
         if claimed not in {name, ""}:
             raise session_fault(ERROR_UNAUTHORIZED_ACCESS, f"user-id is '{claimed}' but the user is '{name}'")
-    return Envelope(exchange, facts, header, _ttl_ms(facts, connection.host.runtime.now))
+    return TransferEnvelope(exchange, facts, header, _ttl_ms(facts, connection.host.runtime.now))
 
 
 def _kept_delivery(header: bytes, facts: HeaderFacts) -> bytes:

@@ -11,7 +11,7 @@ from typing import Final
 from librt.strings import read_i64_be
 from mypy_extensions import i64
 
-from waybill.engine.amqp010.server.envelope import Envelope, read_envelope
+from waybill.engine.amqp010.server.envelope import TransferEnvelope, read_envelope
 from waybill.engine.amqp010.server.session import Session
 from waybill.model.message import NO_TTL
 from waybill.wire.amqp010.frames import BODY, COMMAND_TRACK, FRAME_HEAD_SIZE, HEADER
@@ -39,7 +39,7 @@ class TransferRoute:
         self.size: i64 = len(octets)
         self.exchange = exchange
         self.is_explicit = is_explicit
-        self.envelope: Envelope | None = None
+        self.envelope: TransferEnvelope | None = None
         self._tail = COMMAND_TRACK << 16 | session.channel
         self._header = b""
         self._prefix = b""

@@ -11,7 +11,7 @@ from mypy_extensions import i64
 from waybill.engine.amqp010.message_format import AMQP010
 from waybill.engine.amqp010.server.credited_consumer import CreditedConsumer
 from waybill.engine.amqp010.server.distributed import leave
-from waybill.engine.amqp010.server.envelope import Envelope
+from waybill.engine.amqp010.server.envelope import TransferEnvelope
 from waybill.engine.amqp010.server.faults import Fault, session_fault
 from waybill.engine.amqp010.server.ids import Spans, unwrapped
 from waybill.engine.amqp010.server.session_host import SessionHost
@@ -161,7 +161,7 @@ class Session(SessionView):
 
     # --- publishing ---
 
-    def publish(self, envelope: Envelope, body: bytes, number: i64, *, is_explicit: bool) -> None:
+    def publish(self, envelope: TransferEnvelope, body: bytes, number: i64, *, is_explicit: bool) -> None:
         """One message. `number`: the count of its transfer, which was received. `is_explicit`: its accept-mode."""
         connection = self.attached
         runtime = self.runtime
@@ -189,7 +189,7 @@ class Session(SessionView):
             self.accepted(number, number)
 
     def publish_run(
-        self, envelope: Envelope, data: bytes, o: i64, stride: i64, count: i64, start: i64, *, is_explicit: bool
+        self, envelope: TransferEnvelope, data: bytes, o: i64, stride: i64, count: i64, start: i64, *, is_explicit: bool
     ) -> None:
         """Messages that differ in their bodies only: `count` of them, `stride` octets each, from `o` on.
 
@@ -235,7 +235,7 @@ class Session(SessionView):
         if refused:
             raise _full()
 
-    def _unroutable(self, envelope: Envelope, number: i64, *, is_explicit: bool) -> None:
+    def _unroutable(self, envelope: TransferEnvelope, number: i64, *, is_explicit: bool) -> None:
         """No queue takes it, by the alternate exchange neither: back to the peer, unless it does not care."""
         if is_explicit and not envelope.discards:
             self.rejected(number)

@@ -37,7 +37,7 @@ _PLACE: Final = Path(__file__).with_name("migrations")
 _log = logging.getLogger("waybill.ojs.coordinator")
 
 
-class Migration(NamedTuple):
+class SchemaMigration(NamedTuple):
     """One migration; a history begins with the oldest."""
 
     revision: str
@@ -68,7 +68,7 @@ def migrate(engine: Engine) -> list[str]:
         return _upgrade(connection, found)
 
 
-def history(connection: Connection) -> list[Migration]:
+def history(connection: Connection) -> list[SchemaMigration]:
     """Return all migrations that this Waybill knows."""
     from alembic.script import ScriptDirectory  # noqa: PLC0415 - see HEAD
 
@@ -76,7 +76,7 @@ def history(connection: Connection) -> list[Migration]:
     scripts = list(ScriptDirectory.from_config(_config(connection, [])).walk_revisions())
     known = [script.revision for script in scripts]
     applied = set(known[known.index(found) :]) if found in known else set()
-    return [Migration(one.revision, one.doc, one.revision in applied) for one in reversed(scripts)]
+    return [SchemaMigration(one.revision, one.doc, one.revision in applied) for one in reversed(scripts)]
 
 
 def _upgrade(connection: Connection, found: str | None) -> list[str]:

@@ -34,7 +34,7 @@ _META: Final[dict[str, object]] = {"<meta>": 0}
 _encode = msgspec.json.Encoder().encode
 
 
-class PushedJob(msgspec.Struct, forbid_unknown_fields=True):
+class RequestedJob(msgspec.Struct, forbid_unknown_fields=True):
     """The common form of a job. Jobs with other fields take the slow path."""
 
     type: str
@@ -44,13 +44,13 @@ class PushedJob(msgspec.Struct, forbid_unknown_fields=True):
     queue: str | None = None
 
 
-class PushedJobs(msgspec.Struct, forbid_unknown_fields=True):
+class RequestedJobs(msgspec.Struct, forbid_unknown_fields=True):
     """A batch of such jobs."""
 
-    jobs: list[PushedJob]
+    jobs: list[RequestedJob]
 
 
-class PushTemplate(template.PushTemplate):
+class RequestTemplate(template.PushTemplate):
     """The common part of such jobs."""
 
     def __init__(self, prototype: Envelope) -> None:
@@ -61,7 +61,7 @@ class PushTemplate(template.PushTemplate):
         self._with_meta = template.cut_at_what_differs(prototype, _META)
         self._end = b"}" if prototype.priority else b',"priority":0}'
 
-    def outgoing(self, job: PushedJob, time: str) -> Outgoing:
+    def outgoing(self, job: RequestedJob, time: str) -> Outgoing:
         """Return a job with its encoded body. Raises InvalidJob."""
         envelope = self.envelope(job.args, time)
         one = Outgoing(envelope, {})
@@ -88,13 +88,13 @@ class PushTemplate(template.PushTemplate):
         return one.body[:-1] + self._end
 
 
-class PushTemplates:
+class RequestTemplates:
     """Caches the templates of jobs."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, bytes, str | None], PushTemplate | None] = {}
+        self._found: dict[tuple[str, bytes, str | None], RequestTemplate | None] = {}
 
-    def find(self, job: PushedJob) -> PushTemplate | None:
+    def find(self, job: RequestedJob) -> RequestTemplate | None:
         """Return the template of a job, None if it must take the slow path, which also reports its errors."""
         options = bytes(job.options)
         if len(options) > MAX_OPTIONS_BYTES or (job.meta and "traceparent" in job.meta):
@@ -110,7 +110,7 @@ class PushTemplates:
         return found
 
 
-def _template_of(job: PushedJob, options: bytes, now: datetime) -> PushTemplate | None:
+def _template_of(job: RequestedJob, options: bytes, now: datetime) -> RequestTemplate | None:
     body: dict[str, object] = {"type": job.type, "args": []}
     if job.queue is not None:
         body["queue"] = job.queue
@@ -126,4 +126,4 @@ def _template_of(job: PushedJob, options: bytes, now: datetime) -> PushTemplate 
     except (RequestRefused, InvalidJob):
         return None
     stamp(envelope, now)
-    return PushTemplate(envelope)
+    return RequestTemplate(envelope)
