@@ -132,7 +132,7 @@ def _deliver_run(queue: LeveledQueue, consumer: Consumer) -> bool:
     size = before - level.head_bytes
     queue.ready_count -= count
     queue.ready_bytes -= size
-    queue.runtime.work_left -= count + size // BYTES_PER_UNIT
+    queue.runtime.work_left -= 1 + (count >> 1) + size // BYTES_PER_UNIT
     if consumer.no_ack:
         queue.delivered_no_ack += count
     else:

@@ -75,6 +75,8 @@ class Connection(SessionHost):
         self._frame = FrameFacts()
         self._ending: set[i64] = set()
         self._draining: list[HostedSession] = []
+        # Whether the unit of the last disposition covers the next.
+        self._has_paid = False
         self._accepting: Accepting | None = None
         self._tasks: deque[FrameTask] = deque()
         self._sasl: SaslLayer | None = None
@@ -238,6 +240,11 @@ class Connection(SessionHost):
                     if code != descriptors.DISPOSITION and self._accepting is not None:
                         self.accept_all()
                     if code == descriptors.TRANSFER or code == descriptors.DISPOSITION:  # noqa: PLR1714 - native integers
+                        if code == descriptors.DISPOSITION:
+                            # Two cost a unit.
+                            self._has_paid = not self._has_paid
+                            if self._has_paid:
+                                runtime.work_left += 1
                         session = self.sessions.get(facts.channel)
                         if session is not None:
                             self._take_hot(session, code, data, body, o)

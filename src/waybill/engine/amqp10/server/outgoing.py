@@ -189,12 +189,14 @@ class OutgoingLink(DeliveryHost):
         return min(self.credit, window)
 
     def deliver_all(self, entries: list[Entry]) -> i64:
+        session = self.session
+        held = self.connection.held
         taken: i64 = 0
         for entry in entries:
             self.deliver(entry)
             taken += 1
-            if not (self.is_active and self.has_credit()):
-                # It went in several transfers, or the output is full.
+            if len(session.parked) > 0 or session.peer_window <= 0 or held.is_full or not self.is_active:
+                # It went in several transfers.
                 break
         return taken
 
