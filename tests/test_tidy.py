@@ -291,6 +291,19 @@ def test_annotations_of_a_class_name_none_that_comes_later(owner: str) -> None:
 
 
 @pytest.mark.parametrize("owner", CORE)
+def test_constants_of_the_core_are_final(owner: str) -> None:
+    """Compiled code looks up any other name of a module in a dictionary, each time."""
+    slow = [
+        f"{place(module, node.lineno)}: {node.targets[0].id}"
+        for module, path in sources().items()
+        if room(module) == owner
+        for node in tree(path).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper()
+    ]
+    assert slow == []
+
+
+@pytest.mark.parametrize("owner", CORE)
 def test_no_function_has_errors_of_two_classes_under_one_name(owner: str) -> None:
     """mypyc gives a variable the class of its first error, and raises TypeError for another."""
     doubtful: list[str] = []

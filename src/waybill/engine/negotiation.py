@@ -22,7 +22,7 @@ HEADERS: Final = (PROTOCOL_HEADER, AMQP_HEADER, SASL_HEADER, AMQP010_HEADER)
 OLDER: Final = (b"AMQP\x00\x00", b"AMQP\x01")
 """The beginning of the headers of 0-8, 0-9 and 0-9-1."""
 
-HEADER_SIZE = 8
+HEADER_SIZE: Final = 8
 
 
 class Negotiation(ServerEngine):

@@ -5,9 +5,11 @@ queues are classic. An existing queue keeps its type and can be declared again w
 later.
 """
 
+from typing import Final
+
 from waybill.model.queue import Queue
 
-ARGUMENT = "x-queue-type"
+ARGUMENT: Final = "x-queue-type"
 
 
 def with_default_type(

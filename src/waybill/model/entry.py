@@ -1,11 +1,13 @@
 """A message in one queue: the mutable fields, next to the shared, immutable message."""
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from waybill.model.drainable import Drainable
 from waybill.model.message import Message
 
-NO_LOCATION = 0
+NO_LOCATION: Final = 0
 
 
 class EntryQueue(Drainable):

@@ -3,6 +3,8 @@
 `publish`, `drain` and `accept` run once per message and must be fast.
 """
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from waybill.model.consumer import Consumer
@@ -23,7 +25,7 @@ from waybill.model.runtime import Runtime
 from waybill.model.selection import LOWEST_PRIORITY, Selection, serve_selections
 from waybill.model.store import StoredMessage
 
-DEFAULT_DELIVERY_LIMIT = 20
+DEFAULT_DELIVERY_LIMIT: Final = 20
 """Of quorum queues, as in RabbitMQ 4: a message that always fails is not redelivered for ever."""
 
 

@@ -11,9 +11,9 @@ from waybill.model.message import Message
 from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
 
-ACCEPT = "accept"
-REJECT = "reject"
-RELEASE = "release"
+ACCEPT: Final = "accept"
+REJECT: Final = "reject"
+RELEASE: Final = "release"
 HELD_MESSAGE_BYTES: Final = 256
 """The approximate memory of a message besides its content."""
 UNITS_MAX: Final = 16_384

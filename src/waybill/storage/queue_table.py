@@ -3,10 +3,11 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Final
 
 from mypy_extensions import i64
 
-NOWHERE = -1
+NOWHERE: Final = -1
 
 
 class QueueTable:

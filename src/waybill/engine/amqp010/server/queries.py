@@ -1,5 +1,7 @@
 """The commands of classes exchange and queue that only ask. Their results are structs."""
 
+from typing import Final
+
 from waybill.engine.amqp010.server.session_view import SessionView
 from waybill.engine.amqp010.server.topology import ALTERNATE, QUEUE_ALTERNATE
 from waybill.model.binding import QUEUE, Binding
@@ -8,7 +10,7 @@ from waybill.wire.amqp010.class_exchange import ExchangeBound, ExchangeBoundResu
 from waybill.wire.amqp010.class_queue import QueueQuery, QueueQueryResult
 from waybill.wire.amqp010.struct import Struct
 
-COUNT_MAX = 0xFFFFFFFF
+COUNT_MAX: Final = 0xFFFFFFFF
 
 
 def exchange_query(session: SessionView, command: ExchangeQuery) -> Struct:

@@ -1,5 +1,7 @@
 """Acknowledges, refuses and returns the deliveries of one channel, each once."""
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from waybill.engine.amqp091.client.acknowledgements import Acknowledgements
@@ -8,7 +10,7 @@ from waybill.engine.amqp091.client.output import Output
 from waybill.wire.amqp091.frames import method_frame
 from waybill.wire.amqp091.methods import BasicAck, BasicNack, BasicReject, Method
 
-ACK_START_SIZE = 11
+ACK_START_SIZE: Final = 11
 """Octets of a basic.ack frame before its delivery tag."""
 
 
