@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tests.broker.process import BrokerProcess
 from tests.soak.move.one_way import (
-    ALL_SECONDS,
     NAMES,
     QUEUE,
+    STILL_SECONDS,
     Mover,
     Place,
     Taker,
@@ -67,10 +67,12 @@ async def ready(uri: str, queue: str) -> int:
 async def until_arrived(uri: str, count: int, mover: Mover) -> None:
     """Wait for so many jobs in the queue of the target."""
     queue = NAMES.job_queue(QUEUE)
-    deadline = time.monotonic() + ALL_SECONDS
+    seen, deadline = -2, 0.0
     while (found := await ready(uri, queue)) < count:
+        if found > seen:
+            seen, deadline = found, time.monotonic() + STILL_SECONDS
         if time.monotonic() > deadline:
-            raise WrongError(f"{found} of {count} messages have arrived in {queue}")
+            raise WrongError(f"{found} of {count} messages have arrived in {queue}, and none for {STILL_SECONDS:.0f} s")
         if mover.process.poll() is not None:
             raise WrongError(f"waybill move has ended with {mover.process.returncode}")
         await asyncio.sleep(0.05)
