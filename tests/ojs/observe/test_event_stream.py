@@ -269,6 +269,31 @@ async def test_who_gathers_has_one_message_on_its_way(broker_uri: str, queue_nam
         await broker.close()
 
 
+async def test_who_gathers_waits_for_a_turn_without_more_events(broker_uri: str, queue_name: str) -> None:
+    broker = await BrokerConnection.open(broker_uri, Topology(), "/test", None)
+    try:
+        await broker.declarer.ensure_shared()
+        events: EventWriter = broker.events
+        events.gather()
+        first = events.gathering
+        for number in range(5):
+            events.record(str(number), JobCompleted(job_type="a", queue=queue_name, duration_ms=0, attempt=1))
+            events.push_out()
+            assert events.gathering is first
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert events.gathering is not first
+        assert await events.drain(20)
+        first = events.gathering
+        for number in range(MANY_EVENTS):
+            events.record(str(number), JobCompleted(job_type="a", queue=queue_name, duration_ms=0, attempt=1))
+        await asyncio.sleep(0)
+        assert events.gathering is not first, "with so many it does not wait"
+        assert await events.drain(20)
+    finally:
+        await broker.close()
+
+
 class Follower(EventFollower):
     """Remembers what it is told."""
 

@@ -107,6 +107,7 @@ class EventWriter:
         self._has_unawaited = False
         self._published_at = -LINGER_SECONDS
         self._few_events = FEW_EVENTS
+        self._gathers = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._millisecond = 0
@@ -118,11 +119,13 @@ class EventWriter:
         return self._gathering
 
     def gather(self) -> None:
-        """Keep one message in flight at a time, unless there are many events.
+        """Keep one message in flight at a time, unless there are many events, and collect events before it is sent.
 
         For servers with many clients: each message costs as much as ten jobs, and otherwise there would be many small
-        ones.
+        ones. A message is sent after an iteration of the loop, which reads what all clients have sent, without new
+        events.
         """
+        self._gathers = True
         self._few_events = 0
 
     def record(self, subject: str, data: EventData, time: str | None = None, event_id: str | None = None) -> None:
@@ -251,7 +254,7 @@ class EventWriter:
     def push_out(self) -> None:
         """Publish the recorded events now, not at the end of this iteration, unless many messages are in flight."""
         handle = self._flush_handle
-        if handle is not None and len(self._gathering.events) <= FEW_EVENTS:
+        if handle is not None and not self._gathers and len(self._gathering.events) <= FEW_EVENTS:
             handle.cancel()
             self._flush()
 
@@ -289,7 +292,18 @@ class EventWriter:
 
     def _schedule(self) -> None:
         self._idle.clear()
-        self._flush_handle = self._loop.call_soon(self._flush)
+        if self._gathers:
+            self._flush_handle = self._loop.call_soon(self._flush_if_quiet, 0)
+        else:
+            self._flush_handle = self._loop.call_soon(self._flush)
+
+    def _flush_if_quiet(self, seen_count: int) -> None:
+        """Publish if no events were added to the `seen_count` of the previous iteration."""
+        count = len(self._gathering.events)
+        if seen_count < count < MANY_EVENTS:
+            self._flush_handle = self._loop.call_soon(self._flush_if_quiet, count)
+        else:
+            self._flush()
 
     def _flush(self) -> None:
         self._flush_handle = None
@@ -387,10 +401,8 @@ class EventWriter:
             self.counters.confirm_latency.add(self._loop.time() - batch.published_at)
             if self.follower is not None and batch.own:
                 self.follower.confirmed(batch.first_id)
-            # Fewer wakeups of the loop: send what was collected meanwhile first, then the acknowledgements.
             try:
-                if self._linger_handle is None:
-                    self._flush()
+                self._go_on()
             finally:
                 self._run(batch)
             return
@@ -406,6 +418,17 @@ class EventWriter:
         else:
             _log.warning("events cannot be published and are buffered: %r", error)
         self._loop.call_later(RETRY_SECONDS, self._try_again)
+
+    def _go_on(self) -> None:
+        """Publish what was collected while a message was in flight."""
+        if self._linger_handle is not None:
+            return
+        if not self._gathers:
+            # Fewer wakeups of the loop: send it first, then the acknowledgements.
+            self._flush()
+        elif self._flush_handle is None:
+            # Clients that are answered now send their next requests, whose events join it.
+            self._schedule()
 
     def _try_again(self) -> None:
         if self._failed and not self._in_flight:
