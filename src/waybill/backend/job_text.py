@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from waybill.ojs.spec.envelope import Envelope
 
+WHEN_COMPLETED: Final = ("attempt", "state", "completed_at", "started_at", "worker_id", "result")
+"""The fields of a job that is completed."""
+FOR_WORKERS: Final = (*WHEN_COMPLETED, "timeout_ms", "visibility_timeout_ms")
+"""Those of one that a worker fetches or completes."""
+
 _encode = msgspec.json.Encoder().encode
 
 
-def with_fields(envelope: Envelope, text: bytes, fields: Mapping[str, object]) -> msgspec.Raw | None:
-    """Return the JSON of an envelope with other fields at its end.
+def open_text(envelope: Envelope, text: bytes, names: tuple[str, ...]) -> bytes | None:
+    """Return the JSON of an envelope up to where `with_fields` appends fields of these names.
 
-    Its times and its number of attempts stay. None if it has another form than pushes write, or may have one of the
-    fields already: then it must be decoded.
+    They may be fewer, and `priority` as well where the envelope has none. Its times and its number of attempts stay.
+    None if it has another form than pushes write, or may have one of the fields already: then it must be decoded.
     """
     begin = f'{{"specversion":"1.0","id":"{envelope.id}","type":"{envelope.type}","queue":"{envelope.queue}","args":['
     created, enqueued = envelope.created_at, envelope.enqueued_at
@@ -29,12 +35,17 @@ def with_fields(envelope: Envelope, text: bytes, fields: Mapping[str, object]) -
     if not text.startswith(begin.encode()) or not text.endswith(end.encode()):
         return None
     start = text[: -len(end)]
-    for name in _quoted(tuple(fields)):
+    for name in _quoted(names if envelope.priority else (*names, "priority")):
         if name in start:
             return None
-    return msgspec.Raw(b"%b%b%b" % (start, times.encode(), _encode(fields)[1:]))
+    return start + times.encode()
 
 
-@functools.lru_cache(100)
+@functools.lru_cache(10)
 def _quoted(names: tuple[str, ...]) -> tuple[bytes, ...]:
     return tuple(f'"{name}"'.encode() for name in names)
+
+
+def with_fields(opened: bytes, fields: Mapping[str, object]) -> msgspec.Raw:
+    """Return the JSON of an envelope, from `open_text`, with fields at its end."""
+    return msgspec.Raw(opened + _encode(fields)[1:])

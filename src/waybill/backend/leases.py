@@ -35,7 +35,7 @@ class Lease:
     """A worker's lease of one attempt. Times are those of the loop's clock."""
 
     __slots__ = (
-        *("execution", "is_known", "on_known", "started_at", "timer"),
+        *("execution", "is_known", "on_known", "opened", "started_at", "timer"),
         *("visibility_seconds", "visible_until", "worker_id"),
     )
 
@@ -46,6 +46,8 @@ class Lease:
         self.visibility_seconds = visibility_seconds
         self.visible_until = execution.started + visibility_seconds
         self.timer: asyncio.TimerHandle | None = None
+        self.opened: bytes | None = None
+        """The JSON of the job as the worker got it, up to its fields for workers (see `open_text`)."""
         self.is_known = False
         """Whether the view has applied the start of the attempt."""
         self.on_known: Callable[[], None] | None = None

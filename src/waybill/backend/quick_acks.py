@@ -15,7 +15,8 @@ import msgspec
 
 from waybill.backend.backend import FOLD_SECONDS, Backend
 from waybill.backend.job_form import form_of
-from waybill.backend.job_text import with_fields
+from waybill.backend.job_text import WHEN_COMPLETED, open_text, with_fields
+from waybill.backend.leases import Lease
 from waybill.backend.message import ACCEPTED, MEDIA_TYPE, Request, Response, answer
 from waybill.ojs.coordinator.expectations import Key, Tell
 from waybill.ojs.coordinator.job_fold import JobRecord
@@ -78,7 +79,7 @@ class QuickAcks:
         backend.leases.end(ack.job_id)
         found: asyncio.Future[Response] = loop.create_future()
         now = loop.time()
-        key, tell = (_COMPLETED, ack.job_id), partial(self._tell, found, execution)
+        key, tell = (_COMPLETED, ack.job_id), partial(self._tell, found, lease)
         self._waiting[found] = key, tell, now + FOLD_SECONDS
         if self._timer is None:
             self._timer = loop.call_later(POLL_SECONDS, self._look)
@@ -86,12 +87,13 @@ class QuickAcks:
         backend.settlement.completed(execution, ack.result, now - execution.started)
         return found
 
-    def _tell(self, found: asyncio.Future[Response], execution: Execution, job: JobRecord | None) -> None:
+    def _tell(self, found: asyncio.Future[Response], lease: Lease, job: JobRecord | None) -> None:
         """Answer: the view has applied the end."""
         self._waiting.pop(found, None)
         if found.done():
             return
-        text = None if job is None else _text_of(execution, job)
+        execution = lease.execution
+        text = None if job is None else _text_of(lease, job)
         if job is not None and text is not None:
             found.set_result(_told(execution, job.ended_at, text))
             return
@@ -133,9 +135,9 @@ def _told(execution: Execution, completed_at: object, job: object) -> Response:
     return answer({**told, "completed_at": completed_at, "job": job})
 
 
-def _text_of(execution: Execution, job: JobRecord) -> msgspec.Raw | None:
+def _text_of(lease: Lease, job: JobRecord) -> msgspec.Raw | None:
     """Return the text of `form_of` for a job without decoding its arguments, if its history is simple."""
-    envelope, body = execution.envelope, execution.delivery.body
+    envelope, body = lease.execution.envelope, lease.execution.delivery.body
     if (
         not isinstance(job.envelope, msgspec.Raw)
         # The body from the queue was checked: it is the envelope of this job.
@@ -157,4 +159,5 @@ def _text_of(execution: Execution, job: JobRecord) -> msgspec.Raw | None:
         fields["worker_id"] = job.worker_id
     if job.result is not None:
         fields["result"] = job.result
-    return with_fields(envelope, body, fields)
+    opened = lease.opened or open_text(envelope, body, WHEN_COMPLETED)
+    return None if opened is None else with_fields(opened, fields)

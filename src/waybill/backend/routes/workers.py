@@ -15,7 +15,7 @@ from waybill.backend.errors import RequestRefused, invalid, not_found
 from waybill.backend.extensions import MAINTENANCE
 from waybill.backend.failures import failure_of
 from waybill.backend.job_form import Form, form_of, list_parents
-from waybill.backend.job_text import with_fields
+from waybill.backend.job_text import FOR_WORKERS, open_text, with_fields
 from waybill.backend.leases import Lease
 from waybill.backend.message import Request, Response, answer, whole_of
 from waybill.backend.quick_acks import QuickAcks
@@ -268,7 +268,8 @@ def _text_of(lease: Lease) -> msgspec.Raw | None:
     if envelope.priority:
         # The field is already in the text.
         del fields["priority"]
-    return with_fields(envelope, execution.delivery.body, fields)
+    lease.opened = open_text(envelope, execution.delivery.body, FOR_WORKERS)
+    return None if lease.opened is None else with_fields(lease.opened, fields)
 
 
 def _fields_of(lease: Lease) -> Form:

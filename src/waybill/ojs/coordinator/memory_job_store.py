@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from heapq import nlargest
 from itertools import chain, islice, takewhile
@@ -89,10 +89,11 @@ class _Place(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, job: JobRecord) -> _Place:
-        is_held = job.visibility_ms is not None and job.state == _ACTIVE
+        state, unique_key = job.state, job.unique_key
+        is_held = state == _ACTIVE and job.visibility_ms is not None
         # Only a reservation sets the time of creation.
-        is_over = has_ended(job) and (job.unique_key is None or job.created_at is None)
-        return cls(job.queue, job.state, job.unique_key, is_held, is_over, fingerprint_of(job))
+        is_over = has_ended(job) and (unique_key is None or job.created_at is None)
+        return cls(job.queue, state, unique_key, is_held, is_over, fingerprint_of(job))
 
 
 class MemoryJobStore(JobStore):
@@ -185,7 +186,7 @@ class MemoryJobStore(JobStore):
         if len(ids) < len(events) or len(self.missing(list(ids))) < len(events):
             return False
         self._count_mark = CountMark(self._count_mark.epoch, self._count_mark.number + 1)
-        counted: Counter[str] = Counter()
+        counted: Counter[Pair] = Counter()
         for event, _, envelope in events:
             queue = str(event.data["queue"])
             before_id, before_time, before_job, rest = _new_text(event.type, str(event.data["job_type"]), queue, user)
@@ -193,9 +194,8 @@ class MemoryJobStore(JobStore):
                 (before_id, event.subject.encode(), before_time, event.time.encode(), before_job, envelope or b"", rest)
             )
             self._jobs.put(event.subject, text, alike=True)
-            counted[queue] += 1
-        for queue, count in counted.items():
-            self._count(_Place(queue, _AVAILABLE, None, is_held=False, is_over=False), count)
+            counted[queue, _AVAILABLE] += 1
+        self._count(counted)
         return True
 
     def newest(
@@ -322,6 +322,7 @@ class MemoryJobStore(JobStore):
         """Store changed jobs; `places` are their places before."""
         self._count_mark = CountMark(self._count_mark.epoch, self._count_mark.number + 1)
         encoded = [_encode(job) for job in jobs.values()]
+        changes: Counter[Pair] = Counter()
         for (job_id, job), text in zip(jobs.items(), encoded, strict=True):
             before, after = places.get(job_id), _Place.of(job)
             if after.fingerprint != (fingerprint := None if before is None else before.fingerprint):
@@ -329,10 +330,15 @@ class MemoryJobStore(JobStore):
                 if after.fingerprint is not None:
                     self._join_group(job)
             self._move(job_id, before, after, text)
+            if before is None or (before.state, before.queue) != (after.state, after.queue):
+                if before is not None:
+                    changes[before.queue, before.state] -= 1
+                changes[after.queue, after.state] += 1
             if after.state == _ACTIVE and len(self._running) < MAX_RUNNING:
                 self._running[job_id] = job
             else:
                 self._running.pop(job_id, None)
+        self._count(changes)
         for job_id, text in self._over.forget().items():
             job = _decode_kept(text)
             self._leave_key(job_id, job.unique_key)
@@ -349,9 +355,6 @@ class MemoryJobStore(JobStore):
             self._jobs.put(job_id, text, alike=after.state == _AVAILABLE)
         if before == after:
             return
-        if before is not None:
-            self._count(before, -1)
-        self._count(after, 1)
         if before is not None and before.unique_key != after.unique_key:
             self._leave_key(job_id, before.unique_key)
         if after.unique_key is not None:
@@ -388,13 +391,13 @@ class MemoryJobStore(JobStore):
             if not self._keys[unique_key]:
                 del self._keys[unique_key]
 
-    def _count(self, place: _Place, change: int) -> None:
-        key = (place.queue, place.state)
-        self._counts[key] += change
-        if not self._counts[key]:
-            del self._counts[key]
-        self._count_numbers.pop(key, None)
-        self._count_numbers[key] = self._count_mark.number
+    def _count(self, changes: Mapping[Pair, int]) -> None:
+        for key, change in changes.items():
+            self._counts[key] += change
+            if not self._counts[key]:
+                del self._counts[key]
+            self._count_numbers.pop(key, None)
+            self._count_numbers[key] = self._count_mark.number
 
 
 def _is_new_job(one: OwnEvent) -> bool:
