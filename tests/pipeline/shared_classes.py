@@ -3,11 +3,13 @@
 python -m tests.pipeline.shared_classes FILE      makes the archive
 """
 
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +21,23 @@ _SECONDS: Final = 600.0
 
 @contextmanager
 def shared_classes() -> Iterator[str]:
-    """The option of Java that uses an archive made for this; empty if this Java makes none."""
+    """The option of Java that uses an archive made for this; empty if this Java makes none, or not in time."""
     with tempfile.TemporaryDirectory(prefix="waybill-classes-") as name:
         archive = Path(name) / "spark.jsa"
         command = [sys.executable, "-m", __name__, str(archive)]
-        subprocess.run(command, env=program_environment(), check=True, stdout=subprocess.DEVNULL, timeout=_SECONDS)
-        yield f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
+        making = subprocess.Popen(command, env=program_environment(), stdout=subprocess.DEVNULL, process_group=0)
+        try:
+            if making.wait(_SECONDS):
+                raise subprocess.CalledProcessError(making.returncode, command)
+            option = f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
+        except subprocess.TimeoutExpired:
+            option = ""
+        finally:
+            # Its Java, too, and without an error if both have ended.
+            with suppress(ProcessLookupError):
+                os.killpg(making.pid, signal.SIGKILL)
+            making.wait()
+        yield option
 
 
 def options_with(java_option: str) -> dict[str, str]:

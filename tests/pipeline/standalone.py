@@ -18,6 +18,8 @@ from tests.rabbitmq import free_port
 _LOOPBACK: Final = "127.0.0.1"
 # A Java that starts beside others may take minutes.
 _START_S: Final = 300.0
+# No worker or executor is to be taken for gone because the machine is busy.
+_SILENT_S: Final = 600
 _REGISTERED: Final = "Successfully registered with master"
 _READY: Final = "New state: ALIVE"
 
@@ -46,6 +48,7 @@ class Standalone:
             "spark.cores.max": str(self._count),
             # An executor that was killed is no reason to give up.
             "spark.deploy.maxExecutorRetries": "-1",
+            "spark.network.timeout": f"{_SILENT_S}s",
             **options_with(self._java_option),
         }
 
@@ -80,7 +83,7 @@ class Standalone:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": _LOOPBACK,
             "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_DAEMON_JAVA_OPTS": self._java_option,
+            "SPARK_DAEMON_JAVA_OPTS": f"{self._java_option} -Dspark.worker.timeout={_SILENT_S}",
             "PYSPARK_PYTHON": sys.executable,
         }
         name = f"org.apache.spark.deploy.{role}.{role.capitalize()}"
