@@ -14,6 +14,7 @@ import click
 
 from waybill.broker.control import socket_path
 from waybill.cli.copying import Copied, copy_files, make_empty
+from waybill.cli.echo import echo
 from waybill.cli.settings_options import Source, loaded
 from waybill.cli.target import json_option
 from waybill.transport.disk import DataDirectoryInUse, DirectoryLock
@@ -60,10 +61,10 @@ def command(target: Path, data_dir: Path | None, config: Path | None, *, as_json
 
 def _show(target: Path, copied: Copied, *, has_state: bool, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"directory": str(target), "files": copied.files, "bytes": copied.octets}))
+        echo(json.dumps({"directory": str(target), "files": copied.files, "bytes": copied.octets}))
         return
     more = f", and {STATE_FILE}" if has_state else ""
-    click.echo(f"{copied.files} files, {copied.octets:,} bytes{more} copied to {target}")
+    echo(f"{copied.files} files, {copied.octets:,} bytes{more} copied to {target}")
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from waybill.cli.console import Console
+from waybill.cli.echo import echo
 from waybill.cli.failure import ask
 from waybill.cli.ranges import Number
 from waybill.cli.target import Target, broker_options, json_option
@@ -60,7 +61,7 @@ def command(job_count: int, concurrency: int, payload: int, work: float, target:
     """
     figures = ask(target, _measure(target, job_count, concurrency, payload, work / 1000))
     if as_json:
-        click.echo(json.dumps(figures))
+        echo(json.dumps(figures))
         return
     table = Table("", "", box=None, show_header=False)
     for name, value in figures.items():

@@ -9,6 +9,7 @@ import signal
 import click
 
 from waybill.cli.app import load_jobs
+from waybill.cli.echo import echo
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.target import json_option
 from waybill.cli.worker import log_to_stderr
@@ -61,7 +62,7 @@ def celery(
         bridge = CeleryBridge(jobs, queue, uri=celery_uri, names=names, dead_letters=dead_letters)
         run(_bridge(jobs, bridge, None if no_worker else Worker(jobs, concurrency=concurrency)))
         counts = {name: bridge.counts[name] for name in ("pushed", "refused")}
-        click.echo(json.dumps(counts) if as_json else f"{counts['pushed']} pushed, {counts['refused']} refused")
+        echo(json.dumps(counts) if as_json else f"{counts['pushed']} pushed, {counts['refused']} refused")
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
     except (ClientError, InvalidURI) as error:
@@ -78,7 +79,7 @@ async def _bridge(jobs: Jobs, bridge: CeleryBridge, worker: Worker | None) -> No
         try:
             async with bridge:
                 collect_rarely()
-                click.echo("ready")
+                echo("ready")
                 await stopped.wait()
         finally:
             if worker is not None:

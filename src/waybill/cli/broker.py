@@ -11,6 +11,7 @@ from waybill.broker import Broker, BrokerFailed
 from waybill.cli.broker_change import policy_command, user_command, vhost_command
 from waybill.cli.broker_list import close_command, list_command, show_command
 from waybill.cli.definitions import show_report
+from waybill.cli.echo import echo
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import tls_context
 from waybill.cli.own_broker import Reloader, make_broker, set_up_log
@@ -81,15 +82,15 @@ async def _serve(broker: Broker, reloader: Reloader, configuration: Configuratio
 
             host, port = configuration.text("management.host"), configuration.whole("management.port")
             server = await stack.enter_async_context(ManagementServer(broker, host, port, tls=tls))
-            click.echo(f"ready {server.url}/api")
+            echo(f"ready {server.url}/api")
         reloader.listen()
         if broker.import_report is not None:
             show_report(broker.import_report)
         # With a backlog, a collection of the whole heap takes too long.
         collect_rarely(young=50_000, whole_heap=1000)
         if broker.tls_port is not None:
-            click.echo(f"ready amqps://{broker.host}:{broker.tls_port}/%2F")
-        click.echo(f"ready amqp://{broker.address}/%2F")
+            echo(f"ready amqps://{broker.host}:{broker.tls_port}/%2F")
+        echo(f"ready amqp://{broker.address}/%2F")
         failed = asyncio.ensure_future(broker.wait_stopped())
         stopped = asyncio.ensure_future(stopping.wait())
         await asyncio.wait({failed, stopped}, return_when=asyncio.FIRST_COMPLETED)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from waybill.cli.echo import echo
 from waybill.cli.managed import Managed, management_option, part
 from waybill.cli.target import json_option
 
@@ -19,7 +20,7 @@ _PASSWORD = click.option(
 
 
 def _say(what: dict[str, Any], text: str, *, as_json: bool) -> None:
-    click.echo(json.dumps(what) if as_json else text)
+    echo(json.dumps(what) if as_json else text)
 
 
 def _read_password(given: str | None) -> str:

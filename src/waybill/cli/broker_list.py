@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from waybill.cli.echo import echo
 from waybill.cli.managed import Managed, management_option, part
 from waybill.cli.ranges import Number
 from waybill.cli.target import json_option
@@ -158,10 +159,10 @@ def list_command(
 
 def _show(look: Callable[[], list[Item]], columns: Columns, interval: float, *, watch: bool, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(look()))
+        echo(json.dumps(look()))
         while watch:
             time.sleep(interval)
-            click.echo(json.dumps(look()))
+            echo(json.dumps(look()))
         return
     from rich.live import Live
 
@@ -213,19 +214,19 @@ def show_command(managed: Managed, *, as_json: bool) -> None:
     """Show an overview of a running broker: totals, rates, listeners, alarms."""
     overview = managed.ask("GET", "/overview")
     if as_json:
-        click.echo(json.dumps(overview))
+        echo(json.dumps(overview))
         return
-    click.echo(f"{overview['product_name']} {overview['product_version']}, node {overview['node']}")
+    echo(f"{overview['product_name']} {overview['product_version']}, node {overview['node']}")
     for name, count in overview["object_totals"].items():
-        click.echo(f"  {name:12} {count}")
+        echo(f"  {name:12} {count}")
     totals = overview["queue_totals"]
-    click.echo(f"  {'ready':12} {totals['messages_ready']}")
-    click.echo(f"  {'unacked':12} {totals['messages_unacknowledged']}")
+    echo(f"  {'ready':12} {totals['messages_ready']}")
+    echo(f"  {'unacked':12} {totals['messages_unacknowledged']}")
     for name, details in sorted(overview["message_stats"].items()):
         if name.endswith("_details") and details["rate"]:
-            click.echo(f"  {name.removesuffix('_details'):12} {details['rate']:.1f}/s")
+            echo(f"  {name.removesuffix('_details'):12} {details['rate']:.1f}/s")
     for one in overview.get("listeners", []):
-        click.echo(f"  listens      {one['protocol']} {one['ip_address']}:{one['port']}")
+        echo(f"  listens      {one['protocol']} {one['ip_address']}:{one['port']}")
 
 
 @click.command("close")
@@ -238,4 +239,4 @@ def close_command(connection: str, reason: str, managed: Managed, *, as_json: bo
     kind, _, name = connection.partition(":")
     path = f"/connections/username/{part(name)}" if kind == "user" else f"/connections/{part(connection)}"
     managed.ask("DELETE", path, headers={"X-Reason": reason.encode("ascii", "replace").decode()})
-    click.echo(json.dumps({"closed": connection}) if as_json else f"closed {connection}")
+    echo(json.dumps({"closed": connection}) if as_json else f"closed {connection}")

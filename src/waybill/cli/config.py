@@ -6,6 +6,7 @@ import json
 
 import click
 
+from waybill.cli.echo import echo
 from waybill.cli.http_settings import http_settings
 from waybill.cli.own_broker import make_broker
 from waybill.cli.settings_options import ALL_TABLES, Source, loaded, settings_options
@@ -44,17 +45,17 @@ def show(source: Source, *, changed: bool, as_json: bool) -> None:
             }
             for setting in shown
         }
-        click.echo(json.dumps(rows, indent=2))
+        echo(json.dumps(rows, indent=2))
         return
     table = ""
     for setting in shown:
         if setting.table != table:
             table = setting.table
-            click.echo(f"\n[{table}]")
+            echo(f"\n[{table}]")
         value = configuration[setting.name]
         text = "" if value.value is None else setting.kind.shown(value.value)
         line = f"{setting.key} = {text}" if text else f"# {setting.key} ="
-        click.echo(f"{line:<50} # {value.place}")
+        echo(f"{line:<50} # {value.place}")
 
 
 def shown_value(configuration: Configuration, name: str) -> object:
@@ -81,7 +82,7 @@ def check(source: Source, *, as_json: bool) -> None:
     count = sum(configuration[setting.name].rank != DEFAULT for setting in SETTINGS)
     file = None if configuration.file is None else str(configuration.file)
     if as_json:
-        click.echo(json.dumps({"file": file, "changed": count}))
+        echo(json.dumps({"file": file, "changed": count}))
     else:
         changed = "1 setting is" if count == 1 else f"{count} settings are"
-        click.echo(f"{file or 'no file'}: no mistakes, {changed} not the default")
+        echo(f"{file or 'no file'}: no mistakes, {changed} not the default")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, Final
 
 from rich import console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-_WHITE: frozenset[str] = frozenset("\n\t")
+_WHITE: Final = frozenset("\n\t")
 
 
 class Console(console.Console):
-    """A rich console that replaces control characters in texts."""
+    """A rich console that replaces control characters in texts, and shows brackets and colons as they are."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - as rich has them
+        """`options` are those of rich. With markup, a name could hide text, contain a link, or be invalid."""
+        super().__init__(**{"markup": False, "emoji": False, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render; control characters that are not rich's own are replaced."""

@@ -10,6 +10,7 @@ import click
 from rich.table import Table
 
 from waybill.cli.console import Console
+from waybill.cli.echo import echo
 from waybill.cli.partitions_option import partitions_option
 from waybill.cli.target import json_option, target_of
 from waybill.ojs.connection import contexts
@@ -105,7 +106,7 @@ def list_contexts(*, as_json: bool) -> None:
         for name, context in sorted(known.contexts.items())
     ]
     if as_json:
-        click.echo(json.dumps(rows))
+        echo(json.dumps(rows))
         return
     table = Table("", "name", "broker", "user", "names", "prefix", box=None)
     for row in rows:
@@ -151,4 +152,4 @@ def _require(known: Contexts, name: str) -> None:
 
 
 def _say(document: dict[str, object], text: str, *, as_json: bool) -> None:
-    click.echo(json.dumps(document) if as_json else text)
+    echo(json.dumps(document) if as_json else text)

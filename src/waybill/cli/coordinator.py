@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 from typing import TYPE_CHECKING
 
 import click
 
+from waybill.cli.echo import echo
 from waybill.cli.failure import explained
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import DAYS, PORT
 from waybill.cli.target import Target, broker_options
+from waybill.cli.text_log import log_as_text
 from waybill.client import ClientError
 from waybill.ojs import Coordinator, InvalidJob
 from waybill.ojs.coordinator.policy import ControlPolicy
@@ -51,7 +52,7 @@ def command(
 
     Prints `ready` once it is running. Several may run: one is the leader, and another takes over when it stops.
     """
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    log_as_text()
     try:
         policy = ControlPolicy(trusted=trust)
         coordinator = Coordinator(
@@ -84,5 +85,5 @@ async def _coordinate(coordinator: Coordinator) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with coordinator:
         collect_rarely()
-        click.echo("ready")
+        echo("ready")
         await stopped.wait()

@@ -11,6 +11,7 @@ import msgspec
 from rich.table import Column, Table
 
 from waybill.cli.console import Console, plain
+from waybill.cli.echo import echo
 from waybill.cli.failure import Failed, ask
 from waybill.cli.target import Target, broker_options, json_option
 from waybill.ojs import CronNotFound, Jobs
@@ -32,7 +33,7 @@ def list_jobs(enabled: bool | None, target: Target, *, as_json: bool) -> None:
     """List the cron jobs and when they fire next."""
     found = [one for one in _ask(target, lambda crons: crons.list()) if enabled in {None, one.enabled}]
     if as_json:
-        click.echo(msgspec.json.encode(found))
+        echo(msgspec.json.encode(found))
         return
     table = Table(
         Column("name", no_wrap=True), "cron", "timezone", "status", Column("next run", no_wrap=True), box=None
@@ -51,13 +52,13 @@ def show(name: str, target: Target, *, as_json: bool) -> None:
     """Show a cron job, and its last firings."""
     found = _ask(target, lambda crons: crons.get(name))
     if as_json:
-        click.echo(msgspec.json.encode(found))
+        echo(msgspec.json.encode(found))
         return
     fields = msgspec.to_builtins(found)
     for field in ("firings", "next_runs"):
         fields.pop(field, None)
     for field, value in fields.items():
-        click.echo(plain(f"{field:<14} {value if isinstance(value, str) else json.dumps(value)}"))
+        echo(plain(f"{field:<14} {value if isinstance(value, str) else json.dumps(value)}"))
     table = Table("due", "kind", "state", "job", "missed before", box=None)
     for firing in found.firings:
         state = firing.state if firing.reason is None else f"{firing.state}: {firing.reason}"
@@ -75,9 +76,9 @@ def next_runs(name: str, count: int, target: Target, *, as_json: bool) -> None:
     """Show the next times when a cron job fires."""
     found = _ask(target, lambda crons: crons.get(name, next_runs=count))
     if as_json:
-        click.echo(json.dumps(found.next_runs))
+        echo(json.dumps(found.next_runs))
     else:
-        click.echo("\n".join(found.next_runs) or f"never: it is {found.status}")
+        echo("\n".join(found.next_runs) or f"never: it is {found.status}")
 
 
 @command.command()
@@ -117,7 +118,7 @@ def remove(cron_jobs: tuple[str, ...], by: str | None, target: Target, *, as_jso
 def run(name: str, target: Target, *, as_json: bool) -> None:
     """Enqueue a job of a cron job now, and print its id."""
     job_id = _ask(target, lambda crons: crons.run(name))
-    click.echo(json.dumps({"name": name, "job_id": job_id}) if as_json else job_id)
+    echo(json.dumps({"name": name, "job_id": job_id}) if as_json else job_id)
 
 
 @command.command()
@@ -135,15 +136,15 @@ def sync(app: str, uri: str | None, *, prune: bool, as_json: bool) -> None:
         jobs.uri = uri
     outcomes = ask(target, _with(jobs, lambda crons: crons.sync(prune=prune)))
     if as_json:
-        click.echo(json.dumps(outcomes))
+        echo(json.dumps(outcomes))
         return
     for name, outcome in outcomes.items():
-        click.echo(f"{outcome} {name}")
+        echo(f"{outcome} {name}")
     for one in jobs.crons:
         if one.warning is not None:
-            click.echo(f"warning: {one.name}: {one.warning}", err=True)
+            echo(f"warning: {one.name}: {one.warning}", err=True)
     if not outcomes:
-        click.echo("no cron jobs declared", err=True)
+        echo("no cron jobs declared", err=True)
 
 
 def _change(
@@ -159,7 +160,7 @@ def _change(
             await change(crons, name)
 
     _ask(target, change_all)
-    click.echo(json.dumps({done: list(names)}) if as_json else f"{done} {', '.join(names)}")
+    echo(json.dumps({done: list(names)}) if as_json else f"{done} {', '.join(names)}")
 
 
 def _ask(target: Target, question: Callable[[Crons], Awaitable[T]]) -> T:

@@ -11,6 +11,7 @@ import msgspec
 
 from waybill import __version__
 from waybill.broker.broker import DEFAULT_MEMORY_LIMIT_BYTES
+from waybill.cli.echo import echo
 from waybill.model.errors import DefinitionsLost, InvalidArgument, UnsupportedStoreVersion
 from waybill.node.definitions import Document, ImportReport, export_definitions, import_definitions
 from waybill.node.node import Node, NodeOptions, ServerEngine
@@ -45,7 +46,7 @@ def export_command(data_dir: Path, file: Path) -> None:
             raise click.ClickException(str(error)) from None
     octets = msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
     if str(file) == "-":
-        click.echo(octets, nl=False)
+        echo(octets, nl=False)
         return
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -65,7 +66,7 @@ def import_command(data_dir: Path, file: Path, *, as_json: bool) -> None:
     with opened_node(data_dir, makes_guest=not document.get("users")) as node:
         report = import_definitions(node, document)
     if as_json:
-        click.echo(msgspec.json.encode(report))
+        echo(msgspec.json.encode(report))
     else:
         show_report(report)
     if report.errors:
@@ -87,11 +88,11 @@ def read_document(file: Path) -> Document:
 def show_report(report: ImportReport) -> None:
     """Print the result of an import."""
     taken = ", ".join(f"{count} {section}" for section, count in report.counts.items())
-    click.echo(f"imported {taken or 'nothing'}", err=True)
+    echo(f"imported {taken or 'nothing'}", err=True)
     for note in report.notes:
-        click.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
     for error in report.errors:
-        click.echo(f"refused: {error}", err=True)
+        echo(f"refused: {error}", err=True)
 
 
 def _nobody(_engine: ServerEngine) -> None:

@@ -9,6 +9,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from waybill.cli.console import Console
+from waybill.cli.echo import echo
 from waybill.cli.failure import Failed, ask
 from waybill.cli.ranges import RATE
 from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
@@ -42,7 +43,7 @@ def list_jobs(queue: str, limit: int | None, target: Target, *, groups: bool, as
         _show_groups(found, as_json=as_json)
         return
     if as_json:
-        click.echo(json.dumps([_summary(job) for job in found]))
+        echo(json.dumps([_summary(job) for job in found]))
         return
     table = Table(Column("id", no_wrap=True, min_width=ID_WIDTH), "group", "type", "error", box=None)
     for job in found:
@@ -66,7 +67,7 @@ def show(job_id: str, queue: str, target: Target, *, as_json: bool) -> None:
         "envelope": job.body.decode(errors="replace") if envelope is None else envelope,
         "headers": job.headers,
     }
-    click.echo(json.dumps(whole, default=str, indent=None if as_json else 2))
+    echo(json.dumps(whole, default=str, indent=None if as_json else 2))
 
 
 @command.command()
@@ -137,7 +138,7 @@ def discard(
 def purge(queue: str, target: Target, *, as_json: bool) -> None:
     """Delete all dead letters of a queue."""
     count = ask(target, _purge(target, queue))
-    click.echo(json.dumps({"purged": count}) if as_json else f"purged {count}")
+    echo(json.dumps({"purged": count}) if as_json else f"purged {count}")
 
 
 def _choose(target: Target, queue: str, ids: tuple[str, ...], group: str | None, *, everything: bool) -> list[str]:
@@ -158,9 +159,9 @@ def _change(text: str) -> tuple[str, object]:
 
 def _report(verb: str, chosen: list[str], count: int, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({verb: count, "chosen": chosen, "dry_run": dry_run}))
+        echo(json.dumps({verb: count, "chosen": chosen, "dry_run": dry_run}))
     else:
-        click.echo(f"would have {verb} {len(chosen)}" if dry_run else f"{verb} {count}")
+        echo(f"would have {verb} {len(chosen)}" if dry_run else f"{verb} {count}")
 
 
 def _show_groups(found: list[DeadJob], *, as_json: bool) -> None:
@@ -172,7 +173,7 @@ def _show_groups(found: list[DeadJob], *, as_json: bool) -> None:
         rows = [
             {"group": key, "jobs": len(jobs), "type": jobs[0].type, "error": _error(jobs[0])} for key, jobs in ordered
         ]
-        click.echo(json.dumps(rows))
+        echo(json.dumps(rows))
         return
     table = Table("group", "jobs", "type", "error of the oldest", box=None)
     for key, jobs in ordered:

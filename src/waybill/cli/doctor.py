@@ -6,9 +6,10 @@ import json
 from dataclasses import asdict
 
 import click
-from rich.markup import escape
+from rich.text import Text
 
 from waybill.cli.console import Console
+from waybill.cli.echo import echo
 from waybill.cli.failure import ask, explained
 from waybill.cli.ranges import SECONDS
 from waybill.cli.target import Target, broker_options, json_option
@@ -57,7 +58,7 @@ def command(
     if management := management or target.management:
         found += ask(target, _manage(target, management, queues))
     if as_json:
-        click.echo(json.dumps([{**asdict(one), "severity": one.severity.value} for one in found]))
+        echo(json.dumps([{**asdict(one), "severity": one.severity.value} for one in found]))
     else:
         _show(found)
     if any(one.severity is Severity.PROBLEM for one in found):
@@ -87,8 +88,9 @@ def _show(found: list[Diagnosis]) -> None:
     console = Console()
     for one in found:
         style = STYLES[one.severity]
-        console.print(f"[{style}]{one.severity.value}[/] {escape(one.subject)}: {escape(one.finding)}", soft_wrap=True)
-        console.print(f"    cause    {escape(one.cause)}", soft_wrap=True, highlight=False)
-        console.print(f"    remedy   {escape(one.remedy)}", soft_wrap=True, highlight=False)
+        line = Text.assemble((one.severity.value, style), f" {one.subject}: {one.finding}")
+        console.print(line, soft_wrap=True)
+        console.print(f"    cause    {one.cause}", soft_wrap=True, highlight=False)
+        console.print(f"    remedy   {one.remedy}", soft_wrap=True, highlight=False)
     worst = sum(one.severity is Severity.PROBLEM for one in found)
     console.print(f"{worst} problems, {len(found) - worst} other findings")

@@ -8,6 +8,7 @@ from typing import IO, Any, TypeVar
 
 import click
 
+from waybill.cli.echo import echo
 from waybill.cli.guarded_group import INTERRUPTED
 from waybill.cli.target import Target
 from waybill.client import (
@@ -42,7 +43,7 @@ class Failed(click.ClickException):
         """Print both."""
         super().show(file)
         if self.hint:
-            click.echo(f"Hint: {self.hint}", file=file, err=file is None)
+            echo(f"Hint: {self.hint}", file=file, err=file is None)
 
 
 def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
@@ -60,7 +61,7 @@ def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
     except (ClientError, JobsError, TimeoutError) as error:
         raise explained(error, target) from None
     except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
+        echo("interrupted", err=True)
         raise SystemExit(INTERRUPTED) from None
     finally:
         logger.setLevel(level)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from waybill.cli.echo import echo
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import read_key_ring, tls_context
 from waybill.cli.ranges import PORT
 from waybill.cli.target import json_option
+from waybill.cli.text_log import log_as_text
 from waybill.settings.configuration import is_loopback
 from waybill.transport.descriptors import raise_descriptor_limit
 from waybill.transport.loop import run
@@ -61,7 +62,7 @@ def serve(
     tls = None if tls_certificate is None or tls_key is None else tls_context(tls_certificate, tls_key)
     federation = _read(config)
     raise_descriptor_limit()
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    log_as_text()
     try:
         run(_serve(federation, host, port, ring, tls))
     except OSError as error:
@@ -79,7 +80,7 @@ def regions(config: Path, *, as_json: bool) -> None:
 
     found = run(_look(_read(config), look))
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
     else:
         _show_regions(found["regions"])
     if not any(one["status"] == "healthy" for one in found["regions"]):
@@ -116,11 +117,11 @@ def route(
     job = {"queue": queue, "tags": list(tags), "meta": attributes}
     found = run(_look(_read(config), lambda layer: layer.resolve(job)))
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        echo(json.dumps(found, indent=2))
     else:
-        click.echo(f"{found['target_region'] or 'no region'} ({found['strategy']})")
+        echo(f"{found['target_region'] or 'no region'} ({found['strategy']})")
         for one in found["candidates"]:
-            click.echo(f"  {one['id']}: {one['reason']}")
+            echo(f"  {one['id']}: {one['reason']}")
     if found["target_region"] is None:
         raise click.exceptions.Exit(1)
 
@@ -168,7 +169,7 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with FederationServing(_layer_of(federation), host, port, keys=keys, tls=tls) as serving:
         collect_rarely(young=50_000, whole_heap=1000)
-        click.echo(f"ready {serving.url}")
+        echo(f"ready {serving.url}")
         await stopping.wait()
 
 
@@ -176,4 +177,4 @@ def _show_regions(found: list[dict[str, Any]]) -> None:
     width = max(len(one["id"]) for one in found)
     for one in found:
         state = one.get("problem") or f"{one['latency_ms']:g} ms"
-        click.echo(f"{one['id']:<{width}}  {one['status']:<9}  {one['circuit_breaker']:<9}  {state}")
+        echo(f"{one['id']:<{width}}  {one['status']:<9}  {one['circuit_breaker']:<9}  {state}")

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import click
 
+from waybill.cli.echo import echo, escaped
+
 INTERRUPTED: Final = 130
 """128 + SIGINT, like a shell."""
 JSON_WANTED: Final = "waybill.json_wanted"
@@ -26,11 +28,13 @@ class GuardedGroup(click.Group):
             return super().invoke(ctx)
         except click.ClickException as error:
             if not ctx.meta[JSON_WANTED]:
+                # It may quote the broker, or a job.
+                vars(error).update(message=escaped(error.message))
                 raise
             show_json(error)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
+            echo("interrupted", err=True)
             raise SystemExit(INTERRUPTED) from None
         except BrokenPipeError:
             raise  # The reader of a pipe has closed it: exit silently, as click does.
@@ -45,7 +49,7 @@ class GuardedGroup(click.Group):
             self._fail(ctx, str(error))
 
     def _fail(self, ctx: click.Context, cause: str) -> None:
-        error = click.ClickException(cause)
+        error = click.ClickException(escaped(cause))
         if ctx.meta[JSON_WANTED]:
             show_json(error)
         else:
@@ -58,4 +62,4 @@ def show_json(error: click.ClickException) -> None:
     hint = getattr(error, "hint", "")
     if not hint and isinstance(error, click.UsageError) and error.ctx is not None:
         hint = f"see `{error.ctx.command_path} --help`"
-    click.echo(json.dumps({"error": error.format_message(), "hint": hint}), err=True)
+    echo(json.dumps({"error": error.format_message(), "hint": hint}), err=True)

@@ -12,6 +12,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from waybill.cli.console import Console, plain
+from waybill.cli.echo import echo
 from waybill.cli.failure import ask
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.ranges import Number
@@ -86,7 +87,7 @@ def push(
         envelope = ask(target, _push(target, app, NewJob(job_type, parse_args(args), options), create=create))
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
-    click.echo(envelope.encode().decode() if as_json else envelope.id)
+    echo(envelope.encode().decode() if as_json else envelope.id)
 
 
 @command.command(name="push-many")
@@ -132,11 +133,11 @@ def push_many(
     seconds = time.monotonic() - started
     if as_json:
         document = {"pushed": pushed, "failed": len(failures), "seconds": round(seconds, 3), "failures": failures[:100]}
-        click.echo(json.dumps(document))
+        echo(json.dumps(document))
     else:
-        click.echo(f"pushed {pushed} jobs in {seconds:.1f} s")
+        echo(f"pushed {pushed} jobs in {seconds:.1f} s")
         for failure in failures[:10]:
-            click.echo(f"failed: {failure}", err=True)
+            echo(f"failed: {failure}", err=True)
     if failures:
         raise SystemExit(1)
 
@@ -152,10 +153,10 @@ def info(job_id: str, queue: str | None, target: Target, *, as_json: bool) -> No
     if found is None:
         raise click.ClickException(f"job {job_id} is unknown")
     if as_json:
-        click.echo(msgspec.json.encode(found))
+        echo(msgspec.json.encode(found))
     else:
         for name, value in msgspec.to_builtins(found).items():
-            click.echo(plain(f"{name:<14} {value if isinstance(value, str | int) else json.dumps(value)}"))
+            echo(plain(f"{name:<14} {value if isinstance(value, str | int) else json.dumps(value)}"))
 
 
 @command.command(name="list")
@@ -168,7 +169,7 @@ def list_jobs(queue: str, state: str | None, limit: int, target: Target, *, as_j
     """List the jobs of a queue, newest first."""
     found = ask(target, _newest(target, queue, state, limit))
     if as_json:
-        click.echo(msgspec.json.encode(found))
+        echo(msgspec.json.encode(found))
         return
     table = Table(Column("id", no_wrap=True, min_width=ID_WIDTH), "state", "attempt", "type", box=None)
     for job in found:
@@ -184,7 +185,7 @@ def list_jobs(queue: str, state: str | None, limit: int, target: Target, *, as_j
 def cancel(job_id: str, queue: str | None, target: Target, *, as_json: bool) -> None:
     """Cancel a job. A coordinator must run."""
     ask(target, _cancel(target, job_id, queue))
-    click.echo(json.dumps({"job_id": job_id, "requested": True}) if as_json else "requested")
+    echo(json.dumps({"job_id": job_id, "requested": True}) if as_json else "requested")
 
 
 @command.command()
@@ -216,7 +217,7 @@ async def _watch(target: Target, job_id: str, queue: str | None, *, as_json: boo
             seen = msgspec.structs.replace(job, certain=True)
             if seen != before:
                 text = msgspec.json.encode(job).decode() if as_json else f"{job.state} (attempt {job.attempt})"
-                click.echo(text)
+                echo(text)
                 before = seen
             else:
                 await asyncio.sleep(WATCH_SECONDS)

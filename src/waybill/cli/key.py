@@ -9,6 +9,7 @@ from typing import cast
 import click
 
 from waybill.backend.keys import RANKS, InvalidKeyFile, Role, add_key
+from waybill.cli.echo import echo
 from waybill.cli.target import json_option
 
 
@@ -33,7 +34,7 @@ def add(file: Path, name: str, role: str, tenant: str, *, as_json: bool) -> None
     """Create a key called NAME, print it, and store its hash in FILE. It replaces an older key of this name."""
     try:
         key = add_key(file, name, cast("Role", role), tenant)
-        click.echo(json.dumps(_told(name, role, tenant, key)) if as_json else key)
+        echo(json.dumps(_told(name, role, tenant, key)) if as_json else key)
     except InvalidKeyFile as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:

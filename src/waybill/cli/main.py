@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from waybill import __version__
+from waybill.cli.echo import echo
 from waybill.cli.garbage_collection import no_collection
 from waybill.cli.guarded_group import GuardedGroup
 
@@ -72,7 +73,7 @@ class LazyVerbs(GuardedGroup):
 def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     """Print the version, and how the core was built."""
     if wanted and not ctx.resilient_parsing:
-        click.echo(f"waybill {__version__} ({build_kind()})")
+        echo(f"waybill {__version__} ({build_kind()})")
         ctx.exit()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from waybill.cli.echo import echo
 from waybill.ojs.celery.migration import find_app, write_handlers
 
 
@@ -33,11 +34,11 @@ def celery(target: str, output: Path | None, uri: str | None) -> None:
         # A user's program may raise anything.
         raise click.BadParameter(f"{target}: {type(error).__name__}: {error}") from error
     if output is None:
-        click.echo(source, nl=False)
+        echo(source, nl=False)
         return
     try:
         with output.open("x", encoding="utf-8") as file:
             file.write(source)
     except FileExistsError:
         raise click.ClickException(f"{output} already exists") from None
-    click.echo(f"wrote {output}: {source.count('@jobs.handler(')} handlers, {source.count('@jobs.cron(')} cron jobs")
+    echo(f"wrote {output}: {source.count('@jobs.handler(')} handlers, {source.count('@jobs.cron(')} cron jobs")

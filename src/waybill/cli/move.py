@@ -10,6 +10,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from waybill.cli.console import Console
+from waybill.cli.echo import echo
 from waybill.cli.target import Target, json_option
 from waybill.cli.two_brokers import broker_of, from_option, run_moving, to_option, users_option
 from waybill.move import JobsMove, Moved, PlannedQueue, System
@@ -57,9 +58,9 @@ def command(
         return
     moved = _moved(systems, queues, new, follow=follow, keep_users=keep_users, as_json=as_json)
     if as_json:
-        click.echo(json.dumps(asdict(moved)))
+        echo(json.dumps(asdict(moved)))
     else:
-        click.echo(f"moved {moved.jobs} jobs and {moved.events} messages of events")
+        echo(f"moved {moved.jobs} jobs and {moved.events} messages of events")
 
 
 def _moved(
@@ -83,11 +84,11 @@ def _moved(
 
 def _show_plan(planned: list[PlannedQueue], *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"dry_run": True, "plan": [asdict(one) for one in planned]}))
+        echo(json.dumps({"dry_run": True, "plan": [asdict(one) for one in planned]}))
         return
     table = Table("queue", "becomes", "what", "messages", box=None)
     full = [one for one in planned if one.message_count or one.kind == "stream"]
     for one in full:
         table.add_row(one.source, one.target, one.kind, str(one.message_count))
     Console().print(table)
-    click.echo(f"and {len(planned) - len(full)} empty queues; nothing was changed")
+    echo(f"and {len(planned) - len(full)} empty queues; nothing was changed")

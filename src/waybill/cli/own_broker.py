@@ -12,6 +12,7 @@ import click
 from waybill.broker import Broker, FirstUser
 from waybill.cli.definitions import read_document
 from waybill.cli.settings_options import Source
+from waybill.cli.text_log import FORMAT, TextLogFormatter
 from waybill.model.errors import InvalidArgument
 from waybill.model.permission import Permission
 from waybill.settings import SETTINGS, Configuration, InvalidConfiguration
@@ -71,7 +72,7 @@ def set_up_log(configuration: Configuration) -> None:
 
         formatter: logging.Formatter = JsonLogFormatter("server")
     else:
-        formatter = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        formatter = TextLogFormatter(FORMAT)
     handler = logging.StreamHandler()
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=level, force=True)

@@ -16,6 +16,7 @@ from rich.progress import Progress
 
 from waybill.cli import metrics_server
 from waybill.cli.console import Console
+from waybill.cli.echo import echo
 from waybill.cli.pipeline_alerts import alerts
 from waybill.cli.pipeline_lag import lag
 from waybill.cli.pipeline_session import explained_failures, spark_session
@@ -159,7 +160,7 @@ def run(
                 with console.status("Reading events"):
                     run_once(spark, settings, note)
                 if as_json:
-                    click.echo(json.dumps(progress.as_json()))
+                    echo(json.dumps(progress.as_json()))
                 console.print(progress.summary(), f"Tables: {data}", sep="\n")
                 return
             console.print("Following the stream. Press Ctrl-C to stop.")
@@ -194,7 +195,7 @@ def report(data: str, table_format: str, catalog: str | None, html: Path | None,
             html.write_text(render(figures, datetime.now(UTC)), encoding="utf-8")
             console.print(f"Page: {html}")
         if as_json:
-            click.echo(json.dumps(figures.as_json(), indent=2))
+            echo(json.dumps(figures.as_json(), indent=2))
         else:
             show(figures, Console())
 
@@ -230,12 +231,10 @@ def compact(data: str, table_format: str, catalog: str | None, keep_days: int | 
             else:
                 done = compact_lake(spark, store, keep_days=keep_days, today=today)
     if as_json:
-        click.echo(json.dumps(asdict(done)))
+        echo(json.dumps(asdict(done)))
         return
-    click.echo(
-        f"{done.files_before:,} files merged into {done.files_after:,}; {done.days_rewritten:,} days rewritten, "
-    )
-    click.echo(f"{done.days_dropped:,} days dropped")
+    echo(f"{done.files_before:,} files merged into {done.files_after:,}; {done.days_rewritten:,} days rewritten, ")
+    echo(f"{done.days_dropped:,} days dropped")
 
 
 @command.command()
@@ -265,10 +264,10 @@ def backfill(data: str, table_format: str, catalog: str | None, objectives: tupl
             with store.locked():
                 compute(spark, store, note, _objectives(objectives))
     if as_json:
-        click.echo(json.dumps({"tables": written}))
+        echo(json.dumps({"tables": written}))
         return
     for name, seconds in written.items():
-        click.echo(f"{name} in {seconds:.1f} s")
+        echo(f"{name} in {seconds:.1f} s")
 
 
 @command.command()
@@ -288,7 +287,7 @@ def views(data: str, database: str, as_json: bool) -> None:
 
         check_is_kept(spark)
         made = create_views(spark, open_store(spark, data), database)
-    click.echo(json.dumps({"views": made}) if as_json else "\n".join(made))
+    echo(json.dumps({"views": made}) if as_json else "\n".join(made))
 
 
 @command.command()
@@ -333,13 +332,11 @@ def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, d
                 )
             moved = done.done
         if as_json:
-            click.echo(json.dumps({"chosen": total, "moved": moved, "groups": found}))
+            echo(json.dumps({"chosen": total, "moved": moved, "groups": found}))
             return
         for row in found:
-            click.echo(
-                f"{row['jobs']:>8,}  {row['fingerprint']}  {row['queue']}  {row['job_type']}  {row['error_type']}"
-            )
-        click.echo(f"{total:,} chosen, {moved:,} moved{' (dry run)' if dry_run else ''}")
+            echo(f"{row['jobs']:>8,}  {row['fingerprint']}  {row['queue']}  {row['job_type']}  {row['error_type']}")
+        echo(f"{total:,} chosen, {moved:,} moved{' (dry run)' if dry_run else ''}")
 
 
 def _objectives(given: tuple[str, ...]) -> Objectives:
@@ -414,7 +411,7 @@ class _Steps:
         from waybill.pipeline.progress_reports import BatchWritten, Compacted, Pace, TableWritten
 
         if self._as_lines:
-            click.echo(json.dumps({"step": _STEPS[type(step).__name__], **asdict(step)}))
+            echo(json.dumps({"step": _STEPS[type(step).__name__], **asdict(step)}))
         if isinstance(step, BatchWritten):
             self._batches += 1
             self._events += step.events

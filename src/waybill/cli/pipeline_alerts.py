@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from waybill.cli.console import Console
+from waybill.cli.echo import echo
 from waybill.cli.pipeline_session import explained_failures, spark_session
 from waybill.cli.target import json_option
 
@@ -65,9 +66,9 @@ def alerts(
             notices, table = update_alerts(spark, Tables(data), data, wanted, now, send)
     is_open = [alert for alert in table.alerts if alert.closed_at is None]
     if as_json:
-        click.echo(json.dumps({"notices": [notice.as_json() for notice in notices], "open": len(is_open)}))
+        echo(json.dumps({"notices": [notice.as_json() for notice in notices], "open": len(is_open)}))
         return
     for notice in notices:
         alert = notice.alert
-        click.echo(f"{notice.event}  {alert.rule}  {alert.queue}  {alert.job_type}  {alert.text}")
-    click.echo(f"{len(notices)} notices, {len(is_open)} alerts open")
+        echo(f"{notice.event}  {alert.rule}  {alert.queue}  {alert.job_type}  {alert.text}")
+    echo(f"{len(notices)} notices, {len(is_open)} alerts open")

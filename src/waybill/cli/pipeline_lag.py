@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 
 from waybill.cli.console import Console
+from waybill.cli.echo import echo
 from waybill.cli.target import json_option
 
 
@@ -61,7 +62,7 @@ def lag(
     total = sum(behind for _, _, behind in found.values())
     if as_json:
         streams = {name: {"read_to": at, "end": end, "lag": behind} for name, (at, end, behind) in found.items()}
-        click.echo(json.dumps({"lag": total, "streams": streams}))
+        echo(json.dumps({"lag": total, "streams": streams}))
     else:
         shown = Table("stream", "read to", "end", "lag", box=None)
         for name, (at, end, behind) in found.items():

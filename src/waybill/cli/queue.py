@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 
 from waybill.cli.console import Console
+from waybill.cli.echo import echo
 from waybill.cli.failure import Failed, ask
 from waybill.cli.ranges import Number
 from waybill.cli.target import Target, broker_options, json_option
@@ -46,7 +47,7 @@ def list_queues(queues: tuple[str, ...], since: float, target: Target, *, as_jso
     """
     rows = ask(target, counts(target, queues, timedelta(hours=since)))
     if as_json:
-        click.echo(json.dumps(rows))
+        echo(json.dumps(rows))
         return
     table = Table("queue", "ready", "waiting for retry", "dead", "consumers", "", box=None)
     for row in rows:
@@ -63,7 +64,7 @@ def list_queues(queues: tuple[str, ...], since: float, target: Target, *, as_jso
 def purge(queue: str, target: Target, *, as_json: bool) -> None:
     """Delete the available jobs of QUEUE. Running, retrying and scheduled jobs stay."""
     count = ask(target, _purge(target, queue))
-    click.echo(json.dumps({"queue": queue, "purged": count}) if as_json else f"purged {count}")
+    echo(json.dumps({"queue": queue, "purged": count}) if as_json else f"purged {count}")
 
 
 @command.command()
@@ -77,7 +78,7 @@ def declare(queues: tuple[str, ...], target: Target, *, quorum: bool, as_json: b
     """Declare all queues, exchanges and bindings that QUEUES need."""
     topology = target.topology()
     ask(target, declare_all(target, queues, replace(topology, queue_type="quorum") if quorum else topology))
-    click.echo(json.dumps({"declared": list(queues)}) if as_json else f"declared {', '.join(queues)}")
+    echo(json.dumps({"declared": list(queues)}) if as_json else f"declared {', '.join(queues)}")
 
 
 @command.command()
@@ -91,7 +92,7 @@ def pause(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: b
     Running jobs finish, and pushes are still accepted.
     """
     changed = ask(target, _pause(target, queues, by))
-    click.echo(json.dumps({"paused": list(queues), "changed": changed}) if as_json else f"paused {', '.join(queues)}")
+    echo(json.dumps({"paused": list(queues), "changed": changed}) if as_json else f"paused {', '.join(queues)}")
 
 
 @command.command()
@@ -102,7 +103,7 @@ def pause(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: b
 def resume(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: bool) -> None:
     """Let workers take jobs of QUEUES again."""
     changed = ask(target, _resume(target, queues, by))
-    click.echo(json.dumps({"resumed": list(queues), "changed": changed}) if as_json else f"resumed {', '.join(queues)}")
+    echo(json.dumps({"resumed": list(queues), "changed": changed}) if as_json else f"resumed {', '.join(queues)}")
 
 
 async def counts(target: Target, queues: Sequence[str], since: timedelta) -> list[dict[str, object]]:

@@ -6,6 +6,8 @@ from typing import Final
 
 import click
 
+from waybill.cli.echo import echo
+
 DEBOUNCE_MS: Final = 400
 """How long to wait for more changes after the first one: editors write several files."""
 
@@ -26,7 +28,7 @@ def run_again_on_changes(arguments: list[str], stop_seconds: float) -> None:
         target=command,
         target_type="command",
         watch_filter=PythonFilter(),
-        callback=lambda changes: click.echo(f"{len(changes)} files changed, restarting", err=True),
+        callback=lambda changes: echo(f"{len(changes)} files changed, restarting", err=True),
         debounce=DEBOUNCE_MS,
         sigint_timeout=max(1, round(stop_seconds)),
         sigkill_timeout=1,

@@ -10,6 +10,7 @@ import click
 
 from waybill.cli.backup import STATE_FILE
 from waybill.cli.copying import copy_files, make_empty, sync
+from waybill.cli.echo import echo
 from waybill.cli.target import json_option
 from waybill.storage.manifest import NAME as MANIFEST_NAME
 
@@ -34,6 +35,6 @@ def command(backup: Path, data_dir: Path, *, as_json: bool) -> None:
     except OSError as error:
         raise click.ClickException(f"the restore is not complete: {error}") from None
     if as_json:
-        click.echo(json.dumps({"directory": str(data_dir), "files": copied.files, "bytes": copied.octets}))
+        echo(json.dumps({"directory": str(data_dir), "files": copied.files, "bytes": copied.octets}))
     else:
-        click.echo(f"{copied.files} files, {copied.octets:,} bytes copied to {data_dir}")
+        echo(f"{copied.files} files, {copied.octets:,} bytes copied to {data_dir}")

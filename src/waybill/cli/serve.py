@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from waybill.broker import BrokerFailed
+from waybill.cli.echo import echo
 from waybill.cli.failure import explained
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
@@ -139,5 +140,5 @@ async def _serve(
 
 async def _until_stopped(serving: Serving, stopping: asyncio.Event) -> None:
     collect_rarely(young=50_000, whole_heap=1000)
-    click.echo(f"ready {serving.url}")
+    echo(f"ready {serving.url}")
     await stopping.wait()

@@ -9,6 +9,7 @@ import click
 from rich.progress import Progress
 
 from waybill.cli.console import Console
+from waybill.cli.echo import echo
 from waybill.cli.failure import Failed
 from waybill.cli.target import json_option
 from waybill.cli.two_brokers import broker_of, from_option, run_moving, to_option, users_option
@@ -86,9 +87,9 @@ def command(
             work = shovel.waiting() if dry_run else shovel.run(follows=follow)
             count = run_moving(old if dry_run else new, shovel.stop, work)
     if as_json:
-        click.echo(json.dumps({"queue": queue, "dry_run": dry_run, "waiting" if dry_run else "moved": count}))
+        echo(json.dumps({"queue": queue, "dry_run": dry_run, "waiting" if dry_run else "moved": count}))
     else:
-        click.echo(f"{count} messages would be moved; nothing was changed" if dry_run else f"moved {count} messages")
+        echo(f"{count} messages would be moved; nothing was changed" if dry_run else f"moved {count} messages")
 
 
 def _bridge(ends: tuple[From, To], *, keep_users: bool, tell: Callable[[int], None]) -> Bridge:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
+from waybill.cli.echo import echo
 from waybill.cli.failure import Failed
 from waybill.cli.ranges import DAYS
 from waybill.cli.target import json_option
+from waybill.cli.text_log import log_as_text
 from waybill.ojs.errors import DatabaseUnusable
 
 if TYPE_CHECKING:
@@ -38,17 +39,17 @@ def migrate_command(database: str, *, as_json: bool) -> None:
 
     Coordinators and servers do so when they start. With millions of jobs, this can take minutes: run it first.
     """
-    logging.basicConfig(format="%(message)s", level=logging.INFO)
+    log_as_text("%(message)s")
     with _engine(database) as engine:
         from waybill.ojs.coordinator.database.schema import migrate
 
         done = migrate(engine)
     if as_json:
-        click.echo(json.dumps({"migrations": done}))
+        echo(json.dumps({"migrations": done}))
     elif done:
-        click.echo(f"migrated: {', '.join(done)}")
+        echo(f"migrated: {', '.join(done)}")
     else:
-        click.echo("nothing to migrate")
+        echo("nothing to migrate")
 
 
 @command.command("current")
@@ -64,11 +65,11 @@ def current_command(database: str, *, as_json: bool) -> None:
     with _connection(database) as connection:
         found = current(connection)
     if as_json:
-        click.echo(json.dumps({"migration": found, "needed": HEAD}))
+        echo(json.dumps({"migration": found, "needed": HEAD}))
     elif found == HEAD:
-        click.echo(f"{found} (the newest)")
+        echo(f"{found} (the newest)")
     else:
-        click.echo(f"{found or 'none'} (this version needs {HEAD})")
+        echo(f"{found or 'none'} (this version needs {HEAD})")
     if found != HEAD:
         raise click.exceptions.Exit(1)
 
@@ -83,10 +84,10 @@ def history_command(database: str, *, as_json: bool) -> None:
     with _connection(database) as connection:
         found = history(connection)
     if as_json:
-        click.echo(json.dumps([one._asdict() for one in found]))
+        echo(json.dumps([one._asdict() for one in found]))
     else:
         for one in found:
-            click.echo(f"{one.revision}  {'done' if one.is_applied else 'to do'}  {one.text}")
+            echo(f"{one.revision}  {'done' if one.is_applied else 'to do'}  {one.text}")
 
 
 @command.command("prune")
@@ -101,7 +102,7 @@ def prune_command(database: str, keep_days: int, *, as_json: bool) -> None:
     from waybill.ojs.coordinator.open_store import open_job_store
 
     if not as_json:
-        logging.basicConfig(format="%(message)s", level=logging.INFO)
+        log_as_text("%(message)s")
     _existing(database)
     total = 0
     with _explained(), open_job_store(database, keep_days) as store:
@@ -109,7 +110,7 @@ def prune_command(database: str, keep_days: int, *, as_json: bool) -> None:
         while is_more:
             jobs, is_more = store.forget_old(datetime.now(UTC))
             total += jobs
-    click.echo(json.dumps({"jobs": total}) if as_json else f"deleted {total} jobs")
+    echo(json.dumps({"jobs": total}) if as_json else f"deleted {total} jobs")
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from typing import Final
 import click
 import msgspec
 
+from waybill.cli.echo import echo
 from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
 from waybill.node.node import FORMATS
 from waybill.storage.check import CheckReport, check, repair
@@ -88,13 +89,13 @@ def rebuild_command(directory: Path, *, yes: bool, as_json: bool) -> None:
         if lock is not None:
             lock.release()
     if as_json:
-        click.echo(msgspec.json.encode({"queues": queues, "streams": streams}))
+        echo(msgspec.json.encode({"queues": queues, "streams": streams}))
         return
     for name, count in queues.items():
-        click.echo(f"{name}: {count:,} messages")
+        echo(f"{name}: {count:,} messages")
     for name in streams:
-        click.echo(f"{name}: a stream")
-    click.echo("no user is defined: import users with `waybill definitions import`")
+        echo(f"{name}: a stream")
+    echo("no user is defined: import users with `waybill definitions import`")
 
 
 def _said(directory: Path, error: Exception) -> str:
@@ -174,17 +175,15 @@ class WatchedFile(DiskFile):
 
 def _show(report: CheckReport, *, as_json: bool, is_repaired: bool) -> None:
     if as_json:
-        click.echo(
-            msgspec.json.encode({**msgspec.to_builtins(report), "repaired": is_repaired and bool(report.damage)})
-        )
+        echo(msgspec.json.encode({**msgspec.to_builtins(report), "repaired": is_repaired and bool(report.damage)}))
         return
-    click.echo(f"{report.files} files, {report.bytes:,} bytes, {report.batches:,} batches, {report.records:,} records")
+    echo(f"{report.files} files, {report.bytes:,} bytes, {report.batches:,} batches, {report.records:,} records")
     if report.torn_bytes:
-        click.echo(f"{report.torn_bytes:,} bytes at the ends of files were not completely written: they were never")
-        click.echo("confirmed, and the next start cuts them off")
+        echo(f"{report.torn_bytes:,} bytes at the ends of files were not completely written: they were never")
+        echo("confirmed, and the next start cuts them off")
     for damage in report.damage:
-        click.echo(f"damaged: {damage.name} at {damage.offset}: {damage.detail}")
+        echo(f"damaged: {damage.name} at {damage.offset}: {damage.detail}")
     if not report.damage:
-        click.echo("no damage")
+        echo("no damage")
     elif is_repaired:
-        click.echo(f"repaired: replaced {len(report.damage)} damaged places with empty records")
+        echo(f"repaired: replaced {len(report.damage)} damaged places with empty records")

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from waybill.cli.console import Console
+from waybill.cli.echo import echo
 from waybill.cli.failure import Failed, ask
 from waybill.cli.ranges import SECONDS, Number
 from waybill.cli.target import Target, broker_options, json_option
@@ -92,7 +93,7 @@ async def _watch(
         if once or as_json:
             while True:
                 if as_json:
-                    click.echo(msgspec.json.encode(first))
+                    echo(msgspec.json.encode(first))
                 else:
                     console.print(_screen(first))
                 if once:

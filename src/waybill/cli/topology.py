@@ -12,6 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from waybill.cli.console import Console
+from waybill.cli.echo import echo
 from waybill.cli.failure import Failed, ask
 from waybill.cli.partitions_option import partitions_option
 from waybill.cli.queue import declare_all
@@ -53,7 +54,7 @@ def declare(
     """Declare exchanges, streams, and all queues that the OJS QUEUES may need. Repeating it changes nothing."""
     target = target.changed(queue_type=queue_type, partitions=partitions)
     ask(target, declare_all(target, queues, target.topology()))
-    click.echo(json.dumps({"declared": list(queues)}) if as_json else f"declared {', '.join(queues)}")
+    echo(json.dumps({"declared": list(queues)}) if as_json else f"declared {', '.join(queues)}")
 
 
 @command.command("super-stream")
@@ -73,7 +74,7 @@ def super_stream(name: str, partitions: int, max_bytes: int | None, target: Targ
     """
     arguments: dict[str, object] = {} if max_bytes is None else {"x-max-length-bytes": max_bytes}
     streams = ask(target, _declare_super_stream(target, name, partitions, arguments))
-    click.echo(json.dumps({"exchange": name, "streams": streams}) if as_json else f"declared {', '.join(streams)}")
+    echo(json.dumps({"exchange": name, "streams": streams}) if as_json else f"declared {', '.join(streams)}")
 
 
 async def _declare_super_stream(
@@ -108,7 +109,7 @@ def check(
     found = ask(target, _check(target, queues))
     wrong = [finding for finding in found if finding.is_wrong]
     if as_json:
-        click.echo(json.dumps([{**asdict(finding), "standing": finding.standing.value} for finding in found]))
+        echo(json.dumps([{**asdict(finding), "standing": finding.standing.value} for finding in found]))
     else:
         _show_findings(found if everything else wrong, len(found) - len(wrong))
     if wrong:
@@ -151,15 +152,15 @@ def migrate(
         raise click.UsageError("Choose what to change: --to-names, --to-prefix, --to-queue-type or --to-partitions.")
     planned, moved = ask(target, _migrate(target, goal, queues, rate, delete=delete, dry_run=dry_run))
     if as_json:
-        click.echo(json.dumps({"moved": moved, "dry_run": dry_run, "plan": [asdict(move) for move in planned]}))
+        echo(json.dumps({"moved": moved, "dry_run": dry_run, "plan": [asdict(move) for move in planned]}))
         return
     table = Table("queue", "becomes", "messages", box=None)
     full = [move for move in planned if move.count]
     for move in full:
         table.add_row(move.source, "new queue of the same name" if move.in_place else move.target, str(move.count))
     Console().print(table)
-    click.echo(f"and {len(planned) - len(full)} empty queues")
-    click.echo("nothing was changed" if dry_run else f"moved {moved}; now `waybill queue resume {' '.join(queues)}`")
+    echo(f"and {len(planned) - len(full)} empty queues")
+    echo("nothing was changed" if dry_run else f"moved {moved}; now `waybill queue resume {' '.join(queues)}`")
 
 
 def _show_findings(found: list[Finding], well_count: int) -> None:
@@ -169,7 +170,7 @@ def _show_findings(found: list[Finding], well_count: int) -> None:
         table.add_row(finding.standing.value, finding.kind, finding.name, finding.detail, style=style)
     if found:
         Console().print(table)
-    click.echo(f"{well_count} as they should be")
+    echo(f"{well_count} as they should be")
 
 
 async def _check(target: Target, queues: tuple[str, ...]) -> list[Finding]:

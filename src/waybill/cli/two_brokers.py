@@ -12,6 +12,7 @@ import click
 
 from waybill.cli.failure import Failed, explained
 from waybill.cli.target import Target, chosen
+from waybill.cli.text_log import log_as_text
 from waybill.client import ClientError
 from waybill.move import MoveFailed
 from waybill.ojs import InvalidJob, JobsError
@@ -44,7 +45,7 @@ def run_moving(target: Target, stop: Callable[[], None], work: Coroutine[Any, An
     """
     logging.getLogger("waybill.client").setLevel(logging.CRITICAL)
     logging.getLogger("waybill.ojs").setLevel(logging.CRITICAL)
-    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
+    log_as_text("%(levelname)s %(message)s")
 
     async def stoppable() -> T:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -17,6 +17,7 @@ import click
 from waybill import __version__
 from waybill.broker import Broker, BrokerFailed
 from waybill.cli.definitions import show_report
+from waybill.cli.echo import echo
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
 from waybill.cli.own_broker import GUEST, Reloader, make_broker, own_login, set_up_log
@@ -72,9 +73,7 @@ def command(program: str | None, concurrency: int, grace_period: float, source: 
     raise_descriptor_limit()
     set_up_log(configuration)
     if program is not None and reload and not reload_is_there():
-        click.echo(
-            "Without watchfiles, the worker does not restart when files change: pip install 'waybill-amqp[reload]'."
-        )
+        echo("Without watchfiles, the worker does not restart when files change: pip install 'waybill-amqp[reload]'.")
         reload = False
     house = House(
         directory,
@@ -146,7 +145,7 @@ async def _up(house: House, broker: Broker, reloader: Reloader) -> int:
         if broker.import_report is not None:
             show_report(broker.import_report)
         collect_rarely(young=50_000, whole_heap=1000)
-        click.echo("\n".join(_summary(house, broker, serving)))
+        echo("\n".join(_summary(house, broker, serving)))
         return await _until_stopped(house, broker, stopping)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import sys
 from collections.abc import Coroutine
@@ -13,10 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from waybill.cli.app import load_jobs
+from waybill.cli.echo import echo
 from waybill.cli.end_with_parent import end_with_parent
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import PORT
+from waybill.cli.text_log import log_as_text
 from waybill.cli.worker_options import concurrency_option, grace_period_option
 from waybill.client import ClientError, InvalidURI
 from waybill.ojs import InvalidJob, Jobs, Worker
@@ -69,7 +70,7 @@ async def work(worker: Worker, health_host: str, health_port: int | None, *, as_
 
         with serve_health(worker, health_host, health_port):
             await worker.run()
-    click.echo(json.dumps(worker.counts) if as_json else ", ".join(f"{n} {name}" for name, n in worker.counts.items()))
+    echo(json.dumps(worker.counts) if as_json else ", ".join(f"{n} {name}" for name, n in worker.counts.items()))
     if worker.has_stuck_handlers:
         # The loop would wait for coroutines that ignore cancellation, the interpreter for threads.
         sys.stdout.flush()
@@ -77,9 +78,7 @@ async def work(worker: Worker, health_host: str, health_port: int | None, *, as_
 
 
 def log_to_stderr() -> None:
-    handler = logging.StreamHandler()
-    handler.addFilter(JobLogFilter())
-    logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, handlers=[handler])
+    log_as_text(LOG_FORMAT, JobLogFilter())
 
 
 def run_to_the_end(jobs: Jobs, main: Coroutine[object, object, None]) -> None:

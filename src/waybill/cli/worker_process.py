@@ -11,8 +11,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
-import click
-
+from waybill.cli.echo import echo
 from waybill.cli.end_with_parent import EXTRA_SECONDS
 from waybill.cli.reload import DEBOUNCE_MS
 from waybill.ojs.push.publisher import DESCRIBE_VARIABLE
@@ -64,17 +63,17 @@ class WorkerProcess:
                     if changed is None and ended.result():
                         return ended.result()
                     if changed is None:
-                        click.echo("the worker was told to stop; Ctrl-C stops the rest", err=True)
+                        echo("the worker was told to stop; Ctrl-C stops the rest", err=True)
                         await stopped
                         return 0
-                    click.echo("the worker has stopped; it restarts when a file changes", err=True)
+                    echo("the worker has stopped; it restarts when a file changes", err=True)
                     await asyncio.wait({stopped, changed}, return_when=asyncio.FIRST_COMPLETED)
                 if stopped.done() or changed is None or changes is None:
                     return 0
                 found = changed.result()
                 if found is None:
                     return 0
-                click.echo(f"{len(found)} files changed, restarting the worker", err=True)
+                echo(f"{len(found)} files changed, restarting the worker", err=True)
                 await self.stop()
                 changed = asyncio.ensure_future(anext(changes, None))
                 await self._start()

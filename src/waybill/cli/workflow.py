@@ -8,6 +8,7 @@ from rich.table import Column, Table
 from rich.tree import Tree
 
 from waybill.cli.console import Console, plain
+from waybill.cli.echo import echo
 from waybill.cli.failure import ask
 from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
 from waybill.ojs import StepInfo, WorkflowHandle, WorkflowInfo, WorkflowNotCompleted
@@ -30,7 +31,7 @@ def list_them(state: str | None, limit: int, target: Target, *, as_json: bool) -
     """List workflows, newest first."""
     found = ask(target, _list(target, state, limit))
     if as_json:
-        click.echo(msgspec.json.encode(found))
+        echo(msgspec.json.encode(found))
         return
     table = Table(Column("id", no_wrap=True, min_width=ID_WIDTH), "state", "type", "done", "failed", "name", box=None)
     for info in found:
@@ -84,7 +85,7 @@ async def _with(
 
 def _print(info: WorkflowInfo, *, as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.encode(info))
+        echo(msgspec.json.encode(info))
         return
     counts = info.metadata
     tree = Tree(f"{info.type} {info.id} {info.state}: {counts.completed_count} of {counts.job_count} jobs done")
@@ -92,7 +93,7 @@ def _print(info: WorkflowInfo, *, as_json: bool) -> None:
         _add(tree, step)
     Console(highlight=False, soft_wrap=True).print(tree, markup=False)
     for error in info.errors[:10]:
-        click.echo(plain(f"{error.step or 'workflow'}: {error.message} ({error.code})"), err=True)
+        echo(plain(f"{error.step or 'workflow'}: {error.message} ({error.code})"), err=True)
 
 
 def _add(tree: Tree, step: StepInfo) -> None:

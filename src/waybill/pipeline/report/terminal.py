@@ -14,7 +14,7 @@ from waybill.pipeline.report.recommendations import advices
 def show(report: Report, console: Console) -> None:
     """Print `report`. Tables without rows are left out."""
     console.print(
-        Panel(_summary(report), title="[bold]Jobs[/bold]", subtitle=span(report.start, report.end), expand=False)
+        Panel(_summary(report), title=Text("Jobs", style="bold"), subtitle=span(report.start, report.end), expand=False)
     )
     tables = (_alerts, _job_types, _objectives, _failures, _dead_letters, _recommendations, _workers, _malformed)
     for table in (make(report) for make in tables):
