@@ -1,7 +1,8 @@
 """One connection: reads requests, and answers them in order.
 
-While a request is being answered, the next ones are read ahead, up to a limit, and then wait in the socket. An invalid
-request gets an error after the answers before it. Then the connection is closed for writing, and further input is
+While a request is being answered, the next ones are read ahead, up to a limit, and then wait in the socket. Input is
+parsed in pieces; if a turn of the loop has worked long enough, the rest waits for another one. An invalid request gets
+an error after the answers before it. Then the connection is closed for writing, and further input is
 dropped for a while, because a client whose connection is reset would not read the answer.
 """
 
@@ -21,7 +22,11 @@ from waybill.backend.server.head import BadRequest, Head
 from waybill.backend.server.requests import Phase, Received, RequestReader
 from waybill.backend.streams import close_stream
 
-WRITE_BUFFER_BYTES: Final = 256 * 1024
+WRITE_BUFFER_BYTES: Final = 64 * 1024
+PIECE_BYTES: Final = 1024
+"""How much input is parsed at once: it may be requests or chunks of a few octets."""
+REQUESTS_IN_A_ROW: Final = 16
+"""How many requests of a connection are answered before those of others, if these are in line."""
 
 _log = logging.getLogger("waybill.backend")
 
@@ -40,7 +45,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         *("_ahead", "_answer", "_current", "_has_ended", "_is_dropping", "_is_paused", "_peer", "_pump", "_reader"),
         "_refusal",
-        *("_reserved", "_server", "_since", "_transport", "_unsent", "_writable", "is_secure"),
+        *("_is_in_line", "_reserved", "_rest", "_server", "_since", "_transport", "_unsent", "_writable", "is_secure"),
     )
 
     def __init__(self, server: Connections) -> None:
@@ -57,6 +62,9 @@ class Connection(asyncio.Protocol):
         """Whether the last answer is written: input is dropped."""
         self._ahead = 0
         """Input received while a request is in progress."""
+        self._rest = b""
+        """Input that is not parsed yet."""
+        self._is_in_line = False
         self._answer: asyncio.Future[Response] | None = None
         self._pump: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -89,6 +97,7 @@ class Connection(asyncio.Protocol):
         self._server.release(self._reserved)
         self._reserved = 0
         self._is_dropping = True
+        self._rest = b""
         self._reader.close()
         if self._pump is not None:
             self._pump.cancel()
@@ -100,6 +109,26 @@ class Connection(asyncio.Protocol):
         """Process received data."""
         if self._is_dropping or self._refusal is not None:
             return
+        if self._rest:
+            self._set_aside(data)
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        """Parse input, and answer what is complete. The rest is set aside if there is no time."""
+        start = 0
+        while start < len(data) and not self._is_dropping and self._refusal is None:
+            missing = self._reader.missing
+            if start and not missing and not (self._may_answer and self._server.has_time()):
+                self._set_aside(data[start:])
+                self._wait_in_line()
+                return
+            end = start + max(PIECE_BYTES, missing)
+            piece = data if end >= len(data) and not start else data[start:end]
+            start += len(piece)
+            self._parse(piece)
+
+    def _parse(self, data: bytes) -> None:
         reader = self._reader
         before = reader.phase
         try:
@@ -108,12 +137,52 @@ class Connection(asyncio.Protocol):
             self._refusal = error
         if reader.phase is not before:
             self._since = self._server.now
-        if self._current is None and not self._is_paused:
+        if self._may_answer:
             self._advance()
         else:
             self._ahead += len(data)
             if self._ahead > self._server.limits.pipelined_bytes:
                 self._transport.pause_reading()
+
+    def _set_aside(self, data: bytes) -> None:
+        """Keep input for later, and stop reading."""
+        try:
+            self._reserve(len(data))
+        except BadRequest as error:
+            self._refusal = error
+            return
+        self._rest += data
+        self._ahead += len(data)
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def _release(self, size: int) -> None:
+        self._reserved -= size
+        self._server.release(size)
+
+    def _wait_in_line(self) -> None:
+        """Continue in another turn, unless an answer or the client has to come first."""
+        if self._may_answer and not self._is_in_line:
+            self._is_in_line = True
+            self._server.put_in_line(self)
+
+    def proceed(self) -> None:
+        """Continue with the received input."""
+        self._is_in_line = False
+        if not self._is_dropping:
+            self._advance()
+
+    def unread_bytes(self) -> int:
+        """Return the size of the answers that the client has not read."""
+        return self._transport.get_write_buffer_size()
+
+    def give_up(self) -> None:
+        """Close immediately; a request in progress is completed."""
+        self._transport.abort()
+
+    @property
+    def _may_answer(self) -> bool:
+        return self._current is None and not self._is_paused
 
     def eof_received(self) -> bool:
         """Answer complete requests; refuse an incomplete one. A client that waits for jobs counts as disconnected."""
@@ -134,10 +203,12 @@ class Connection(asyncio.Protocol):
         """Start no other answer while the client does not read."""
         self._is_paused = True
         self._since = self._server.now
+        self._server.stops_reading(self)
 
     def resume_writing(self) -> None:
         """Continue."""
         self._is_paused = False
+        self._server.reads_again(self)
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._advance()
@@ -194,22 +265,38 @@ class Connection(asyncio.Protocol):
         self._reserved += size
 
     def _advance(self) -> None:
-        """Answer the next request."""
+        """Answer the next request; more only while there is time."""
         reader = self._reader
-        while self._current is None and not self._is_paused and not self._is_dropping:
-            if reader.ready:
+        count = 0
+        while self._may_answer and not self._is_dropping and not self._is_in_line:
+            if count and (reader.ready or self._rest) and not self._may_go_on(count):
+                self._wait_in_line()
+            elif reader.ready:
+                count += 1
                 self._begin(reader.ready.popleft())
+            elif self._rest and self._refusal is None:
+                count += 1
+                rest, self._rest = self._rest, b""
+                self._release(len(rest))
+                self._take(rest)
             elif self._refusal is not None:
                 self._refuse(self._refusal)
             else:
-                if reader.is_asked:
-                    reader.is_asked = False
-                    self._transport.write(CONTINUE)
-                if self._ahead:
-                    self._ahead = 0
-                    if not self._transport.is_closing() and not self._transport.is_reading():
-                        self._transport.resume_reading()
+                self._read_on()
                 return
+
+    def _may_go_on(self, count: int) -> bool:
+        is_read = self._transport.get_write_buffer_size() <= WRITE_BUFFER_BYTES
+        return is_read and count < REQUESTS_IN_A_ROW and self._server.has_time()
+
+    def _read_on(self) -> None:
+        if self._reader.is_asked:
+            self._reader.is_asked = False
+            self._transport.write(CONTINUE)
+        if self._ahead:
+            self._ahead = 0
+            if not self._transport.is_closing() and not self._transport.is_reading():
+                self._transport.resume_reading()
 
     def _begin(self, received: Received) -> None:
         """Pass a request to the application."""
@@ -256,7 +343,7 @@ class Connection(asyncio.Protocol):
     def _end(self, head: Head, response: Response) -> None:
         """Send an answer, and continue with the next request."""
         stays = head.stays and not self._server.is_closing
-        if self._has_ended and not self._reader.ready and self._refusal is None:
+        if self._has_ended and not self._reader.ready and not self._rest and self._refusal is None:
             stays = False
         if response.stream is not None:
             self._pump = self._server.spawn(self._stream(head, response, response.stream, stays=stays))
@@ -268,12 +355,11 @@ class Connection(asyncio.Protocol):
     def _finish(self, *, stays: bool) -> None:
         current, self._current = self._current, None
         if current is not None and current.reserved:
-            self._reserved -= current.reserved
-            self._server.release(current.reserved)
+            self._release(current.reserved)
         if stays:
             self._since = self._server.now
         else:
-            self._drop(is_crowded=bool(self._reader.ready or self._reader.has_more or self._refusal))
+            self._drop(is_crowded=bool(self._reader.ready or self._rest or self._reader.has_more or self._refusal))
 
     def _refuse(self, error: BadRequest) -> None:
         """Answer an invalid request, and stop reading."""
@@ -287,6 +373,9 @@ class Connection(asyncio.Protocol):
         self._is_dropping = True
         self._since = self._server.now
         self._reader.ready.clear()
+        if self._rest:
+            self._release(len(self._rest))
+            self._rest = b""
         if not is_crowded or self._has_ended or self.is_secure or not self._transport.can_write_eof():
             self._transport.close()
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import Collection, Coroutine
 from typing import Any, Protocol
 
@@ -35,9 +37,22 @@ class Looked(Protocol):
     def abort(self) -> None:
         """Close immediately."""
 
+    def proceed(self) -> None:
+        """Continue with the received input."""
+
+    def unread_bytes(self) -> int:
+        """Return the size of the answers that the client has not read."""
+
+    def give_up(self) -> None:
+        """Close immediately; a request in progress is completed."""
+
 
 class Connections:
-    """The connections of one server."""
+    """The connections of one server.
+
+    One client can send thousands of requests in one piece. So a turn of the loop answers the first request of each
+    connection, and works on more only for a limited time. The other connections with input wait in line.
+    """
 
     def __init__(self, application: Answering, waiting_paths: Collection[str], limits: Limits) -> None:
         """If a client disconnects during a request to one of `waiting_paths`, the request is cancelled."""
@@ -52,6 +67,12 @@ class Connections:
         self._waiting_paths = frozenset(waiting_paths)
         self._connections: set[Looked] = set()
         self._reserved = 0
+        self._loop = asyncio.get_running_loop()
+        self._turn_ends_at: float | None = None
+        self._line: deque[Looked] = deque()
+        """Connections with input for the next turns."""
+        self._unread: dict[Looked, None] = {}
+        """Connections whose clients do not read, the one that has waited longest first."""
 
     def __len__(self) -> int:
         """The number of connections."""
@@ -70,6 +91,7 @@ class Connections:
     def leave(self, connection: Looked) -> None:
         """Remove a connection."""
         self._connections.discard(connection)
+        self._unread.pop(connection, None)
         if not self._connections:
             self.is_empty.set()
 
@@ -89,6 +111,50 @@ class Connections:
     def release(self, size: int) -> None:
         """Release reserved memory."""
         self._reserved -= size
+
+    def has_time(self) -> bool:
+        """Whether this turn of the loop may do more than answer one request of each connection."""
+        now = time.perf_counter()
+        if self._turn_ends_at is None:
+            self._turn_ends_at = now + self.limits.turn
+            self._loop.call_soon(self._end_turn)
+        return now < self._turn_ends_at
+
+    def put_in_line(self, connection: Looked) -> None:
+        """Continue with a connection in another turn."""
+        self._line.append(connection)
+        if len(self._line) == 1:
+            self._loop.call_soon(self._proceed)
+
+    def _end_turn(self) -> None:
+        self._turn_ends_at = None
+
+    def _proceed(self) -> None:
+        """Work on the connections that are in line now. Each may join the line again."""
+        for _ in range(len(self._line)):
+            try:
+                self._line[0].proceed()
+            finally:
+                self._line.popleft()
+            if not self.has_time():
+                break
+        if self._line:
+            self._loop.call_soon(self._proceed)
+
+    def stops_reading(self, connection: Looked) -> None:
+        """Note that a client does not read. If too much is unread, those that have waited longest are closed."""
+        self._unread[connection] = None
+        size = sum(one.unread_bytes() for one in self._unread)
+        for one in list(self._unread):
+            if size <= self.limits.unread_bytes:
+                break
+            size -= one.unread_bytes()
+            del self._unread[one]
+            self._loop.call_soon(one.give_up)
+
+    def reads_again(self, connection: Looked) -> None:
+        """Note that a client reads."""
+        self._unread.pop(connection, None)
 
     def is_waiting(self, path: str) -> bool:
         """Whether a request only waits, so that it is cancelled if its client disconnects."""

@@ -31,10 +31,14 @@ class Limits:
     """How long a client may stop reading its answer."""
     linger: float = 5.0
     """How long the input of a refused client is dropped, so that it can read the error."""
-    pipelined_bytes: int = 64 * 1024
-    """How much of the next requests is read while one is in progress."""
+    pipelined_bytes: int = 16 * 1024
+    """How much of the next requests is parsed while one is in progress."""
     body_bytes: int = 128 * 1024 * 1024
-    """The maximum total size of bodies that are being received or processed."""
+    """The maximum total size of bodies that are being received or processed, of large heads, and of unparsed input."""
+    unread_bytes: int = 96 * 1024 * 1024
+    """The maximum total size of answers that clients do not read."""
+    turn: float = 0.01
+    """How long one turn of the loop works on input beyond the first request of each connection."""
 
 
 def body_limit(path: str) -> int:

@@ -21,7 +21,7 @@ REMEMBERED_BYTES: Final = 1024
 """Longer heads are not cached, to limit memory."""
 KNOWN_WHOLE: Final = 500
 UNRESERVED_BYTES: Final = 4 * 1024
-"""Bodies up to this size need no reservation: the limit of connections covers them."""
+"""Heads and bodies up to this size need no reservation: the limit of connections covers them."""
 _END: Final = b"\r\n\r\n"
 _known: Final[dict[bytes, Head]] = {}
 """The heads of simple requests that arrived alone and in one piece."""
@@ -74,6 +74,12 @@ class RequestReader:
         self._has_moved = False
 
     @property
+    def missing(self) -> int:
+        """The size of the rest of the body; 0 if it is unknown."""
+        head = self._head
+        return 0 if head is None or self.phase is not Phase.BODY else max(0, head.length - len(self._body))
+
+    @property
     def size(self) -> int:
         """The received size of the body."""
         return len(self._body)
@@ -116,6 +122,8 @@ class RequestReader:
         self._loose = 0 if self._has_moved else self._loose + len(data)
         if self._loose > MAX_HEAD_BYTES:
             raise self._refusal("headers_too_large", f"The head is longer than {MAX_HEAD_BYTES} bytes.")
+        if self._loose > UNRESERVED_BYTES and not self._reserved:
+            self._take_room(MAX_HEAD_BYTES)
 
     def _begin_again(self, data: bytes) -> None:
         """Continue with a new parser where this one stopped."""
@@ -183,12 +191,14 @@ class RequestReader:
         parser, self._has_moved = self._parser, True
         self._method = method = self._method or parser.get_method()
         try:
-            is_long = len(self._target) + sum(map(len, self._fields)) > REMEMBERED_BYTES
-            self._head = head = (read_head.__wrapped__ if is_long else read_head)(
+            size = len(self._target) + sum(map(len, self._fields))
+            self._head = head = (read_head.__wrapped__ if size > REMEMBERED_BYTES else read_head)(
                 *(method, parser.get_http_version(), self._target, tuple(self._fields)),
                 *(parser.should_keep_alive(), parser.should_upgrade()),
             )
             self.phase = Phase.BODY
+            if size > UNRESERVED_BYTES and not self._reserved:
+                self._take_room(MAX_HEAD_BYTES)
             if head.is_special:
                 self._look_at(head)
         except BadRequest as error:

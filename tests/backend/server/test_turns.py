@@ -1,0 +1,215 @@
+"""No client keeps others waiting by many requests in one piece, or fills the memory with answers that it does not read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from waybill.backend.application import Application
+from waybill.backend.message import Request, Response, answer
+from waybill.backend.router import OPEN, Route
+from waybill.backend.server.connection import REQUESTS_IN_A_ROW, WRITE_BUFFER_BYTES, Connection
+from waybill.backend.server.connections import Connections
+from waybill.backend.server.limits import Limits
+
+ONE = b"GET /one HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SLOW = b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Transport(asyncio.Transport):
+    """A client that reads only if `is_read`."""
+
+    def __init__(self, *, is_read: bool = True) -> None:
+        super().__init__()
+        self.is_read = is_read
+        self.written = bytearray()
+        self.stops = 0
+        self._is_reading = True
+        self._is_closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self.is_read else len(self.written)
+
+    def pause_reading(self) -> None:
+        self.stops += self._is_reading
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        self._is_reading = True
+
+    def is_reading(self) -> bool:
+        return self._is_reading
+
+    def is_closing(self) -> bool:
+        return self._is_closed
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def abort(self) -> None:
+        self._is_closed = True
+
+    @property
+    def answers(self) -> int:
+        return self.written.count(b"HTTP/1.1 200 ")
+
+
+class Site:
+    """A server without sockets."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.release = asyncio.Event()
+        routes = [
+            Route("GET", "/one", self._slow, OPEN, lambda request: answer({"size": len(request.body)})),
+            Route("POST", "/one", self._slow, OPEN, lambda request: answer({"size": len(request.body)})),
+            Route("GET", "/slow", self._slow, OPEN),
+        ]
+        self.server = Connections(Application(routes), (), limits)
+
+    async def _slow(self, _request: Request) -> Response:
+        await self.release.wait()
+        return answer({})
+
+    def client(self, *, is_read: bool = True) -> tuple[Connection, Transport]:
+        connection, transport = Connection(self.server), Transport(is_read=is_read)
+        connection.connection_made(transport)
+        return connection, transport
+
+
+@asynccontextmanager
+async def site(limits: Limits) -> AsyncIterator[Site]:
+    yield Site(limits)
+
+
+async def test_requests_beyond_the_first_wait_for_a_turn_with_time() -> None:
+    async with site(Limits(turn=0)) as place:
+        greedy, transport = place.client()
+        count = 3000
+        greedy.data_received(ONE * count)
+        assert transport.answers == 1
+        assert not transport.is_reading()
+        other, heard = place.client()
+        other.data_received(ONE)
+        assert heard.answers == 1
+        while transport.answers < count:
+            await asyncio.sleep(0)
+        assert transport.is_reading()
+        assert place.server.reserve(place.server.limits.body_bytes)
+
+
+async def test_a_connection_answers_a_few_requests_and_then_others_have_their_turn() -> None:
+    async with site(Limits(turn=60)) as place:
+        clients = [place.client() for _ in range(3)]
+        for connection, transport in clients:
+            connection.data_received(ONE * 1000)
+            assert transport.answers <= REQUESTS_IN_A_ROW
+        while min(transport.answers for _, transport in clients) < 1000:
+            answers = [transport.answers for _, transport in clients]
+            assert max(answers) - min(answers) <= 4 * REQUESTS_IN_A_ROW
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("size", [10, 1000, 1023, 1024, 1025, 5000, 300_000])
+async def test_bodies_are_whole_whatever_the_pieces(size: int) -> None:
+    async with site(Limits(turn=0)) as place:
+        connection, transport = place.client()
+        one = b"POST /one HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+        connection.data_received(ONE + one * 3 + ONE)
+        while transport.answers < 5:
+            await asyncio.sleep(0)
+        assert transport.written.count(b'{"size":%d}' % size) == 3
+
+
+async def test_a_chunked_body_of_single_octets_waits_its_turn_too() -> None:
+    async with site(Limits(turn=0)) as place:
+        connection, transport = place.client()
+        body = b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n"
+        connection.data_received(b"POST /one HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+        assert not transport.is_reading()
+        while not transport.answers:
+            await asyncio.sleep(0)
+        assert b'{"size":20000}' in transport.written
+
+
+async def test_input_behind_a_request_in_progress_is_not_parsed_but_counted() -> None:
+    async with site(Limits(body_bytes=250_000)) as place:
+        connection, transport = place.client()
+        connection.data_received(SLOW + ONE * 5000)
+        assert not transport.is_reading()
+        assert not place.server.reserve(100_000)
+        late, refused = place.client()
+        late.data_received(SLOW + ONE * 5000)
+        place.release.set()
+        while transport.answers < 5001 or not refused.is_closing():
+            await asyncio.sleep(0)
+        assert b"HTTP/1.1 503 " in refused.written
+        connection.connection_lost(None)
+        late.connection_lost(None)
+        assert place.server.reserve(250_000)
+
+
+async def test_large_heads_are_counted() -> None:
+    head = b"GET /slow HTTP/1.1\r\nHost: localhost\r\nA: " + b"a" * 20_000
+    async with site(Limits(body_bytes=100_000)) as place:
+        clients = [place.client() for _ in range(4)]
+        for connection, _ in clients[:2]:
+            connection.data_received(head)
+        clients[2][0].data_received(head + b"\r\n\r\n")
+        clients[3][0].data_received(head + b"\r\n\r\n")
+        assert b"HTTP/1.1 503 " in clients[3][1].written
+        place.release.set()
+        while not clients[2][1].answers:
+            await asyncio.sleep(0)
+        for connection, _ in clients:
+            connection.connection_lost(None)
+        assert place.server.reserve(100_000)
+
+
+async def test_no_more_is_answered_than_a_client_reads() -> None:
+    async with site(Limits(turn=60)) as place:
+        connection, transport = place.client(is_read=False)
+        connection.data_received(ONE * 3000)
+        for _ in range(3000):
+            await asyncio.sleep(0)
+            if len(transport.written) > WRITE_BUFFER_BYTES:
+                connection.pause_writing()
+                break
+        before = len(transport.written)
+        assert before < 2 * WRITE_BUFFER_BYTES
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(transport.written) == before
+        transport.is_read = True
+        connection.resume_writing()
+        while transport.answers < 3000:
+            await asyncio.sleep(0)
+
+
+async def test_of_clients_that_do_not_read_the_first_is_closed_when_it_is_too_much() -> None:
+    async with site(Limits(unread_bytes=250)) as place:
+        clients = [place.client(is_read=False) for _ in range(4)]
+        for connection, transport in clients:
+            transport.write(b"x" * 100)
+            connection.pause_writing()
+        await asyncio.sleep(0)
+        assert [transport.is_closing() for _, transport in clients] == [True, True, False, False]
+        clients[2][0].resume_writing()
+        clients[0][1].write(b"x" * 100)
+        other, transport = place.client(is_read=False)
+        transport.write(b"x" * 100)
+        other.pause_writing()
+        await asyncio.sleep(0)
+        assert not transport.is_closing()
+        assert not clients[3][1].is_closing()
