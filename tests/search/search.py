@@ -9,9 +9,12 @@ import argparse
 import gc
 import json
 import multiprocessing
+import os
 import sys
+import threading
 import time
 from collections import Counter
+from multiprocessing.connection import wait
 from multiprocessing.queues import Queue
 from pathlib import Path
 from random import Random
@@ -104,7 +107,16 @@ class Searcher:
         return f"{path.name}: {verdict.fault.strip().splitlines()[-1][:160] if verdict.fault else 'passed again'}"
 
 
+def _end_with_parent() -> None:
+    """End this process as soon as its parent has ended, even by a kill -9."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+    os._exit(1)
+
+
 def _process(seed: int, number: int, stride: int, count: int, told: "Queue[tuple[int, int, str]]") -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     Searcher(seed, number, stride, count, DIRECTORY).search(told)
 
 
