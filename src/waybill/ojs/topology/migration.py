@@ -74,6 +74,7 @@ class Migration:
 
     def __init__(self, uri: str, old: Topology, new: Topology) -> None:
         self._uri = uri
+        self._given = old, new
         # Messages on the ladder leave it in time, wherever new jobs will wait.
         self._old = replace(old, schedule_by="ladder")
         self._new = replace(new, schedule_by="ladder")
@@ -129,8 +130,8 @@ class Migration:
         await self._changes.require_no_consumers([name for _, counts in pending for name in counts])
         async with await self._open.channel() as channel:
             # Only the exchanges: existing queues are about to be replaced.
-            for topology in (self._old, self._new):
-                for entity in [*topology.shared_entities(), *topology.ladder_entities()]:
+            for topology in (self._old, self._new, *self._given):
+                for entity in [*topology.shared_entities(), *topology.schedule_entities()]:
                     if isinstance(entity, ExchangeDeclaration):
                         await declare_one(channel, entity)
             for entity in [entity for queue in queues for entity in self._new.job_queue_entities(queue)]:
@@ -144,7 +145,8 @@ class Migration:
                 await self._replace(one, mover)
             else:
                 await self._transfer(one, mover, delete=delete)
-        await self._changes.declare([entity for queue in queues for entity in self._new.all_entities(queue)])
+        for topology in (self._new, self._given[1]):
+            await self._changes.declare([entity for queue in queues for entity in topology.all_entities(queue)])
         return mover.count
 
     # --- planning ---
@@ -173,13 +175,17 @@ class Migration:
         """Return the queues of both topologies, destinations of dead letters before their sources."""
         pairs: list[_Pair | Division] = []
         old, new = self._old, self._new
+        given_old, given_new = self._given
         for queue in dict.fromkeys(queues):
             check_queue(queue)
             if len(old.job_queues(queue)) == len(new.job_queues(queue)):
-                pairs += _paired(old.queue_entities(queue), new.queue_entities(queue))
+                pairs += _paired(
+                    [*old.queue_entities(queue), *_delayed_bindings(given_old, queue)],
+                    [*new.queue_entities(queue), *_delayed_bindings(given_new, queue)],
+                )
             else:
                 pairs += _paired(old.dead_letter_entities(queue), new.dead_letter_entities(queue))
-                pairs.append(Division(old, new, queue))
+                pairs.append(Division(given_old, given_new, queue))
             for delay_ms in RETRY_BUCKETS_MS:
                 pairs += _paired(old.retry_entities(queue, delay_ms), new.retry_entities(queue, delay_ms))
             pairs += _paired(old.release_entities(queue), new.release_entities(queue))
@@ -234,6 +240,11 @@ def _paired(old: Sequence[Entity], new: Sequence[Entity]) -> list[_Pair]:
         _Pair(before, after, _bindings_to(before.name, old), _bindings_to(after.name, new))
         for before, after in zip(*queues, strict=True)
     ]
+
+
+def _delayed_bindings(topology: Topology, queue: str) -> list[Entity]:
+    """Return the way of jobs from the delayed exchange, if they wait there."""
+    return topology.release_entities(queue) if topology.schedule_by == "exchange" else []
 
 
 def _bindings_to(name: str, entities: Sequence[Entity]) -> list[BindingDeclaration]:

@@ -131,4 +131,7 @@ class Division:
         return [msgspec.structs.replace(entrance, exchange=exchange) for exchange in self._exchanges()]
 
     def _exchanges(self) -> list[str]:
-        return list(dict.fromkeys([self.old.direct, self.new.direct]))
+        """The exchanges that jobs come from, also those that have waited for their time."""
+        topologies = (self.old, self.new)
+        delayed = [one.delayed for one in topologies if one.schedule_by == "exchange"]
+        return list(dict.fromkeys([*(one.direct for one in topologies), *delayed]))
