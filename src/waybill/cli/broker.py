@@ -14,7 +14,7 @@ from waybill.cli.definitions import show_report
 from waybill.cli.echo import echo
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import tls_context
-from waybill.cli.own_broker import Reloader, make_broker, set_up_log
+from waybill.cli.own_broker import Reloader, make_broker, set_up_log, started
 from waybill.cli.settings_options import BROKER_TABLES, Source, loaded, settings_options
 from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
 from waybill.settings import Configuration
@@ -76,7 +76,7 @@ async def _serve(broker: Broker, reloader: Reloader, configuration: Configuratio
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     async with contextlib.AsyncExitStack() as stack:
-        await stack.enter_async_context(broker)
+        await stack.enter_async_context(started(broker))
         if configuration.is_on("management.enabled"):
             from waybill.management.serving import ManagementServer
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
+from collections.abc import AsyncIterator
 from typing import Final
 
 import click
@@ -51,6 +53,23 @@ def make_broker(configuration: Configuration) -> Broker:
     except OSError as error:
         files = ", ".join(str(one) for one in (certificate, key, authority) if one is not None)
         raise click.ClickException(f"cannot use the TLS files {files}: {error}") from None
+
+
+@contextlib.asynccontextmanager
+async def started(broker: Broker) -> AsyncIterator[Broker]:
+    """Run a broker. Until it has started, SIGTERM and Ctrl-C end the process at once.
+
+    The recovery of a large directory takes long, and the loop sees no signal meanwhile. It loses nothing if it is
+    killed.
+    """
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGINT)}
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(broker)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        yield broker
 
 
 def _first_users(configuration: Configuration) -> list[FirstUser]:

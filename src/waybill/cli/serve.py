@@ -16,10 +16,11 @@ from waybill.cli.echo import echo
 from waybill.cli.failure import explained
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
-from waybill.cli.own_broker import Reloader, make_broker, own_login, set_up_log
+from waybill.cli.own_broker import Reloader, make_broker, own_login, set_up_log, started
 from waybill.cli.settings_options import ALL_TABLES, HTTP_SHORT, Source, loaded, settings_options
 from waybill.cli.target import Target, chosen
 from waybill.client import ClientError, ReconnectPolicy
+from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
 from waybill.ojs import Jobs, Topology
 from waybill.settings import Configuration
 from waybill.settings.sources import DEFAULT, ENVIRONMENT, OPTION
@@ -74,7 +75,7 @@ def command(uri: str | None, context_name: str | None, source: Source, *, test_m
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot start on {http.host}:{http.port}: {error}") from None
-    except BrokerFailed as error:
+    except (BrokerFailed, DefinitionsLost, UnsupportedStoreVersion) as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -114,7 +115,7 @@ async def _serve(
         async with contextlib.AsyncExitStack() as stack:
             target = uri
             if target is None:
-                broker = await stack.enter_async_context(make_broker(configuration))
+                broker = await stack.enter_async_context(started(make_broker(configuration)))
                 Reloader(broker, source, configuration).listen()
                 target = broker.uri("/", *own_login(configuration, "/"))
             yield Jobs(target, topology=topology, results=False, push_timeout=PUSH_SECONDS, reconnect=RECONNECT)

@@ -20,7 +20,7 @@ from waybill.cli.definitions import show_report
 from waybill.cli.echo import echo
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
-from waybill.cli.own_broker import GUEST, Reloader, make_broker, own_login, set_up_log
+from waybill.cli.own_broker import GUEST, Reloader, make_broker, own_login, set_up_log, started
 from waybill.cli.settings_options import HTTP_SHORT, UP_TABLES, Source, loaded, settings_options
 from waybill.cli.worker_options import concurrency_option, grace_period_option
 from waybill.cli.worker_process import WorkerProcess, reload_is_there
@@ -140,7 +140,7 @@ async def _up(house: House, broker: Broker, reloader: Reloader) -> int:
         region=http.region,
         beside=partial(Beside, management),
     )
-    async with broker, management, serving:
+    async with started(broker), management, serving:
         reloader.listen()
         if broker.import_report is not None:
             show_report(broker.import_report)
