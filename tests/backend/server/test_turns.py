@@ -1,4 +1,4 @@
-"""No client keeps others waiting by many requests in one piece, or fills the memory with answers that it does not read."""
+"""No client keeps others waiting by many requests in one piece, or fills the memory with unread answers."""
 
 from __future__ import annotations
 
