@@ -29,7 +29,6 @@ class Application:
     """Answers requests. `keys` None allows every program on this machine: for loopback only."""
 
     def __init__(self, routes: list[Route], keys: KeyRing | None = None) -> None:
-        """Compile the routes."""
         self._router = Router(routes)
         self._keys = keys
         self.on_change: Callable[[Request, int], None] | None = None

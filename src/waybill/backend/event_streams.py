@@ -81,7 +81,6 @@ class Listeners:
         self._has_ended = False
 
     def __len__(self) -> int:
-        """The number of listeners."""
         return len(self._listeners)
 
     @property

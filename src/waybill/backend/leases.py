@@ -86,7 +86,6 @@ class Leases:
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
-        """The number of leased jobs."""
         return len(self._leases)
 
     def get(self, job_id: str) -> Lease | None:

@@ -22,11 +22,9 @@ class Redaction:
     """Which fields of arguments are hidden: patterns of names, whatever their case; `*` hides all arguments."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Without names nothing is hidden."""
         self._patterns = [name.strip().lower() for name in names if name.strip()]
 
     def __bool__(self) -> bool:
-        """Whether anything is hidden."""
         return bool(self._patterns)
 
     def wrapped(self, route: Route) -> Route:

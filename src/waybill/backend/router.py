@@ -45,7 +45,6 @@ class Router:
     """The routes of an application. A segment in braces, `{id}`, matches any one segment."""
 
     def __init__(self, routes: list[Route]) -> None:
-        """Build the tree."""
         self._root = _Node()
         self._exact: dict[str, dict[str, Route]] = {}
         for route in routes:

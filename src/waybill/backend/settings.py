@@ -39,7 +39,6 @@ class Shelf(Generic[T]):
         self._raw: dict[str, Record] = {}
 
     def __len__(self) -> int:
-        """The number of settings."""
         return len(self._known)
 
     def get(self, name: str) -> T | None:

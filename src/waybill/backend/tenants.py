@@ -64,7 +64,6 @@ class Tenants:
         """Pushed jobs that the view has not applied yet."""
 
     def __len__(self) -> int:
-        """The number of tenants with settings."""
         return len(self.shelf)
 
     def admit(self, wanted: Mapping[str, int], later: Mapping[str, int], counts: Counts) -> dict[str, int]:

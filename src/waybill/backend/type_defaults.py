@@ -32,7 +32,6 @@ class TypeDefaults:
         self.shelf = settings.shelf("type-default", TypeDefault)
 
     def __len__(self) -> int:
-        """The number of types with defaults."""
         return len(self.shelf)
 
     def fill(self, job: Form) -> bool:

@@ -167,7 +167,6 @@ class WatchedFile(DiskFile):
         self._when_read = when_read
 
     def read(self, offset: int, size: int) -> bytes:
-        """Read at most `size` bytes from `offset`."""
         data = super().read(offset, size)
         self._when_read(len(data))
         return data

@@ -119,7 +119,6 @@ class Connection(ChannelHost):
 
     @property
     def flowing(self) -> bool:
-        """Whether publishing may continue: open, not blocked, and the output buffer not full."""
         current = self._socket
         return current is not None and current.flowing and self._settled.is_set()
 
@@ -209,7 +208,6 @@ class Connection(ChannelHost):
             raise wrong_loop("this connection")
 
     async def wait_ready(self) -> None:
-        """Return when the connection is open and restored. Raises ConnectionClosed if it never will be."""
         self.check_loop()
         while not self._is(ReconnectState.OPEN):
             if self._is(ReconnectState.CLOSED):

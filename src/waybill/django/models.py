@@ -24,7 +24,6 @@ class OutboxJob(models.Model):
         verbose_name_plural = "jobs in the outbox"
 
     def __str__(self) -> str:
-        """Return the name of the job."""
         return self.job_id
 
 
@@ -35,7 +34,6 @@ class OutboxTurn(models.Model):
     until = models.FloatField(default=0.0)
 
     def __str__(self) -> str:
-        """Return the name of the process."""
         return self.owner
 
 
@@ -49,5 +47,4 @@ class Job(models.Model):
         default_permissions = ("view", "change")
 
     def __str__(self) -> str:
-        """Return the name of the job."""
         return str(self.pk)

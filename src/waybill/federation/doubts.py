@@ -43,7 +43,6 @@ class Doubts:
         self._settling: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        """The number of doubtful jobs."""
         return len(self._regions)
 
     def add(self, job_id: str, region: str) -> None:

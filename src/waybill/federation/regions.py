@@ -25,11 +25,9 @@ class Regions:
         self._checking: list[asyncio.Task[None]] = []
 
     def __iter__(self) -> Iterator[Region]:
-        """Iterate over all regions."""
         return iter(self._regions.values())
 
     def __len__(self) -> int:
-        """The number of regions."""
         return len(self._regions)
 
     def get(self, name: object) -> Region | None:

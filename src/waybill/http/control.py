@@ -45,7 +45,7 @@ class HttpControl(Control):
         return json_of(answer) if answer.body else {}
 
     async def cancel(self, job_id: str, queue: str | None) -> None:
-        """Return when the server has the request. A job that has ended is not changed."""
+        """Return when the server has the request. An ended job does not change."""
         try:
             await self.request("DELETE", _path(job_id))
         except RequestRefused as error:
@@ -53,7 +53,6 @@ class HttpControl(Control):
                 raise
 
     async def info(self, job_id: str, queue: str | None, timeout_seconds: float) -> JobInfo | None:
-        """Ask for a job, None if the server knows of none."""
         try:
             return info_of(job_in(await self.request("GET", _path(job_id), timeout_seconds=timeout_seconds)))
         except RequestRefused as error:
@@ -62,7 +61,6 @@ class HttpControl(Control):
             raise
 
     async def newest(self, queue: str, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
-        """Ask for the youngest jobs of a queue."""
         fields = {"queue": queue, "limit": str(min(limit, PAGE))} | ({} if state is None else {"state": state})
         found: list[JobInfo] = []
         while True:
@@ -77,15 +75,13 @@ class HttpControl(Control):
             fields["cursor"] = cursor
 
     async def pause(self, queue: str, by: str | None) -> bool:
-        """Pause a queue; False if it was paused before."""
         return await self._switch(queue, "pause", by)
 
     async def resume(self, queue: str, by: str | None) -> bool:
-        """End a pause; False if there was none."""
         return await self._switch(queue, "resume", by)
 
     async def is_paused(self, queue: str) -> bool:
-        """Whether a queue is paused; one that nobody knows is not."""
+        """Whether a queue is paused; an unknown one is not."""
         try:
             stats: dict[str, Any] = await self.request("GET", f"/ojs/v1/queues/{quote(queue, safe='')}/stats")
         except RequestRefused as error:

@@ -32,7 +32,6 @@ class RequestRefused(ControlFailed):
     def __init__(
         self, status: int, code: str, message: str, *, details: dict[str, Any], is_retryable: bool, request_id: str
     ) -> None:
-        """Made of an answer."""
         super().__init__(f"{message} ({code}, request {request_id})" if request_id else f"{message} ({code})")
         self.status = status
         self.code = code

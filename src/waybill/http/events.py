@@ -40,11 +40,10 @@ class HttpEvents(EventWriter):
         self._sending: dict[str, asyncio.Task[None]] = {}
 
     def timestamp(self) -> str:
-        """Return the present time."""
         return format_timestamp(datetime.now(UTC))
 
     def record(self, subject: str, data: EventData, time: str | None = None, event_id: str | None = None) -> None:
-        """Tell of progress."""
+        """Report progress."""
         if not isinstance(data, JobProgress):
             return
         self._unsent.setdefault(subject, []).append(data)
@@ -52,10 +51,10 @@ class HttpEvents(EventWriter):
             self._sending[subject] = asyncio.get_running_loop().create_task(self._send(subject))
 
     def record_started(self, job_id: str, time: str, job_type: str, queue: str, attempt: int, worker_id: str) -> None:
-        """The server knows: it has given out the job."""
+        """Do nothing: the server knows, because it gave out the job."""
 
     def after(self, action: Callable[[], object]) -> None:
-        """Do something once the events so far are safe: they are, as the server writes its own."""
+        """Call `action` now: the server writes its own events."""
         action()
 
     async def told(self, job_id: str) -> None:

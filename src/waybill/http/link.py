@@ -34,21 +34,18 @@ class HttpLink(BrokerSubstitute):
         self._control = HttpControl(self.exchange)
 
     async def enqueue(self, jobs: list[Outgoing]) -> list[Envelope | PushFailed]:
-        """Push valid jobs."""
         if not jobs:
             return []
         return await HttpPush(self.exchange, self._push_timeout_seconds, self._again).run(jobs)
 
     def control(self) -> HttpControl:
-        """Return what asks the server."""
         return self._control
 
     def inbox(self) -> Inbox:
-        """Return what waits for the ends of jobs."""
         return HttpInbox(self._control)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` in the loop of this process."""
+        """Run `work` in the event loop of this process."""
         return background().call(work)
 
     async def disconnect(self) -> None:

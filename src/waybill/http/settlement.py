@@ -54,7 +54,7 @@ class _NoPlaces(UniqueEnds):
     """The server frees the places of unique jobs, and gives out none that has lost its own."""
 
     def __init__(self) -> None:
-        """There is nothing to ask."""
+        """No coordinator can be asked."""
 
 
 class HttpSettlement(Settlement):
@@ -86,7 +86,7 @@ class HttpSettlement(Settlement):
         started_at: str | None = None,
         worker_id: str = "",
     ) -> None:
-        """Tell of a success."""
+        """Report a success."""
         encoded = None if result is None else encoded_result(execution, result)[0]
         self.completed_count += 1
         if self._hook_notifier.hooks.on_success:
@@ -135,11 +135,11 @@ class HttpSettlement(Settlement):
         self._release(execution.delivery)
 
     def settled_before(self, execution: Execution) -> bool:
-        """Nothing comes twice here: a lease that has ended leads to another attempt."""
+        """Return False: a redelivery is always another attempt, with its own lease."""
         return False
 
     def expired(self, execution: Execution, now: datetime) -> None:
-        """Tell of a job whose deadline passed before it could start."""
+        """Report a job whose deadline passed before it could start."""
         text = f"it expired at {execution.envelope.expires_at}"
         self._give_up(execution.delivery, execution.queue, execution.envelope, "Expired", "JOB_EXPIRED", text)
 
@@ -151,7 +151,7 @@ class HttpSettlement(Settlement):
         self._give_up(delivery, queue, placeholder, "InvalidJob", error.code, str(error))
 
     def abandon(self, delivery: Delivery, queue: str, error: BaseException) -> None:
-        """Tell of a job over which something failed that nobody has thought of."""
+        """Report a job after an unexpected error."""
         self._reports.counters.skipped["job"] += 1
         _log.error("a job of %s cannot be settled", queue, exc_info=error)
         placeholder, _ = placeholder_of(delivery, queue)
@@ -159,7 +159,7 @@ class HttpSettlement(Settlement):
         self._give_up(delivery, queue, placeholder, type(error).__name__, "INTERNAL_ERROR", text)
 
     def unknown_type(self, execution: Execution) -> None:
-        """Tell of a job for which this worker has no handler."""
+        """Report a job without a handler here."""
         envelope = execution.envelope
         _log.error("job %s has no handler for its type %s", shown(envelope.id), shown(envelope.type))
         text = f"no handler for {envelope.type}"
@@ -171,7 +171,7 @@ class HttpSettlement(Settlement):
         self._say_of(execution, _NACK, {"requeue": True, "delay_ms": delay_ms})
 
     def hand_back(self, delivery: Delivery, queue: str) -> None:
-        """Put a job back that was never started."""
+        """Return a job that was never started."""
         self._say(delivery, queue, _NACK, {"requeue": True})
 
     def forget(self, held: Held) -> None:
@@ -179,7 +179,7 @@ class HttpSettlement(Settlement):
         self._release(held.delivery)
 
     async def drain(self, timeout_seconds: float) -> bool:
-        """Wait until the server has heard everything; False if that takes longer."""
+        """Wait until the server has all reports; False if that takes longer."""
         if self._telling:
             await asyncio.wait(set(self._telling), timeout=timeout_seconds)
         return not self._telling

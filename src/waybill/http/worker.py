@@ -48,7 +48,7 @@ class HttpWorker(Worker):
 
     @property
     def starvation(self) -> str | None:
-        """Why no job comes to, or ends in, a worker that should work; None if all is well, or it is quiet."""
+        """Return why the worker receives or finishes no jobs although it should; None if it is fine or quiet."""
         if self._fetching is None or self._runner is None:
             return "it is not running"
         if not self._fetching.is_connected:
@@ -61,7 +61,7 @@ class HttpWorker(Worker):
         return [] if self._fetch_task is None else list(self.queues)
 
     async def start(self) -> None:
-        """Find the server, and begin to fetch. Raises NoAnswer, RequestRefused."""
+        """Find the server, and start to fetch. Raises NoAnswer, RequestRefused."""
         self._jobs.bind()
         loop = self._loop = asyncio.get_running_loop()
         self._started = loop.time()
@@ -144,5 +144,5 @@ class _ServerLeases(AttemptHeartbeats):
     """The server tracks attempts and refuses late outcomes."""
 
     def is_late(self, execution: object) -> bool:
-        """Nothing has to be asked for."""
+        """Return False: leases are renewed in another way."""
         return False

@@ -192,7 +192,6 @@ class MessageQueue(LeveledQueue):
     # --- out ---
 
     def drain(self) -> None:
-        """Deliver to consumers with credit until messages or credit run out, or the turn is over."""
         if self.limits.drops:
             self._drop_overflow()
         if not self.selections or serve_selections(self, list(self.selections.values())):
@@ -244,7 +243,6 @@ class MessageQueue(LeveledQueue):
         self.remove_all(entries)
 
     def remove_all(self, entries: list[Entry]) -> None:
-        """Remove messages that were taken from their levels."""
         size: i64 = 0
         for entry in entries:
             size += entry.message.size
@@ -380,7 +378,7 @@ class MessageQueue(LeveledQueue):
                 self.release(outcome.entry, failed=outcome.failed)
 
     def remove(self, entry: Entry) -> None:
-        """`remove_all` of one, without a list."""
+        """Like `remove_all`, for one entry, without a list."""
         self.runtime.memory_bytes -= entry.message.size
         if self.deduplication is not None:
             self.deduplication.forget(entry.sequence)
@@ -390,7 +388,6 @@ class MessageQueue(LeveledQueue):
             self.messages.forget(entry.location)
 
     def kill(self, entry: Entry, reason: str) -> None:
-        """Dead-letter and remove, atomically."""
         policy = self.policy
         goes_to_alternate = reason == REJECTED and policy.alternate_exchange is not None
         if (policy.dead_letter_exchange is None and not goes_to_alternate) or self.is_deleted:

@@ -396,7 +396,6 @@ class Jobs:
         self._loop = None
 
     async def __aenter__(self) -> Self:
-        """Connect."""
         if self.broker_substitute is None:
             await self._open()
         return self
@@ -404,7 +403,6 @@ class Jobs:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
         await self.close()
 
     @property

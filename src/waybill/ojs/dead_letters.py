@@ -127,7 +127,6 @@ class DeadLetters:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Disconnect."""
         if self._broker is not None:
             await self._broker.close()
 

@@ -135,7 +135,6 @@ class Job(Generic[R_co]):
         self._envelope = envelope
 
     def __repr__(self) -> str:
-        """Show the id of the job."""
         return f"<Job {self.id}>"
 
     async def _ended(self, timeout_seconds: float | None) -> Outcome:

@@ -113,7 +113,6 @@ class ProcessResources:
         self._made: dict[Factory, object] = {}
 
     def __enter__(self) -> Self:
-        """Enter. Resources are created on demand."""
         return self
 
     def __exit__(

@@ -50,7 +50,7 @@ class LakeTables(TableStore):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nothing to do: see above."""
+        """Do nothing: see above."""
         yield
 
     def prepare(self) -> None:

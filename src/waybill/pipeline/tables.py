@@ -153,7 +153,6 @@ class Tables(TableStore):
         writer.partitionBy(*table.partitions).parquet(str(self.directory / table.name))
 
     def replace(self, rows: DataFrame, table: Table) -> None:
-        """Write `rows` as the new version of `table`, all or nothing."""
         fresh = self.new_version(table)
         rows.write.mode("error").parquet(str(fresh))
         self.publish(fresh, table)

@@ -202,7 +202,6 @@ class CommittingStore(Store):
         raise NotImplementedError
 
     def remove_unclaimed(self) -> int:
-        """Remove messages of deleted queues that nobody has asked for. Returns how many."""
         raise NotImplementedError
 
     def close(self, *, clean: bool = True, redelivered: dict[int, list[int]] | None = None) -> None:

@@ -77,14 +77,12 @@ class TestBroker:
                 thread.stop()
 
     def __enter__(self) -> Self:
-        """Start."""
         self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop."""
         self.stop()
 
     def uri(self, virtual_host: str = VIRTUAL_HOST) -> str:

@@ -32,7 +32,6 @@ class RecordedJobs(BrokerSubstitute):
     """
 
     def __init__(self, jobs: Jobs, *, runs: bool = False, retries: bool = False) -> None:
-        """Made by `fake` and `inline`."""
         self._runs = runs
         self._retries = retries
         self._jobs: dict[str, PushedJob] = {}
@@ -147,7 +146,7 @@ class RecordedJobs(BrokerSubstitute):
     # --- for `Jobs` ---
 
     async def enqueue(self, jobs: list[Outgoing]) -> list[Envelope | PushFailed]:
-        """Record jobs, and run them one after the other if the mode is `inline`."""
+        """Record jobs, and run them one by one if the mode is `inline`."""
         pushed = [PushedJob.of(one) for one in jobs]
         self._jobs |= {job.id: job for job in pushed}
         for job in pushed if self._runs else ():
@@ -162,11 +161,9 @@ class RecordedJobs(BrokerSubstitute):
         return self._jobs.get(job_id)
 
     def control(self) -> Control:
-        """Return the stand-in for a coordinator."""
         return _RecordedControl(self)
 
     def inbox(self) -> Inbox:
-        """Return the outcomes of jobs."""
         return _RecordedInbox(self)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
@@ -212,7 +209,6 @@ class _RecordedControl(Control):
             job.state = State.CANCELLED
 
     async def info(self, job_id: str, queue: str | None, timeout_seconds: float) -> JobInfo | None:
-        """Return a job."""
         job = self._recorded.find(job_id)
         return None if job is None else job.info()
 
@@ -232,11 +228,9 @@ class _RecordedControl(Control):
         raise RuntimeError(BrokerSubstitute.no_broker)
 
     async def resume(self, queue: str, by: str | None) -> bool:
-        """See `pause`."""
         raise RuntimeError(BrokerSubstitute.no_broker)
 
     async def is_paused(self, queue: str) -> bool:
-        """See `pause`."""
         raise RuntimeError(BrokerSubstitute.no_broker)
 
 

@@ -49,7 +49,6 @@ class Connection(asyncio.Protocol):
     )
 
     def __init__(self, server: Connections) -> None:
-        """Nothing is read yet."""
         self._server = server
         self._transport: asyncio.Transport
         self._reader = RequestReader(self._reserve)

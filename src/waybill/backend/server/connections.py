@@ -75,7 +75,6 @@ class Connections:
         """Connections whose clients do not read, the one that has waited longest first."""
 
     def __len__(self) -> int:
-        """The number of connections."""
         return len(self._connections)
 
     def all(self) -> list[Looked]:

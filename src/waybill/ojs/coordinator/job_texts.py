@@ -114,7 +114,6 @@ class JobTexts:
         return job_id in self._own or self.get(job_id) is not None
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the ids."""
         members = (member_job_id(name, index) for name, group in self._groups.items() for index in group.indices())
         return chain(self._own, members)
 

@@ -114,7 +114,6 @@ class SqlJobStore(JobStore):
         self._epoch, self._folded = epoch, 0
 
     def begin_anew(self) -> None:
-        """Forget all jobs and the position, unless an epoch has begun that this store does not know."""
         with self._engine.begin() as connection:
             position = read_position(connection, lock=True)
             epoch = forget_all(connection, position) if position.epoch == self._epoch else position.epoch

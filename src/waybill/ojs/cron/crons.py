@@ -108,11 +108,9 @@ class Crons:
         self._jobs = jobs
 
     def __iter__(self) -> Iterator[CronJob]:
-        """Iterate over the cron jobs declared here."""
         return iter(list(self._jobs.cron_jobs.values()))
 
     def __len__(self) -> int:
-        """The number of cron jobs declared here."""
         return len(self._jobs.cron_jobs)
 
     def declare(self, cron: str | None, tz: str, every: timedelta | None, settings: CronSettings) -> CronRegistration:

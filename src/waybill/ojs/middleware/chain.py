@@ -71,7 +71,6 @@ class Chain(Generic[T]):
         return iter(tuple(self._members))
 
     def __len__(self) -> int:
-        """Count the members."""
         return len(self._members)
 
     def add(self, member: T) -> None:

@@ -34,7 +34,6 @@ class ConcurrencyLimit(JobMiddleware):
         self._permits = KeyedPermitPools(jobs, count)
 
     async def execute(self, job: JobContext, call: Call) -> object:
-        """Hold a permit while the job runs."""
         key = self._key if isinstance(self._key, str) else self._key(job)
         if key is None:
             return await call(job)

@@ -28,7 +28,6 @@ class JobFailed(JobsError):
     how = "failed"
 
     def __init__(self, outcome: Outcome) -> None:
-        """Made from the outcome of a job."""
         error = outcome.error
         self.job_id = outcome.id
         self.state = outcome.state

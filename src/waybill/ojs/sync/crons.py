@@ -19,7 +19,6 @@ class SyncCrons:
     """
 
     def __init__(self, call: Caller[Crons]) -> None:
-        """Made by `SyncJobs.crons`."""
         self._call = call
 
     def sync(self, *, prune: bool = False) -> dict[str, str]:

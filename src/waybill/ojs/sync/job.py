@@ -22,7 +22,6 @@ class SyncJob(Generic[R_co]):
     __slots__ = ("_call", "_job", "id")
 
     def __init__(self, job: Job[R_co], call: Caller[Job[Any]]) -> None:
-        """Made by `SyncJobs`."""
         self.id = job.id
         self._job = job
         self._call = call
@@ -69,5 +68,4 @@ class SyncJob(Generic[R_co]):
         self._call(lambda job: job.cancel(), "job.cancel()")
 
     def __repr__(self) -> str:
-        """Show the id of the job."""
         return f"<SyncJob {self.id}>"

@@ -72,7 +72,6 @@ class SyncJobs:
     """
 
     def __init__(self, jobs: AsyncJobs) -> None:
-        """Made by `Jobs.sync`."""
         self._jobs = jobs
 
     def push(self, job_type: str, args: Sequence[object] = (), **options: Unpack[Options]) -> SyncJob[Any]:

@@ -32,7 +32,6 @@ class SyncPipeline:
     """
 
     def __init__(self, start: Start) -> None:
-        """Made by `SyncJobs.pipeline`."""
         self.pushed_count = 0
         """The number of confirmed jobs."""
         self._start = start
@@ -59,7 +58,6 @@ class SyncPipeline:
             self.pushed_count += len(before())
 
     def __enter__(self) -> Self:
-        """Enter."""
         return self
 
     def __exit__(

@@ -21,7 +21,6 @@ class SyncWorkflow(Generic[R_co]):
     __slots__ = ("_call", "id")
 
     def __init__(self, workflow_id: str, call: Caller[WorkflowHandle[Any]]) -> None:
-        """Made by `Shape.push_sync` and `SyncJobs.workflow`."""
         self.id = workflow_id
         self._call = call
 
@@ -51,5 +50,4 @@ class SyncWorkflow(Generic[R_co]):
         return self._call(lambda handle: handle.retry(), "workflow.retry()")
 
     def __repr__(self) -> str:
-        """Show the id of the workflow."""
         return f"<SyncWorkflow {self.id}>"

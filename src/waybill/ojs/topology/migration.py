@@ -82,13 +82,11 @@ class Migration:
         self._user = ""
 
     async def __aenter__(self) -> Self:
-        """Connect."""
         self._connection = await connect(self._uri, name="waybill migration", reconnect=ReconnectPolicy(max_attempts=0))
         self._user = self._connection.address.settings.user
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Disconnect."""
         if self._connection is not None:
             await self._connection.close()
 

@@ -40,7 +40,6 @@ class Generations(Generic[K, V]):
         self._dicts: deque[dict[K, V]] = deque([{}])
 
     def __len__(self) -> int:
-        """Return the number of keys."""
         return sum(map(len, self._dicts))
 
     def values(self) -> Iterator[V]:

@@ -20,5 +20,4 @@ class RecentAttempts:
             self._old, self._young = self._young, set()
 
     def __contains__(self, key: AttemptKey) -> bool:
-        """Return whether an attempt is remembered."""
         return key in self._young or key in self._old

@@ -152,7 +152,6 @@ class Fields(StructReader):
     # --- from octets ---
 
     def read_sized(self, decoder: Decoder, depth: i64) -> object:
-        """Read the struct as a field. Raises DecodeError."""
         reader = decoder.reader
         outer_end = reader.enter(reader.size(self.size))
         if self.code:
@@ -250,15 +249,12 @@ class Struct(Encodable):
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Structs are not changed."""
         raise AttributeError(f"cannot assign to field {name!r}")
 
     def __delattr__(self, name: str) -> NoReturn:
-        """Structs are not changed."""
         raise AttributeError(f"cannot delete field {name!r}")
 
     def write_struct32(self, out: BytesWriter, depth: i64) -> None:
-        """Write size, code and fields. Raises EncodeError."""
         if not self.CODE:
             raise EncodeError(f"{self.NAME} has no code")
         body = BytesWriter()

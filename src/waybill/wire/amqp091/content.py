@@ -65,7 +65,6 @@ class ContentFacts:
     """
 
     def __init__(self) -> None:
-        """Reset all fields."""
         self.body_size: i64 = 0
         self.flags: i64 = 0
         self.delivery_mode: i64 = ABSENT

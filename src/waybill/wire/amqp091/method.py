@@ -56,11 +56,9 @@ class Method:
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Methods are not changed."""
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
     def __delattr__(self, name: str) -> NoReturn:
-        """Methods are not changed."""
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     def encode(self) -> bytes:

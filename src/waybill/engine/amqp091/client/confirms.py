@@ -28,7 +28,6 @@ class Confirms:
         self._next_number = 1
 
     def __len__(self) -> int:
-        """How many are waiting."""
         return len(self._tokens) - self._start
 
     def add(self, token: object, content: Content | None) -> None:

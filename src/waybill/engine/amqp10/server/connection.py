@@ -121,7 +121,6 @@ class Connection(SessionHost):
         return True
 
     def fail_session(self, session: HostedSession, error: Exception) -> None:
-        """End what an error concerns: the session, or the connection. Others than these two kinds are raised again."""
         if isinstance(error, Fault):
             if error.scope == CONNECTION:
                 self._close(error.error)
