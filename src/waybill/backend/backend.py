@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from waybill.backend.errors import not_found
 from waybill.backend.extensions import Extensions
 from waybill.backend.fetcher import Fetcher
 from waybill.backend.leases import STARTED, Lease, Leases
@@ -200,6 +201,13 @@ class Backend(Service):
         if found is None:
             await self.view.settled(job_id, lambda job: job is not None, UNKNOWN_SECONDS)
             found = await self.view.detail(job_id)
+        return found
+
+    async def known(self, job_id: str) -> JobDetail:
+        """Return a job, as `detail` does. Raises RequestRefused if it is unknown."""
+        found = await self.detail(job_id)
+        if found is None:
+            raise not_found("job", job_id)
         return found
 
     async def job_counts(self) -> JobCounts:

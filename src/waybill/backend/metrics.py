@@ -6,12 +6,12 @@ covers all servers and workers. They start with the first scrape of this server,
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.observe.counters import Histogram
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.timestamps import parse_timestamp
 
@@ -34,20 +34,6 @@ COUNTED: Final = {
 }
 
 Labels = tuple[tuple[str, str], ...]
-
-
-class Histogram:
-    """Counts values up to each bound."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def add(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
 
 
 class ServerMetrics:
@@ -88,7 +74,9 @@ class ServerMetrics:
             self._measure(self._durations, DURATIONS, labels, duration / 1000)
 
     @staticmethod
-    def _measure(found: dict[Labels, Histogram], bounds: Sequence[float], labels: Labels, value: float | None) -> None:
+    def _measure(
+        found: dict[Labels, Histogram], bounds: tuple[float, ...], labels: Labels, value: float | None
+    ) -> None:
         if value is not None:
             found.setdefault(labels, Histogram(bounds)).add(value)
 

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Final, Self, cast
+from typing import Final, cast
 
 from waybill.client.consumer import Consumer
 from waybill.client.consumers import Consumers
@@ -24,6 +23,7 @@ from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.publishing import WINDOW, Confirmation, OutgoingMessage, Unpublished, publish_all
 from waybill.client.ranges import check_whole
 from waybill.client.requests import ask, ask_many, ignore, request_of
+from waybill.client.service import Closing
 from waybill.client.topology_methods import Arguments, TopologyMethods
 from waybill.client.uri import MAX_SHORT
 from waybill.engine.amqp091.client.channel import ClientChannel
@@ -51,7 +51,7 @@ Token = asyncio.Future[None] | Confirmation
 CLOSE_TIMEOUT_S: Final = 5.0
 
 
-class Channel(TopologyMethods, PublishingHost, ChannelOwner, ChannelEvents):
+class Channel(Closing, TopologyMethods, PublishingHost, ChannelOwner, ChannelEvents):
     """Made by `Connection.channel`. Belongs to the loop it was made in; other threads must not use it.
 
     Coroutines wait for the connection while it is lost. They raise ConnectionLost if it breaks while the call is in
@@ -78,14 +78,6 @@ class Channel(TopologyMethods, PublishingHost, ChannelOwner, ChannelEvents):
         self._done: asyncio.Future[None] = self._new_future()
         self._done.set_result(None)
         self._on_return: Callable[[ReturnedMessage], None] | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def is_open(self) -> bool:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Final, Self, cast
 
 from waybill.client.channel import Channel
@@ -23,6 +22,7 @@ from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.reconnect import ReconnectPolicy
 from waybill.client.reconnect_state import NEXT_STATES, ReconnectState
 from waybill.client.restoration import ask_all, restore_all, restore_one
+from waybill.client.service import Closing
 from waybill.client.side_channel import SideChannel, open_side_channel
 from waybill.client.socket_connection import SocketConnection
 from waybill.client.uri import BrokerAddress, parse_uri
@@ -53,7 +53,7 @@ def connect(
     return Connection(address, reconnect or ReconnectPolicy())
 
 
-class Connection(ChannelHost):
+class Connection(Closing, ChannelHost):
     """Made by `connect`. Belongs to one event loop.
 
     After a loss it reconnects, repeats the declarations of its channels (exchanges, queues, bindings, in this order),
@@ -91,11 +91,6 @@ class Connection(ChannelHost):
 
     async def __aenter__(self) -> Self:
         return await self._opened()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def is_open(self) -> bool:

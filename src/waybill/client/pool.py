@@ -5,17 +5,17 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Self
 
 from waybill.client.channel import Channel
 from waybill.client.connection import Connection, connect
 from waybill.client.ranges import check_whole
 from waybill.client.reconnect import ReconnectPolicy
+from waybill.client.service import Closing
 from waybill.client.uri import MAX_SHORT, BrokerAddress
 
 
-class ChannelPool:
+class ChannelPool(Closing):
     """Lends channels of one connection, at most `size` at a time. They are opened when needed.
 
         async with pool.channel() as channel:
@@ -56,16 +56,8 @@ class ChannelPool:
         while self._idle:
             await self._idle.pop().close()
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-
-class ConnectionPool:
+class ConnectionPool(Closing):
     """Up to `size` connections (default: one per core) to one broker, opened when needed and returned round-robin.
 
     Any number of users may share a connection: its channels keep them apart.
@@ -112,8 +104,3 @@ class ConnectionPool:
     async def __aenter__(self) -> Self:
         await self.open()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

@@ -1,4 +1,4 @@
-"""What is started and closed, and can be used with `async with`."""
+"""Base classes of objects that are closed, or started and closed, by `async with`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,31 @@ from types import TracebackType
 from typing import Self
 
 
-class Service:
-    """An object with `start` and `close`. `async with` calls them."""
+class Closing:
+    """An object with `close`. The end of `async with` calls it."""
 
-    async def start(self) -> None:
-        """Start it."""
-        raise NotImplementedError
+    __slots__ = ()
 
     async def close(self) -> None:
         """Close it."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
-        await self.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+class Service(Closing):
+    """An object with `start` and `close`. `async with` calls them."""
+
+    async def start(self) -> None:
+        """Start it."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from inspect import iscoroutinefunction
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack
 
 from waybill.client import ReconnectPolicy
 from waybill.client.own_loop import has_moved, running_loop
 from waybill.client.ranges import check_number
+from waybill.client.service import Closing
 from waybill.ojs.codec.arguments import local_names
 from waybill.ojs.codec.forms import CustomTypes
 from waybill.ojs.connection.bindings import find_broker, link_of
@@ -54,7 +54,7 @@ MAX_PUSH_TIMEOUT_SECONDS: Final = 31_536_000
 LIST_TIMEOUT_SECONDS: Final = 10.0
 
 
-class Jobs:
+class Jobs(Closing):
     """The jobs of an application: registers handlers and pushes jobs.
 
         jobs = Jobs("amqp://guest:guest@localhost:5672/%2Fojs")
@@ -399,11 +399,6 @@ class Jobs:
         if self.broker_substitute is None:
             await self._open()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def broker(self) -> BrokerConnection | None:

@@ -14,12 +14,12 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
 from waybill.client import BasicProperties, Channel, Delivery
+from waybill.client.service import Service
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import InvalidJob
@@ -108,7 +108,7 @@ class DeadJob:
         return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_LENGTH]
 
 
-class DeadLetters:
+class DeadLetters(Service):
     """The dead letter queue of one OJS queue: `async with DeadLetters(jobs, "email") as dead: ...`."""
 
     def __init__(self, jobs: Jobs, queue: str) -> None:
@@ -117,16 +117,13 @@ class DeadLetters:
         self._queue = queue
         self._broker: BrokerConnection | None = None
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
         """Connect, and declare the entities of the queue if they are missing."""
         source = event_source("clients", new_id())
         self._broker = await BrokerConnection.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
         await self._broker.declarer.ensure_queue(self._queue)
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
         if self._broker is not None:
             await self._broker.close()
 

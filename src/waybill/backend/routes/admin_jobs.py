@@ -7,7 +7,7 @@ from typing import Final
 
 from waybill.backend.backend import Backend
 from waybill.backend.bulk import cancel, refusal_of, retry
-from waybill.backend.errors import RequestRefused, invalid, not_found
+from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.job_list import list_jobs
 from waybill.backend.job_search import filter_of, search
@@ -85,11 +85,7 @@ class AdminJobRoutes:
         return answer({**after, "job": after, "previous_state": form["state"]})
 
     async def _known(self, request: Request) -> Form:
-        job_id = request.parameters["id"]
-        found = await self._backend.detail(job_id)
-        if found is None:
-            raise not_found("job", job_id)
-        return form_of(found, datetime.now(UTC))
+        return form_of(await self._backend.known(request.parameters["id"]), datetime.now(UTC))
 
 
 _TIMES: Final = (

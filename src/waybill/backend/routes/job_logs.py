@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.errors import RequestRefused
 from waybill.backend.job_form import Form
 from waybill.backend.job_logs import MOST_ENTRIES, SEVERITIES, JobLogs, read_entry, severity_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import cursor_of, limit_of, write_cursor
 from waybill.backend.router import OPERATE, READ, Route
-from waybill.ojs.spec.control_message import JobInfo
 
 PATH: Final = "/ojs/v1/jobs/{id}/logs"
 LIMIT: Final = 100
@@ -34,7 +33,7 @@ class JobLogRoutes:
             details: Form = {"field": "entries"}
             text = f"entries: must be an array of 1 to {MOST_ENTRIES} log records."
             raise RequestRefused("invalid_request", text, details=details)
-        job = await self._known(request)
+        job = (await self._backend.known(request.parameters["id"])).info
         known = {"job_id": job.id, "job_type": job.type, "queue": job.queue, "worker_id": job.worker_id}
         told: Form = {name: value for name, value in known.items() if value} | {"attempt": job.attempt}
         now = self._backend.now()
@@ -46,7 +45,7 @@ class JobLogRoutes:
         level = request.query.get("level") or request.query.get("severity") or "TRACE"
         least = SEVERITIES[severity_of(level, "level")]
         limit, after = limit_of(request, LIMIT), cursor_of(request)
-        job = await self._known(request)
+        job = (await self._backend.known(request.parameters["id"])).info
         found, has_more = await JobLogs(self._backend.extensions.records).read(job.id, least, after, limit)
         pagination: Form = {"limit": limit, "has_more": has_more}
         if has_more:
@@ -54,9 +53,3 @@ class JobLogRoutes:
         return answer(
             {"job_id": job.id, "entries": found, "items": found, "count": len(found), "pagination": pagination}
         )
-
-    async def _known(self, request: Request) -> JobInfo:
-        found = await self._backend.detail(request.parameters["id"])
-        if found is None:
-            raise not_found("job", request.parameters["id"])
-        return found.info

@@ -13,14 +13,13 @@ import msgspec
 from waybill.backend.backend import Backend
 from waybill.backend.end_wait import wait_for_end
 from waybill.backend.enqueue import envelope_of, envelopes_of, is_pending
-from waybill.backend.errors import RequestRefused, duplicate_of, not_found, partly
+from waybill.backend.errors import RequestRefused, duplicate_of, partly
 from waybill.backend.job_form import TERMINAL, Form, form_of, form_of_push
 from waybill.backend.job_list import list_jobs
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.push_group import PushGroups
 from waybill.backend.router import OPERATE, READ, Route
 from waybill.backend.staging import Staging
-from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.errors import DuplicateJob
 from waybill.ojs.push.publisher import BatchFailed
 from waybill.ojs.spec.envelope import Envelope
@@ -82,7 +81,7 @@ class JobRoutes:
                 self._backend.view.forget(_ENQUEUED, job_id)
         if envelope is None or envelope.id != job_id:
             # It exists already, and its policy says to ignore the duplicate.
-            found = await self._known(pushed.id)
+            found = await self._backend.known(pushed.id)
             return answer(_twice(form_of(found, datetime.now(UTC))) | {"duplicate": True, "deduplicated": True})
         self._backend.limits.note_priority(envelope.queue, envelope.priority)
         form = _form_of(envelope)
@@ -184,7 +183,7 @@ class JobRoutes:
     # --- lookup ---
 
     async def _get(self, request: Request) -> Response:
-        detail = await self._known(request.parameters["id"])
+        detail = await self._backend.known(request.parameters["id"])
         lease = self._backend.leases.get(detail.info.id)
         if detail.envelope is None and lease is not None:
             # Its events have no arguments, but its message does.
@@ -198,10 +197,10 @@ class JobRoutes:
     async def _result(self, request: Request) -> Response:
         """Return the outcome of a job, if it has ended; `wait` waits for the end."""
         job_id = request.parameters["id"]
-        await self._known(job_id)
+        await self._backend.known(job_id)
         if request.query.get("wait", "") in {"true", "1"}:
             await wait_for_end(self._backend, job_id, request.number("timeout", WAIT_SECONDS, 0, MOST_WAIT_SECONDS))
-        form = form_of(await self._known(job_id), datetime.now(UTC))
+        form = form_of(await self._backend.known(job_id), datetime.now(UTC))
         error = form.get("error")
         if isinstance(error, dict) and error.get("code") == "RESULT_PRUNED":
             raise RequestRefused("result_pruned", "The result of this job has expired.")
@@ -226,7 +225,7 @@ class JobRoutes:
 
     async def _retries(self, request: Request) -> Response:
         """List the failed attempts."""
-        form = form_of(await self._known(request.parameters["id"]), datetime.now(UTC))
+        form = form_of(await self._backend.known(request.parameters["id"]), datetime.now(UTC))
         names = ("state", "attempt", "max_attempts", "next_attempt_at", "retry")
         found = {name: form[name] for name in names if name in form}
         errors = form.get("errors", [])
@@ -236,7 +235,7 @@ class JobRoutes:
 
     async def _cancel(self, request: Request) -> Response:
         job_id = request.parameters["id"]
-        detail = await self._known(job_id)
+        detail = await self._backend.known(job_id)
         before = form_of(detail, datetime.now(UTC))["state"]
         if before in TERMINAL:
             details: dict[str, object] = {"job_id": job_id, "current_state": before}
@@ -247,7 +246,7 @@ class JobRoutes:
         await self._backend.coordinator.cancel(job_id, detail.info.queue)
         if not (await asyncio.wait([cancelled], timeout=CANCEL_SECONDS))[0]:
             self._backend.view.forget(_CANCELLED, job_id)
-        form = form_of(await self._known(job_id), datetime.now(UTC))
+        form = form_of(await self._backend.known(job_id), datetime.now(UTC))
         if form["state"] in TERMINAL - {State.CANCELLED.value}:
             details = {"job_id": job_id, "current_state": form["state"]}
             raise RequestRefused("conflict", f"The job has ended since: it is {form['state']}.", details=details)
@@ -255,20 +254,14 @@ class JobRoutes:
 
     async def _activate(self, request: Request) -> Response:
         job_id = request.parameters["id"]
-        before = form_of(await self._known(job_id), datetime.now(UTC))["state"]
+        before = form_of(await self._backend.known(job_id), datetime.now(UTC))["state"]
         if before != State.PENDING.value:
             details: dict[str, object] = {"job_id": job_id, "current_state": before}
             text = f"A job that is {before} cannot be activated: only one that is pending can."
             raise RequestRefused("conflict", text, details=details)
         await self._staging.activate(job_id)
-        form = form_of(await self._known(job_id), datetime.now(UTC))
+        form = form_of(await self._backend.known(job_id), datetime.now(UTC))
         return answer(_twice(form | {"previous_state": before, "activated_at": self._backend.now()}))
-
-    async def _known(self, job_id: str) -> JobDetail:
-        detail = await self._backend.detail(job_id)
-        if detail is None:
-            raise not_found("job", job_id)
-        return detail
 
 
 def _form_of(envelope: Envelope) -> Form:

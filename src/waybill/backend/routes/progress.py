@@ -65,7 +65,7 @@ class ProgressRoutes:
     async def _tell(self, request: Request) -> Response:
         body = request.json(required=True)
         report = read_report(body)
-        job = await self._known(request)
+        job = (await self._backend.known(request.parameters["id"])).info
         is_active = job.state == _ACTIVE and _is_of(job, body)
         if is_active:
             # A job that has ended meanwhile is not an error (section 6.1).
@@ -83,7 +83,7 @@ class ProgressRoutes:
 
     async def _current(self, request: Request) -> JobInfo:
         await self._backend.extensions.progress.known(request.parameters["id"])
-        return await self._known(request)
+        return (await self._backend.known(request.parameters["id"])).info
 
     # --- checkpoints ---
 
@@ -128,12 +128,6 @@ class ProgressRoutes:
             self._backend.extensions.progress.checkpoint(job, None, event_id)
         return answer({"deleted": True, "job_id": job.id})
 
-    async def _known(self, request: Request) -> JobInfo:
-        found = await self._backend.detail(request.parameters["id"])
-        if found is None:
-            raise not_found("job", request.parameters["id"])
-        return found.info
-
     # --- streams ---
 
     async def _follow_progress(self, request: Request) -> Response:
@@ -159,7 +153,7 @@ class ProgressRoutes:
 
     async def _follow_job(self, request: Request) -> Response:
         """Stream the changes of a job's state."""
-        job = await self._known(request)
+        job = (await self._backend.known(request.parameters["id"])).info
         return streamed(self._job_changes(job.id), MEDIA_TYPE)
 
     async def _job_changes(self, job_id: str) -> AsyncIterator[bytes]:

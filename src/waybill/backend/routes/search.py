@@ -115,10 +115,7 @@ class SearchRoutes:
     # --- one job ---
 
     async def _why(self, request: Request) -> Response:
-        detail = await self._backend.detail(request.parameters["id"])
-        if detail is None:
-            raise not_found("job", request.parameters["id"])
-        form = form_of(detail, datetime.now(UTC))
+        form = form_of(await self._backend.known(request.parameters["id"]), datetime.now(UTC))
         reasons = await why_waiting(self._backend, form)
         return answer({"id": form["id"], "state": form["state"], "reasons": msgspec.to_builtins(reasons)})
 

@@ -12,12 +12,12 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
 from waybill.client import Channel, Connection, Delivery, Inspector, connect
+from waybill.client.service import Service
 from waybill.ojs.celery.message import CeleryTask, Refused, job_type_of, read_task, reason_of
 from waybill.ojs.client import Jobs
 from waybill.ojs.errors import InvalidJob, PushFailed
@@ -36,7 +36,7 @@ MAX_REASON: Final = 1000
 _log = logging.getLogger("waybill.ojs.celery")
 
 
-class CeleryBridge:
+class CeleryBridge(Service):
     """`async with CeleryBridge(jobs, "celery"): ...` moves messages until it ends; a `Worker` runs the jobs.
 
     `names` maps task names to job types that are not just the lower-case name. `uri` is Celery's broker, by default
@@ -65,7 +65,7 @@ class CeleryBridge:
         self._reading: asyncio.Task[None] | None = None
         self._moving: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
         """Connect, and start. Raises connection errors."""
         self._connection = connect(self._uri or self._jobs.uri, name="waybill-celery-bridge")
         await self._connection.__aenter__()
@@ -82,11 +82,8 @@ class CeleryBridge:
 
         self._reading = asyncio.get_running_loop().create_task(read())
         _log.info("the bridge consumes Celery's messages from %s", self.queue)
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
         """Stop consuming, finish current messages and disconnect; other messages stay in Celery's queue."""
         if self._reading is not None:
             self._reading.cancel()

@@ -10,8 +10,8 @@ LATENCY_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0
 DURATION_BOUNDS: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
 
 
-class Distribution:
-    """A histogram: how many values, in seconds, were at most as large as each bound."""
+class Histogram:
+    """How many values, in seconds, were at most as large as each bound."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
@@ -36,11 +36,11 @@ class Counters:
         """Pushed jobs that the broker has confirmed."""
         self.refused: Counter[tuple[str, str]] = Counter()
         """Failed pushes, by queue and code."""
-        self.push_latency = Distribution(LATENCY_BOUNDS)
+        self.push_latency = Histogram(LATENCY_BOUNDS)
         """Durations of pushes, from the first publish of a call to its last confirm."""
         self.returned = 0
         self.skipped: Counter[str] = Counter()
         """Invalid messages, by kind: jobs, events, control messages, results."""
-        self.confirm_latency = Distribution(LATENCY_BOUNDS)
-        self.durations: defaultdict[str, Distribution] = defaultdict(lambda: Distribution(DURATION_BOUNDS))
+        self.confirm_latency = Histogram(LATENCY_BOUNDS)
+        self.durations: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(DURATION_BOUNDS))
         """Durations of attempts by job type."""

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from waybill.ojs.client import Jobs
 from waybill.ojs.coordinator.coordinator import Coordinator
-from waybill.ojs.observe.counters import Counters, Distribution
+from waybill.ojs.observe.counters import Counters, Histogram
 from waybill.ojs.worker.worker import Worker
 
 _BY_QUEUE = ("queue",)
@@ -167,7 +167,7 @@ def _counter(name: str, text: str, counts: Mapping[str, int]) -> CounterMetricFa
     return family
 
 
-def _buckets(distribution: Distribution) -> tuple[list[tuple[str, float]], float]:
+def _buckets(distribution: Histogram) -> tuple[list[tuple[str, float]], float]:
     buckets = []
     total = 0
     for bound, count in zip((*map(str, distribution.bounds), "+Inf"), list(distribution.counts), strict=True):

@@ -22,7 +22,7 @@ _log = logging.getLogger("waybill.ojs.client")
 async def connect_for(made: Sequence[Outgoing], connect: Callable[[], Awaitable[object]], seconds: float) -> None:
     """Connect for the push of these jobs, retrying for this many seconds. Raises BatchFailed then.
 
-    Raises errors that a retry cannot fix immediately: AuthenticationFailed, InvalidURI, a missing virtual host.
+    Immediately raises errors that a retry cannot fix: AuthenticationFailed, InvalidURI, a missing virtual host.
     """
     reason = await _connect(connect, seconds) if made else None
     if reason is not None:

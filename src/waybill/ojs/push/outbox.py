@@ -21,10 +21,10 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from waybill.client import ClientError
+from waybill.client.service import Service
 from waybill.ojs.client import Jobs
 from waybill.ojs.errors import PushFailed
 from waybill.ojs.handler import NewJob
@@ -108,7 +108,7 @@ class Outbox:
         return made.envelope
 
 
-class OutboxRelay:
+class OutboxRelay(Service):
     """Publishes the jobs of committed transactions. Any number may run; one at a time is active."""
 
     def __init__(self, outbox: Outbox, engine: Engine | AsyncEngine) -> None:
@@ -122,14 +122,11 @@ class OutboxRelay:
         self._task: asyncio.Task[None] | None = None
         self._publisher = OutboxPublisher()
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
         await self._with_connection(self._prepare)
         self._task = asyncio.get_running_loop().create_task(self._run())
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
         """Stop, and let another relay take over immediately."""
         if self._task is not None:
             self._task.cancel()

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Self
 
 from waybill.client import (
     Connection,
@@ -27,6 +26,7 @@ from waybill.client import (
     ReconnectPolicy,
     connect,
 )
+from waybill.client.service import Service
 from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.headers import ATTEMPT, SCHEDULED_AT
 from waybill.ojs.spec.retry import RETRY_BUCKETS_MS
@@ -66,7 +66,7 @@ class _Pair:
         return self.old.name == self.new.name
 
 
-class Migration:
+class Migration(Service):
     """`async with Migration(uri, old, new) as migration: await migration.run(["email"])`.
 
     Connects once and does not reconnect: run it again after a lost connection. The event streams stay where they are.
@@ -81,12 +81,11 @@ class Migration:
         self._connection: Connection | None = None
         self._user = ""
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
         self._connection = await connect(self._uri, name="waybill migration", reconnect=ReconnectPolicy(max_attempts=0))
         self._user = self._connection.address.settings.user
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
         if self._connection is not None:
             await self._connection.close()
 

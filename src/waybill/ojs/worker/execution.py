@@ -16,6 +16,7 @@ from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.checkpoint import Checkpoint
 from waybill.ojs.spec.envelope import MAX_ARGS_DEPTH, Envelope, ErrorRecord
 from waybill.ojs.spec.nesting import clean_text, is_nested_deeper
+from waybill.ojs.worker.process_messages import text_of
 
 MAX_BACKTRACE_LINES: Final = 50
 MAX_BACKTRACE_CHARACTERS: Final = 10_000
@@ -94,7 +95,7 @@ def failure_of(error: BaseException, execution: Execution, occurred_at: str) -> 
     kind = clean_text(named if isinstance(named, str) and named else type(error).__name__, MAX_ERROR_TYPE)
     record = ErrorRecord(
         type=kind,
-        message=_message_of(error) or kind,
+        message=clean_text(text_of(error), MAX_ERROR_MESSAGE) or kind,
         code="HANDLER_ERROR",
         attempt=execution.attempt,
         occurred_at=occurred_at,
@@ -133,7 +134,7 @@ def arguments_failure(execution: Execution, error: TypeError | InvalidJob, occur
     """Describe a job whose arguments do not fit its handler: no attempt can ever succeed."""
     record = ErrorRecord(
         type="InvalidArguments",
-        message=_message_of(error),
+        message=clean_text(text_of(error), MAX_ERROR_MESSAGE),
         code="INVALID_ARGS",
         attempt=execution.attempt,
         occurred_at=occurred_at,
@@ -143,14 +144,6 @@ def arguments_failure(execution: Execution, error: TypeError | InvalidJob, occur
 
 def _plain(kind: str, message: str, code: str, attempt: int, occurred_at: str) -> Failure:
     return Failure(ErrorRecord(type=kind, message=message, code=code, attempt=attempt, occurred_at=occurred_at))
-
-
-def _message_of(error: BaseException) -> str:
-    """Return the text of an exception; its `__str__` is the handler's code, and may fail."""
-    try:
-        return clean_text(str(error), MAX_ERROR_MESSAGE)
-    except BaseException as second:  # noqa: BLE001 - see above
-        return f"an exception without a text: its __str__ raises {type(second).__name__}"
 
 
 def _details_of(error: BaseException) -> dict[str, object] | None:

@@ -105,17 +105,18 @@ def raised(error: BaseException) -> Raised:
     return Raised(
         packed,
         (error.type if isinstance(error, JobError) else None) or type(error).__name__,
-        _text_of(error),
+        text_of(error)[:MAX_TEXT],
         error.response if isinstance(error, JobError) else ResponseCode.RETRY,
         _details_of(error),
         traceback.extract_tb(error.__traceback__, limit=-MAX_FRAMES),
     )
 
 
-def _text_of(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception; its `__str__` is the handler's code, and may fail."""
     try:
-        return str(error)[:MAX_TEXT]
-    except BaseException as second:  # noqa: BLE001 - `__str__` is the handler's code
+        return str(error)
+    except BaseException as second:  # noqa: BLE001 - see above
         return f"an exception without a text: its __str__ raises {type(second).__name__}"
 
 
