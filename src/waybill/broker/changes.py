@@ -40,7 +40,7 @@ class Changes:
                 self._commit_loop.work()
                 await ended
         finally:
-            # What it did before an error has its consequences, too.
+            # Changes made before the error take effect, too.
             self._commit_loop.work()
         durable = self._future()
         self._node.when_durable(lambda: _end(durable))
@@ -55,7 +55,7 @@ class Changes:
         try:
             return change(self._node)
         finally:
-            # What it did before an error has its consequences, too.
+            # Changes made before the error take effect, too.
             self._commit_loop.work()
 
     def update_time(self) -> None:

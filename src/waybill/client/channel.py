@@ -45,7 +45,7 @@ from waybill.wire.amqp091.properties import BasicProperties
 log: Final = logging.getLogger("waybill.client")
 
 Token = asyncio.Future[None] | Confirmation
-"""What the engine keeps of a publish until its confirm."""
+"""The engine's token of a publish until its confirm."""
 
 
 CLOSE_TIMEOUT_S: Final = 5.0

@@ -137,9 +137,9 @@ class Connection(Closing, ChannelHost):
         self._on_reconnect.append(callback)
 
     def after_reading(self, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever what was read is handled, before the output is written: for a last addition to it.
+        """Call `callback` each time the input of a read is handled, before the output is written, to add output.
 
-        It is called often, and should be quick.
+        It is called often, and must be quick.
         """
         self._after_reading.append(callback)
 
@@ -403,7 +403,7 @@ class Connection(Closing, ChannelHost):
             try:
                 await channel.restore()
             except ChannelClosed as error:
-                # The channel itself keeps trying, as after any error of its own.
+                # The channel itself retries, as after any error.
                 log.warning("a channel could not be restored: %s", error)
         if current.ended.done():
             raise ConnectionLost("the connection ended")

@@ -42,7 +42,7 @@ class ClientError(Exception):
 
 
 class WrongEventLoop(ClientError, RuntimeError):
-    """An object was used from another thread or event loop than its own. Nothing was done."""
+    """An object was used from another thread or event loop. Nothing was done."""
 
 
 class ConnectFailed(ClientError):
@@ -60,7 +60,7 @@ class ConnectionClosed(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """The connection was lost. Whether the broker did what was in flight is unknown."""
+    """The connection was lost. Whether the broker executed the requests in flight is unknown."""
 
     def __init__(self, text: str, code: int = 0) -> None:
         super().__init__(text)

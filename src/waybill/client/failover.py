@@ -17,7 +17,7 @@ def round_of(address: BrokerAddress, lost: BrokerAddress | None = None) -> list[
 
 
 def what_failed(address: BrokerAddress, errors: list[ClientError]) -> ClientError:
-    """The error of a round in which no node took the connection. What a node answered says more than its silence."""
+    """The error of a round in which no node accepted the connection. An answer takes precedence over silence."""
     if len(errors) == 1:
         return errors[0]
     for error in errors:

@@ -61,7 +61,7 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def result(self, future: concurrent.futures.Future[T]) -> T:
-        """Wait for what was started; see `call`."""
+        """Wait for a result of `start`; see `call`."""
         try:
             return future.result()
         except concurrent.futures.CancelledError:

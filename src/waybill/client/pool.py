@@ -34,7 +34,7 @@ class ChannelPool(Closing):
 
     @property
     def idle_count(self) -> int:
-        """The number of open channels that nobody uses."""
+        """The number of open channels that are not in use."""
         return len(self._idle)
 
     @asynccontextmanager

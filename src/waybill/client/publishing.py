@@ -43,7 +43,7 @@ class Confirmation:
         try:
             self._tell(error)
         except Exception:
-            # It would end the connection, of which others know nothing.
+            # It would end the connection, which others use.
             log.exception("a callback for a confirm failed")
 
 

@@ -50,9 +50,9 @@ class PendingReply:
 
 
 class PendingReplies:
-    """The replies of several requests, which come in order: the deliveries among them.
+    """The replies of several requests, which arrive in order; only deliveries are kept.
 
-    Whoever waits has all of them or none: what nobody gets is given to `on_orphan`.
+    The caller gets all of them or none: replies that nobody gets are passed to `on_orphan`.
     """
 
     def __init__(self, count: int, on_orphan: Callable[[Reply], None]) -> None:
@@ -78,7 +78,7 @@ class PendingReplies:
             self.future.set_result(self._found)
 
     def give_up(self) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self._is_wanted = False
         found, self._found = self._found, []
         for one in found:
@@ -104,9 +104,9 @@ async def ask(
 async def ask_many(
     send: Send, count: int, timeout_s: float | None, on_orphan: Callable[[Reply], None]
 ) -> list[Delivery]:
-    """Send a request so many times, and wait for all replies, which come in order; return those that are deliveries.
+    """Send a request `count` times, and wait for all replies, which arrive in order; return the deliveries among them.
 
-    Raises what `ask` raises. Whoever is cancelled has none of them.
+    Raises the errors of `ask`. A cancelled caller gets none of them.
     """
     pending = PendingReplies(count, on_orphan)
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""A channel that ends with its socket: what is said on it is never repeated after a reconnect."""
+"""A channel that ends with its socket: nothing on it is repeated after a reconnect."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -37,7 +37,7 @@ class SocketConnection(ConnectionEvents):
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self.ended: asyncio.Future[CloseReason] = self._loop.create_future()
-        """Done as soon as the connection has ended."""
+        """Completes as soon as the connection has ended."""
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self.blocked_reason: str | None = None
         self.on_blocked: Callable[[str | None], None] | None = None
@@ -155,7 +155,7 @@ class SocketConnection(ConnectionEvents):
             try:
                 call()
             except Exception:
-                # It would end the connection, of which others know nothing.
+                # It would end the connection, which others use.
                 log.exception("a callback after reading from a connection failed")
         self.pump.flush()
 

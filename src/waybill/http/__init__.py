@@ -1,6 +1,6 @@
-"""Jobs over HTTP: the same handlers, with an Open Job Spec server in the place of a broker.
+"""Jobs over HTTP: the same handlers, with an Open Job Spec server instead of a broker.
 
     jobs = Jobs("http://localhost:8080")
 
-`waybill.Jobs` and `waybill.Worker` take such a URL as they take one of AMQP. What they do then is here.
+`waybill.Jobs` and `waybill.Worker` accept such a URL, like one of AMQP. This package implements it.
 """

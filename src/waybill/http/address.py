@@ -13,13 +13,13 @@ from waybill.client import InvalidURI
 KEY_VARIABLE: Final = "WAYBILL_API_KEY"
 SCHEMES: Final = frozenset({"http", "https"})
 
-# A name may begin with 127 as well, and lead anywhere.
+# A host name may begin with 127, too, and resolve to any address.
 _LOOPBACK: Final = re.compile(r"127(\.[0-9]{1,3}){3}")
 
 
 @dataclass(frozen=True)
 class Address:
-    """A server: `base` is what the paths of the binding are added to."""
+    """A server: `base` precedes the paths of the binding."""
 
     base: str
     key: str | None = field(default=None, repr=False)

@@ -9,7 +9,7 @@ ANSWER_SECONDS: Final = 30.0
 
 
 class Answer(NamedTuple):
-    """What a server has answered. `retry_after` is in seconds, None if it does not say."""
+    """The answer of a server. `retry_after` is in seconds, None if it is missing."""
 
     status: int
     body: bytes

@@ -87,7 +87,7 @@ class HttpExchange:
             if address.key is not None:
                 headers["Authorization"] = f"Bearer {address.key}"
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS)
-            # A proxy of the environment is for what is elsewhere.
+            # Proxies of the environment do not apply to loopback.
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 headers=headers,

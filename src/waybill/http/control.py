@@ -1,4 +1,4 @@
-"""The questions of `Jobs`, asked of a server: what a coordinator says over AMQP."""
+"""Requests of `Jobs` to a server, in place of a coordinator."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class HttpControl(Control):
     async def ask(
         self, queue: str | None, kind: str, request: msgspec.Struct, timeout_seconds: float, *, again: bool = False
     ) -> bytes:
-        """Ask what a server answers, too: about cron jobs. Raises ControlFailed for what is asked over AMQP only."""
+        """Ask about cron jobs. Raises ControlFailed for requests that only work over AMQP."""
         if isinstance(request, CronRequest):
             return msgspec.json.encode(await ask_of_crons(self.answer_of, request))
         raise ControlFailed(f"{kind} is only available over AMQP")

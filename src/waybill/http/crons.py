@@ -1,4 +1,4 @@
-"""Cron jobs over HTTP: what is asked of coordinators, asked of a server (ojs-cron section 8)."""
+"""Cron jobs over HTTP: requests to coordinators, sent to a server (ojs-cron section 8)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CREATED: Final = 201
 
 
 async def ask_of_crons(send: Send, request: CronRequest) -> CronReply:
-    """Return what a coordinator would answer. Raises NoAnswer, RequestRefused."""
+    """Return the reply that a coordinator would send. Raises NoAnswer, RequestRefused."""
     try:
         return await _ask(send, request)
     except RequestRefused as error:

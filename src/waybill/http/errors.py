@@ -1,4 +1,4 @@
-"""What servers refuse, and what they do not answer, as the errors that programs know from AMQP."""
+"""Converts refusals and missing answers of servers to the errors that programs know from AMQP."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def refusal_of(answer: Answer) -> RequestRefused:
 
 
 def push_error(refusal: RequestRefused, job_id: str) -> PushFailed | InvalidJob:
-    """Return what a push raises that was refused."""
+    """Return the error of a refused push."""
     details = refusal.details
     if refusal.code == "duplicate":
         existing = str(details.get("existing_job_id") or job_id)

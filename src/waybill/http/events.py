@@ -24,7 +24,7 @@ _log: Final = logging.getLogger("waybill.http")
 
 
 class HttpBroker(BrokerConnection):
-    """What the parts of a worker find where the connection to a broker would be."""
+    """Replaces the connection to a broker for the parts of a worker."""
 
     def __init__(self, control: HttpControl) -> None:
         self.events = self.reports = HttpEvents(control)
@@ -58,7 +58,7 @@ class HttpEvents(EventWriter):
         action()
 
     async def told(self, job_id: str) -> None:
-        """Return when the server has heard all of a job's progress: before its end."""
+        """Return when the server has all progress reports of a job, before its end."""
         sending = self._sending.get(job_id)
         if sending is not None:
             await asyncio.wait([sending])

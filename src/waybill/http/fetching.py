@@ -24,9 +24,9 @@ from waybill.ojs.worker.runner import Runner
 WAIT_SECONDS: Final = 20.0
 """How long the server may keep a fetch that finds no job."""
 BEAT_SECONDS: Final = 5.0
-"""The time between heartbeats: so long it takes until a worker hears that a job of its own is cancelled."""
+"""The time between heartbeats, and so the time until a worker hears that its job was cancelled."""
 VISIBILITY_SECONDS: Final = 60.0
-"""How long the server waits for a heartbeat before it gives a job to somebody else."""
+"""How long the server waits for a heartbeat before it gives a job to another worker."""
 PAUSE_SECONDS: Final = 0.05
 MAX_BATCH: Final = 100
 
@@ -34,7 +34,7 @@ _log = logging.getLogger("waybill.ojs.worker")
 
 
 class Directed(Protocol):
-    """What follows the directives of a server."""
+    """Follows the directives of a server."""
 
     def quiet(self) -> None: ...
     def resume(self) -> None: ...
@@ -56,7 +56,7 @@ _job: Final = msgspec.json.Decoder(_Job)
 
 
 class Fetching:
-    """Fetches for one worker, and keeps what it has fetched."""
+    """Fetches jobs for one worker, and holds them."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Fetching:
         jobs = _fetched.decode(answer.body).jobs
         for raw in jobs:
             self._take(bytes(raw))
-        # They are received when this goes on. A server that does not wait is not to be asked without a pause.
+        # They are received when this continues. If a server does not wait, do not ask it again without a pause.
         await asyncio.sleep(0 if jobs else PAUSE_SECONDS)
 
     def _in_turn(self) -> list[str]:
@@ -143,7 +143,7 @@ class Fetching:
             _log.warning("job %s was delivered again, as attempt %d", shown(job.id), attempt)
             self._end(job.id, before)
         self._settlement.held[job.id] = Held(delivery, job.queue, attempt)
-        # From outside of all tasks: a handler may begin at once, in a task of its own.
+        # Not from within a task: a handler may start immediately, in its own task.
         self._loop.call_soon(self._runner.receive, job.queue, delivery)
 
     # --- heartbeats ---

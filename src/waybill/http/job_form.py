@@ -1,4 +1,4 @@
-"""Jobs as the HTTP binding writes them: what a push sends, and what an answer says."""
+"""Jobs in the form of the HTTP binding: requests of pushes, and answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KNOWN: Final = frozenset(JobInfo.__struct_fields__)
 
 
 def request_of(envelope: Envelope) -> Form:
-    """Return what a push of this job sends (ojs-http-binding section 9.1)."""
+    """Return the request of a push of this job (ojs-http-binding section 9.1)."""
     fields: Form = msgspec.json.decode(envelope.encode())
     request = {name: fields.pop(name) for name in _OF_THE_JOB & fields.keys()}
     request["options"] = {name: value for name, value in fields.items() if name not in _OF_THE_SERVER}

@@ -1,4 +1,4 @@
-"""What does over HTTP what a `Jobs` object does over a broker: push, ask, wait for results."""
+"""Replaces the broker of a `Jobs` object over HTTP: pushes, requests, results."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from waybill.ojs.worker.settlement import MAX_REASON, Settlement
 from waybill.ojs.worker.unique_ends import UniqueEnds
 
 TELL_SECONDS: Final = 300.0
-"""How long the end of a job is told to a server that does not answer."""
+"""How long the end of a job is reported to a server that does not answer."""
 
 _ACK: Final = "/ojs/v1/workers/ack"
 _NACK: Final = "/ojs/v1/workers/nack"
@@ -51,7 +51,7 @@ class Held:
 
 
 class _NoPlaces(UniqueEnds):
-    """The server frees the places of unique jobs, and gives out none that has lost its own."""
+    """The server frees the places of unique jobs, and gives out no job that has lost its place."""
 
     def __init__(self) -> None:
         """No coordinator can be asked."""

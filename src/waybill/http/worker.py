@@ -99,7 +99,7 @@ class HttpWorker(Worker):
         def room() -> int:
             if self._stop_requested.is_set():
                 return 0
-            # While the server is slow to hear of ends, as many more are at hand, but no more than that.
+            # While the server is slow to accept outcomes, hold as many jobs again, but no more.
             most = min(self._prefetch, runner.room) if runner.lost else self._prefetch
             free = most - runner.held_count
             return min(free, 2 * self._prefetch - len(settlement.held))

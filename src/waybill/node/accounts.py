@@ -19,7 +19,7 @@ TOPIC_PERMISSION: Final = "topic_permission"
 NAME_LIMIT: Final = 255
 SECRET_SIZE: Final = 32
 
-# Why a login is refused, for the operator. The peer is not told.
+# Why a login is refused, for the operator's log. The peer does not learn it.
 NOBODY: Final = "there is no such user"
 WRONG: Final = "the password is wrong"
 ELSEWHERE: Final = "this user may log in from this machine only"
@@ -50,7 +50,7 @@ class Accounts:
         self._secret = random_bytes(SECRET_SIZE)
 
     def recover(self) -> None:
-        """Load what the store keeps."""
+        """Load the stored accounts."""
         for name, value in self._store.definitions(USER):
             account = Account(name, _credential_of(value))
             account.user.tags = _tags_of(value)
@@ -214,7 +214,7 @@ class Accounts:
         self._save(account)
 
     def set_permission(self, name: str, virtual_host: str, configure: str, write: str, read: str) -> None:
-        """Raises `NotFound`, and `InvalidArgument` for what is no pattern."""
+        """Raises `NotFound`, and `InvalidArgument` for an invalid pattern."""
         self.account(name).user.permissions[virtual_host] = Permission(configure, write, read)
         self._store.define(
             PERMISSION,
@@ -227,7 +227,7 @@ class Accounts:
             self._store.undefine(PERMISSION, f"{name}\0{virtual_host}")
 
     def set_topic_permission(self, name: str, virtual_host: str, exchange: str, write: str, read: str) -> None:
-        """Raises `NotFound`, and `InvalidArgument` for what is no pattern."""
+        """Raises `NotFound`, and `InvalidArgument` for an invalid pattern."""
         permission = TopicPermission(write, read, name, virtual_host)
         self.account(name).user.topic_permissions[virtual_host, exchange] = permission
         self._store.define(

@@ -115,7 +115,7 @@ class Administration:
         self.put_user_with_credential(name, self.accounts.credential(password), tags)
 
     def put_user_with_credential(self, name: str, credential: Credential, tags: tuple[str, ...]) -> None:
-        """`put_user` with a password of which only the hash is known."""
+        """Like `put_user`, with the hash of a password instead of the password."""
         self._check_growth(f"user '{name}'")
         event = "user changed" if name in self.accounts.by_name else "user added"
         self.accounts.put(name, credential, tags)
@@ -191,7 +191,7 @@ class Administration:
             self._report("vhost added", repr(name))
 
     def describe_virtual_host(self, name: str, description: Description) -> None:
-        """Say what a virtual host is for, and which type queues get that are declared from now on without one."""
+        """Set the description of a virtual host, and the type of new queues that are declared without one."""
         host = self._virtual_host(name)
         kind = description.default_queue_type
         if kind not in {"", CLASSIC, QUORUM, STREAM}:

@@ -1,11 +1,11 @@
-"""What a backup of a running node needs: a manifest of one moment, and the files that it lists."""
+"""The manifest for a backup of a running node, and the files that it lists."""
 
 from waybill.node.node import Node
 from waybill.storage.journal import Journal
 
 
 def write_manifest(node: Node) -> None:
-    """Record with the next commit what is durable then. `work` must follow."""
+    """Record with the next commit which data are durable then. Call `work` afterwards."""
     store = node.runtime.store
     if isinstance(store, Journal):
         store.want_mark()

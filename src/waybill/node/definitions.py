@@ -27,7 +27,7 @@ DEPTH_LIMIT: Final = 32
 UNDEFINED: Final = "undefined"
 """How RabbitMQ writes that a virtual host has no default type of queues."""
 ITEM_UNITS: Final = 32
-"""What it costs of a turn to import one."""
+"""The cost of importing one, in units of a turn."""
 
 LISTS: Final = (
     "vhosts",

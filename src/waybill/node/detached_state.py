@@ -1,4 +1,4 @@
-"""What engines keep beyond a connection: termini of 1.0, sessions of 0-10, branches of distributed transactions."""
+"""Engine state that outlives connections: termini of 1.0, sessions of 0-10, branches of distributed transactions."""
 
 from waybill.engine.amqp010.message_format import AMQP010
 from waybill.engine.amqp010.sessions import Sessions
@@ -9,7 +9,7 @@ from waybill.model.virtual_host import VirtualHost
 
 
 def make_detached_state(host: Host) -> None:
-    """Give a node that has its runtime and its limits the registers of what is kept."""
+    """Create the registers of detached state in a node that has its runtime and limits."""
     runtime = host.runtime
     limits = host.limits
     host.termini = Termini(runtime)
@@ -20,13 +20,13 @@ def make_detached_state(host: Host) -> None:
 
 
 def release_detached_state(host: Host) -> None:
-    """The node stops: what is kept returns its deliveries to the queues, as delivered before."""
+    """The node stops: detached state returns its deliveries to the queues, marked as redelivered."""
     host.termini.release_all()
     host.sessions.release_all()
     host.branches.release_all()
 
 
 def recover_detached_state(host: Host, virtual_hosts: dict[str, VirtualHost]) -> None:
-    """Bring back what the store has of it. The queues have recovered their messages."""
+    """Recover the stored detached state. The queues have recovered their messages."""
     host.termini.recover(virtual_hosts)
     host.branches.recover(virtual_hosts)

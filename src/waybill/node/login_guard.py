@@ -21,7 +21,7 @@ class LoginGuard:
         self._known: dict[tuple[str, str], None] = {}
 
     def logged_in(self, user: str, peer_address: str) -> None:
-        """Record that somebody at this address has logged in as that user."""
+        """Record a login of a user from this address."""
         key = (_source(peer_address), user)
         self._known.pop(key, None)
         if len(self._known) >= ADDRESS_LIMIT:

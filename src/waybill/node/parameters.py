@@ -30,7 +30,7 @@ class Parameters:
         self._store = store
 
     def recover(self) -> None:
-        """Load what the store keeps."""
+        """Load the stored parameters."""
         for name, value in self._store.definitions(GLOBAL_PARAMETER):
             self.values[name] = json.loads(str(value["json"]))
         for name, value in self._store.definitions(DESCRIPTION):

@@ -29,7 +29,7 @@ class Credential:
 
 
 def make_credential(password: str, salt: bytes) -> Credential:
-    """`salt`: `SALT_SIZE` random bytes. Nobody can log in with the credential of an empty password."""
+    """`salt`: `SALT_SIZE` random bytes. A credential for an empty password never allows a login."""
     octets = password.encode("utf-8", "surrogateescape")
     if not octets:
         return Credential(SCRYPT, b"", None)

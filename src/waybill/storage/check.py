@@ -137,7 +137,7 @@ def repair(filesystem: Filesystem) -> CheckReport:
             if log.name in damaged:
                 _repair_log(filesystem, log, durable)
             entries.append(_entry(filesystem, log, manifest))
-    # From now on nothing looks for what is missing or cut.
+    # From here on, missing or cut files are no longer looked for.
     write_manifest(filesystem, encode_manifest(manifest.next_id, entries, is_clean=False))
     return report
 

@@ -242,6 +242,6 @@ class CommitThread:
                 job()
             except BaseException as error:  # noqa: BLE001 - passed to `done`
                 failure = error
-            # If the loop was closed without waiting, there is nobody left to tell.
+            # If the loop was closed without waiting, nobody waits for the result.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(done, failure)

@@ -27,7 +27,7 @@ from waybill.transport.ranges import PORTS, check_whole
 BACKLOG: Final = 1024
 ACCEPT_BATCH: Final = 32
 HANDSHAKE_BATCH: Final = 8
-"""At most so many TLS handshakes begin in one round of the loop; each costs one or two milliseconds."""
+"""The maximum number of TLS handshakes that start in one round of the loop; each takes one or two milliseconds."""
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 RETRY_S: Final = 1.0
 SAY_EVERY_S: Final = 10.0
