@@ -10,7 +10,7 @@ If several priorities share one level of the broker, some jobs are taken in adva
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -29,6 +29,7 @@ from waybill.ojs.spec.priority import EXACT_LEVELS, message_priority
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, Window, read_rate_limit
 from waybill.ojs.spec.rate_limit_events import RateLimitExceeded, RateLimitReleased
 from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.execution import Execution, Failure
 from waybill.ojs.worker.settlement import Settlement
 
@@ -63,7 +64,7 @@ class Limits:
         self._settlement = settlement
         self._events = events
         self._loop = asyncio.get_running_loop()
-        self._pools: OrderedDict[object, KeyedPermitPools] = OrderedDict()
+        self._pools: BoundedDict[object, KeyedPermitPools] = BoundedDict(POOLS_REMEMBERED)
         self._parked: defaultdict[str, dict[Delivery, Execution]] = defaultdict(dict)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._late: set[Delivery] = set()
@@ -77,7 +78,7 @@ class Limits:
         self._held: dict[str, list[Permit]] = {}
         """The permits of leased jobs, by job id."""
         self._keys: dict[str, list[str]] = {}
-        self.known: OrderedDict[str, RateLimitPolicy] = OrderedDict()
+        self.known: BoundedDict[str, RateLimitPolicy] = BoundedDict(KEYS_REMEMBERED)
         """The latest policies by key."""
         self.active: Counter[str] = Counter()
         self.overrides = settings.shelf("limit-override", Override)
@@ -274,8 +275,6 @@ class Limits:
     def _note(self, policy: RateLimitPolicy) -> None:
         self.known[policy.key] = policy
         self.known.move_to_end(policy.key)
-        if len(self.known) > KEYS_REMEMBERED:
-            self.known.popitem(last=False)
 
     def _pool(self, setting: tuple[int, timedelta | None]) -> KeyedPermitPools:
         found = self._pools.get(setting)
@@ -283,8 +282,6 @@ class Limits:
             count, period = setting
             seconds = None if period is None else max(period.total_seconds(), 0.001)
             found = self._pools[setting] = KeyedPermitPools(self._jobs, count, seconds)
-            if len(self._pools) > POOLS_REMEMBERED:
-                self._pools.popitem(last=False)
         self._pools.move_to_end(setting)
         return found
 

@@ -6,7 +6,7 @@ covers all servers and workers. They start with the first scrape of this server,
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -14,6 +14,7 @@ from waybill.ojs.errors import InvalidJob
 from waybill.ojs.observe.counters import Histogram
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.timestamps import parse_timestamp
+from waybill.ojs.worker.bounded_dict import BoundedDict
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_TYPES: Final = 1000
@@ -44,7 +45,7 @@ class ServerMetrics:
         self._durations: dict[Labels, Histogram] = {}
         self._queue_times: dict[Labels, Histogram] = {}
         self._types: set[str] = set()
-        self._enqueued: OrderedDict[str, str] = OrderedDict()
+        self._enqueued: BoundedDict[str, str] = BoundedDict(MOST_WAITING)
 
     def take(self, events: Iterable[ReceivedEvent]) -> None:
         """Count events."""
@@ -65,8 +66,6 @@ class ServerMetrics:
         self._counts[event.type, queue, kind] += 1
         if event.type == "job.enqueued":
             self._enqueued[event.subject] = event.time
-            if len(self._enqueued) > MOST_WAITING:
-                self._enqueued.popitem(last=False)
         duration = data.get("duration_ms")
         if isinstance(duration, int | float) and duration >= 0:
             state = event.type.removeprefix("job.")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final
@@ -19,6 +18,7 @@ from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.settings import Settings
 from waybill.ojs.spec.nesting import count_values
+from waybill.ojs.worker.bounded_dict import BoundedDict
 
 STRICT: Final = "strict"
 WARN: Final = "warn"
@@ -66,7 +66,7 @@ class Schemas:
     def __init__(self, settings: Settings) -> None:
         self.versions = settings.shelf("schema", Schema)
         self.modes = settings.shelf("schema-mode", Mode)
-        self._compiled: OrderedDict[bytes, Validate] = OrderedDict()
+        self._compiled: BoundedDict[bytes, Validate] = BoundedDict(MOST_COMPILED)
 
     @property
     def is_idle(self) -> bool:
@@ -123,8 +123,6 @@ class Schemas:
         validate = self._compiled.get(key)
         if validate is None:
             validate = self._compiled[key] = compile_schema(schema.schema)
-            if len(self._compiled) > MOST_COMPILED:
-                self._compiled.popitem(last=False)
         is_single = schema.schema.get("type") == "object" and isinstance(args, list) and len(args) == 1
         return validate(args[0] if is_single else args)  # type: ignore[index]
 

@@ -11,6 +11,7 @@ import msgspec
 
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.timestamps import format_timestamp, format_unix_time
+from waybill.ojs.worker.bounded_dict import BoundedDict
 
 STALE_SECONDS: Final = 60.0
 FORGOTTEN_SECONDS: Final = 3600.0
@@ -109,7 +110,8 @@ class AmqpWorkers:
     """A part of every message about a worker."""
 
     def __init__(self) -> None:
-        self._known: dict[str, KnownWorker] = {}
+        # The least recently seen worker is first.
+        self._known: BoundedDict[str, KnownWorker] = BoundedDict(MOST)
 
     def take(self, events: Iterable[ReceivedEvent]) -> None:
         """Apply events, in the order of the stream."""
@@ -141,9 +143,6 @@ class AmqpWorkers:
             worker.concurrency = concurrency
         worker.is_quiet = worker.is_quiet or event.type == "worker.quiet"
         self._known[event.subject] = worker
-        if len(self._known) > MOST:
-            # The least recently seen worker is first.
-            del self._known[next(iter(self._known))]
 
 
 def is_stale(worker: KnownWorker) -> bool:

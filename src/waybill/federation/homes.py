@@ -5,8 +5,9 @@ It is a cache: the region of an unknown job is found by asking all regions.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final
+
+from waybill.ojs.worker.bounded_dict import BoundedDict
 
 MOST: Final = 100_000
 
@@ -16,16 +17,13 @@ class Homes:
 
     def __init__(self, most: int = MOST) -> None:
         """`most` limits the number of jobs."""
-        self._most = most
-        self._regions: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._regions: BoundedDict[tuple[str, str], str] = BoundedDict(most)
 
     def note(self, job_id: str, region: str, worker_id: str = "") -> None:
         """Record the region and the worker of a job."""
         for key in {(job_id, ""), (job_id, worker_id)}:
             self._regions[key] = region
             self._regions.move_to_end(key)
-        while len(self._regions) > self._most:
-            self._regions.popitem(last=False)
 
     def find(self, job_id: str, worker_id: str = "") -> str | None:
         """Return the region of a job for a worker; None if unknown."""

@@ -6,12 +6,12 @@ The fields that the layer adds to a job are remembered by key, as long as the pr
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.idempotency import MAX_KEY
 from waybill.federation.wanted import Form
+from waybill.ojs.worker.bounded_dict import BoundedDict
 
 MOST: Final = 10_000
 
@@ -29,8 +29,7 @@ class KeyedPushes:
 
     def __init__(self, most: int = MOST) -> None:
         """`most` limits the number of pushes."""
-        self._most = most
-        self._added: OrderedDict[tuple[str, str], Added] = OrderedDict()
+        self._added: BoundedDict[tuple[str, str], Added] = BoundedDict(most)
 
     def find(self, actor: str, key: str, body: bytes) -> Added | None:
         """Return the fields that were added to a repeated push; None for a new one.
@@ -49,8 +48,6 @@ class KeyedPushes:
     def note(self, actor: str, key: str, body: bytes, job_id: str, attributes: Form) -> None:
         """Remember the added fields of a job."""
         self._added[actor, key] = Added(_digest(body), job_id, attributes)
-        while len(self._added) > self._most:
-            self._added.popitem(last=False)
 
 
 def _digest(body: bytes) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,6 +10,7 @@ from waybill.ojs.client import Jobs
 from waybill.ojs.errors import DiscardJob, PostponeJob
 from waybill.ojs.middleware.permit_pool import Permit, PermitPool, check_limit
 from waybill.ojs.spec.rate_limit import OnLimit
+from waybill.ojs.worker.bounded_dict import BoundedDict
 
 KEYS_REMEMBERED: Final = 1000
 MAX_SECONDS: Final = 31_536_000
@@ -48,15 +48,13 @@ class KeyedPermitPools:
         self._jobs = jobs
         self._count = count
         self._period_seconds = period_seconds
-        self._by_key: OrderedDict[str, PermitPool] = OrderedDict()
+        self._by_key: BoundedDict[str, PermitPool] = BoundedDict(KEYS_REMEMBERED)
 
     def of(self, key: str) -> PermitPool:
         """Return the permits of a key. Raises InvalidJob for an invalid key."""
         permits = self._by_key.get(key)
         if permits is None:
             permits = self._by_key[key] = PermitPool(self._jobs, key, self._count, period_seconds=self._period_seconds)
-            if len(self._by_key) > KEYS_REMEMBERED:
-                self._by_key.popitem(last=False)
         self._by_key.move_to_end(key)
         return permits
 

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.worker.bounded_dict import BoundedDict
 
 RATE_SECONDS: Final = 10
 WORKER_SILENT_SECONDS: Final = 60.0
@@ -79,7 +80,7 @@ class Overview:
         self._workers: dict[str, WorkerState] = {}
         self._failures: Counter[tuple[str, str]] = Counter()
         self._paused: set[str] = set()
-        self._seen: dict[str, None] = {}
+        self._seen: BoundedDict[str, None] = BoundedDict(100_000)
 
     def apply(self, events: Iterable[ReceivedEvent]) -> None:
         """Fold events, in the order of the stream. Repeated events, by id, are dropped."""
@@ -87,8 +88,6 @@ class Overview:
             if event.id in self._seen:
                 continue
             self._seen[event.id] = None
-            if len(self._seen) > 100_000:
-                del self._seen[next(iter(self._seen))]
             kind = event.type.partition(".")[0]
             if kind == "job":
                 self._job(event)
