@@ -132,11 +132,12 @@ async def test_bodies_are_whole_whatever_the_pieces(size: int) -> None:
         assert transport.written.count(b'{"size":%d}' % size) == 3
 
 
-async def test_a_chunked_body_of_single_octets_waits_its_turn_too() -> None:
+@pytest.mark.parametrize("coding", [b"chunked", b"Chunked"])
+async def test_a_chunked_body_of_single_octets_waits_its_turn_too(coding: bytes) -> None:
     async with site(Limits(turn=0)) as place:
         connection, transport = place.client()
-        body = b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n"
-        connection.data_received(b"POST /one HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+        head = b"POST /one HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: " + coding
+        connection.data_received(head + b"\r\n\r\n" + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n")
         assert not transport.is_reading()
         while not transport.answers:
             await asyncio.sleep(0)

@@ -19,6 +19,7 @@ from waybill.backend.message import Request, Response, read_query
 from waybill.backend.server.answers import CONTINUE, chunk, encode_answer, encode_stream_head
 from waybill.backend.server.connections import Connections
 from waybill.backend.server.head import BadRequest, Head
+from waybill.backend.server.limits import MAX_LENGTH_DIGITS
 from waybill.backend.server.requests import Phase, Received, RequestReader
 from waybill.backend.streams import close_stream
 
@@ -37,6 +38,16 @@ def peer_text(address: object) -> str:
         return ""
     host, port = str(address[0]), address[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _is_one_request(data: bytes) -> bool:
+    """Whether input is one request with a body that is not chunked: it is parsed at once, whatever its size."""
+    end = data.find(b"\r\n\r\n", 0, PIECE_BYTES)
+    if end < 0:
+        return False
+    _, _, rest = data[:end].lower().partition(b"\r\ncontent-length:")
+    digits = rest.partition(b"\r\n")[0].strip()
+    return digits.isdigit() and len(digits) < MAX_LENGTH_DIGITS and int(digits) == len(data) - end - 4
 
 
 class Connection(asyncio.Protocol):
@@ -110,6 +121,8 @@ class Connection(asyncio.Protocol):
             return
         if self._rest:
             self._set_aside(data)
+        elif len(data) <= PIECE_BYTES or _is_one_request(data):
+            self._parse(data)
         else:
             self._take(data)
 
