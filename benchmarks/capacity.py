@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Sizing:
     """The load and the machines: `peak` times the mean, `share` of the cores used at the peak.
 
-    Without `state`, no coordinator keeps the state of jobs: one topology is enough, whose queue has partitions.
+    Without `state`, no coordinator keeps the state of jobs.
     """
 
     handler_ms: float = 1.0
@@ -46,11 +46,11 @@ class Sizing:
 
 @dataclass(frozen=True)
 class Need:
-    """What a number of jobs a day takes. `partitions` are those of the queue of each shard."""
+    """What a number of jobs a day takes: `partitions` of the queue, and `event_partitions` of the event stream."""
 
     jobs_a_day: int
     peak_a_second: float
-    shards: int
+    event_partitions: int
     partitions: int
     brokers: int
     coordinators: int
@@ -66,17 +66,17 @@ class Need:
 def need_of(jobs_a_day: int, sizing: Sizing, costs: Costs) -> Need:
     """Compute the machines. Three brokers, two coordinators and two databases are the least, so that one may fail."""
     peak = jobs_a_day / DAY_S * sizing.peak
-    # Each coordinator folds all events of its shard in one process.
-    shards = max(1, math.ceil(peak * costs.events * costs.event_us / 1e6 / sizing.share)) if sizing.state else 1
+    # One process folds each event partition.
+    event_partitions = math.ceil(peak * costs.events * costs.event_us / 1e6 / sizing.share) if sizing.state else 1
     # A replica is charged as much as a leader, which is more than it takes.
     brokers = sizing.machines(peak * (REPLICAS * costs.broker_take_us + costs.broker_deliver_us))
     return Need(
         jobs_a_day=jobs_a_day,
         peak_a_second=peak,
-        shards=shards,
-        partitions=max(1, math.ceil(peak / shards / costs.queue_jobs_per_s / sizing.share)),
+        event_partitions=max(1, event_partitions),
+        partitions=max(1, math.ceil(peak / costs.queue_jobs_per_s / sizing.share)),
         brokers=REPLICAS * max(1, math.ceil(brokers / REPLICAS)),
-        coordinators=max(2, math.ceil(2 * shards / sizing.cores)) if sizing.state else 0,
+        coordinators=max(2, math.ceil(2 * event_partitions / sizing.cores)) if sizing.state else 0,
         # Each has a replica.
         databases=2 * max(1, sizing.machines(peak * costs.events * costs.database_us)) if sizing.state else 0,
         workers=max(2, sizing.machines(peak * (costs.worker_us + sizing.handler_ms * 1000))),
@@ -96,13 +96,14 @@ def day_of(need: Need, sizing: Sizing, costs: Costs) -> Day:
         database=math.inf if not sizing.state else need.databases / 2 * core_us / costs.events / costs.database_us,
     )
     clusters = need.brokers // REPLICAS
-    return simulate(need.jobs_a_day, sizing.peak, rates, need.shards, need.partitions, need.workers, clusters)
+    divided = need.event_partitions, need.partitions
+    return simulate(need.jobs_a_day, sizing.peak, rates, *divided, need.workers, clusters)
 
 
 def table(sizing: Sizing, costs: Costs) -> str:
     """The needs as a table in Markdown."""
     lines = [
-        "| jobs a day | at the peak | shards | partitions | RabbitMQ | coordinators | PostgreSQL | workers | pushers | machines |",  # noqa: E501 - one row
+        "| jobs a day | at the peak | event partitions | partitions | RabbitMQ | coordinators | PostgreSQL | workers | pushers | machines |",  # noqa: E501 - one row
         "|" + "--:|" * 10,
     ]
     lines += [_row(need_of(jobs, sizing, costs)) for jobs in DAYS]
@@ -113,7 +114,8 @@ def _row(need: Need) -> str:
     machines = (
         f"{need.brokers} | {need.coordinators} | {need.databases} | {need.workers} | {need.pushers} | {need.total}"
     )
-    return f"| {need.jobs_a_day:,} | {need.peak_a_second:,.0f}/s | {need.shards} | {need.partitions} | {machines} |"
+    divided = f"{need.event_partitions} | {need.partitions}"
+    return f"| {need.jobs_a_day:,} | {need.peak_a_second:,.0f}/s | {divided} | {machines} |"
 
 
 def day_table(sizing: Sizing, costs: Costs) -> str:
@@ -126,8 +128,7 @@ def day_table(sizing: Sizing, costs: Costs) -> str:
         need = need_of(jobs, sizing, costs)
         day = day_of(need, sizing, costs)
         stored = jobs * costs.events * costs.event_octets / GB, jobs * costs.row_octets / GB
-        leaders = need.shards * need.partitions
-        batch = max(1.0, need.peak_a_second / min(leaders, need.brokers) / costs.syncs_per_s)
+        batch = max(1.0, need.peak_a_second / min(need.partitions, need.brokers) / costs.syncs_per_s)
         lines.append(
             f"| {jobs:,} | {day.longest_wait_s:.0f} s | {day.most_waiting:,.0f} | {day.longest_lag_s:.0f} s"
             f" | {stored[0]:,.1f} GB | {stored[1]:,.1f} GB | {batch:.0f} |"

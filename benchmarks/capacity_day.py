@@ -51,18 +51,15 @@ class Day:
 
 
 def simulate(
-    jobs_a_day: int, peak: float, rates: Rates, shards: int, partitions: int, workers: int, clusters: int
+    jobs_a_day: int, peak: float, rates: Rates, event_partitions: int, partitions: int, workers: int, clusters: int
 ) -> Day:
-    """Return the day. Jobs are hashed over shards and partitions, so these get unequal parts."""
+    """Return the day. Jobs are hashed over the partitions of queue and events, so these get unequal parts."""
     chance = random.Random(SEED)
     day = Day()
-    lanes = shards * partitions
-    # A consistent hash of ids: about a hundred points a partition, so that parts differ by a tenth.
-    weights = [max(0.5, chance.gauss(1, 0.1)) for _ in range(lanes)]
-    parts = [weight / sum(weights) for weight in weights]
+    parts, event_parts = _parts(chance, partitions), _parts(chance, event_partitions)
     shape = _Shape(peak)
-    waiting, unfolded, outside = [0.0] * lanes, [0.0] * shards, 0.0
-    jobs, states = _Age(), [_Age() for _ in range(shards)]
+    waiting, unfolded, outside = [0.0] * partitions, [0.0] * event_partitions, 0.0
+    jobs, states = _Age(), [_Age() for _ in range(event_partitions)]
     for second in range(0, DAY_S, STEP_S):
         fault = _Faults(second - PEAK_AT_S)
         arrivals = _poisson(chance, jobs_a_day / DAY_S * shape.at(second) * STEP_S)
@@ -80,21 +77,28 @@ def simulate(
         scale = able / sum(most) if able else 0.0
         for lane, count in enumerate(most):
             waiting[lane] -= count * scale
-            unfolded[lane // partitions] += count * scale
-            states[lane // partitions].come(second, count * scale)
+        for number, part in enumerate(event_parts):
+            unfolded[number] += able * part
+            states[number].come(second, able * part)
         day.done += able
         day.longest_wait_s = max(day.longest_wait_s, jobs.go(second, able))
         folds = [
-            min(count, rates.fold * STEP_S * (fault.coordinator if shard == 0 else 1.0))
-            for shard, count in enumerate(unfolded)
+            min(count, rates.fold * STEP_S * (fault.coordinator if number == 0 else 1.0))
+            for number, count in enumerate(unfolded)
         ]
         ratio = min(1.0, rates.database * STEP_S * fault.database / sum(folds)) if sum(folds) else 0.0
-        for shard, count in enumerate(folds):
-            unfolded[shard] -= count * ratio
+        for number, count in enumerate(folds):
+            unfolded[number] -= count * ratio
             day.folded += count * ratio
-            day.longest_lag_s = max(day.longest_lag_s, states[shard].go(second, count * ratio))
+            day.longest_lag_s = max(day.longest_lag_s, states[number].go(second, count * ratio))
         day.most_waiting = max(day.most_waiting, sum(waiting) + outside)
     return day
+
+
+def _parts(chance: random.Random, count: int) -> list[float]:
+    """Return the shares of partitions. Hashes of ids are not even: parts differ by a tenth."""
+    weights = [max(0.5, chance.gauss(1, 0.1)) for _ in range(count)]
+    return [weight / sum(weights) for weight in weights]
 
 
 class _Shape:

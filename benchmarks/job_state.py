@@ -1,26 +1,31 @@
 """How many job events a second a coordinator folds into PostgreSQL, and what takes the time.
 
-    python -m benchmarks.job_state [--jobs 100000] [--known 0] [--sqlite]
+    python -m benchmarks.job_state [--jobs 100000] [--known 0] [--sqlite] [--partitions 2]
 
 Starts a PostgreSQL of its own on loopback, with fsync on and the settings that Debian ships. Makes the events of that
 many jobs, as an event stream has them: those of many jobs mixed, some hundreds in one message. Folds them as a
 coordinator does, in the same pieces, and prints events a second, and the CPU of the coordinator and of PostgreSQL for
 1,000 events. Wall time depends on what else the machine does; CPU does not.
+
+With `--partitions`, the events are then divided as an event stream in partitions divides them, and folded by one
+process, and into another database by as many processes as there are partitions.
 """
 
 from __future__ import annotations
 
 import heapq
+import multiprocessing
 import os
 import random
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -29,7 +34,12 @@ from tests import postgresql
 from waybill.ojs.coordinator.event_fold import Message, fold_messages
 from waybill.ojs.coordinator.event_reader import PREFETCH
 from waybill.ojs.coordinator.open_store import open_job_store
+from waybill.ojs.spec.event_partitions import partition_of_job
 from waybill.ojs.spec.timestamps import format_timestamp
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+    from multiprocessing.synchronize import Barrier
 
 EVENTS_PER_MESSAGE: Final = 200
 JOBS_PER_SECOND: Final = 1250.0
@@ -105,6 +115,18 @@ def messages_of(jobs: int, begin: datetime, seed: int = 1) -> Iterator[Message]:
         offset += 1
 
 
+def divided(messages: list[Message], count: int) -> dict[int, list[Message]]:
+    """The messages of each partition: each has the events of one message that belong there."""
+    found: defaultdict[int, list[Message]] = defaultdict(list)
+    for _, body, user in messages:
+        parts: defaultdict[int, list[msgspec.Raw]] = defaultdict(list)
+        for event in msgspec.json.decode(body, type=list[msgspec.Raw]):
+            parts[partition_of_job(msgspec.json.decode(event)["subject"], count)].append(event)
+        for number, events in parts.items():
+            found[number].append((len(found[number]), _encode(events), user))
+    return found
+
+
 def measure(database: str, messages: list[Message], others: Callable[[], float]) -> dict[str, float]:
     """Fold messages in the pieces in which a coordinator takes them; seconds of wall and of CPU."""
     with open_job_store(database) as store:
@@ -116,6 +138,44 @@ def measure(database: str, messages: list[Message], others: Callable[[], float])
             "coordinator": time.process_time() - own,
             "database": others() - other,
         }
+
+
+def fold_share(
+    database: str, share: dict[int, list[Message]], count: int, gate: Barrier, results: Queue[tuple[float, float]]
+) -> None:
+    """Fold some partitions in turns, as one coordinator does: the program of each process."""
+    with open_job_store(database, None, count) as store:
+        gate.wait()
+        own, began = time.process_time(), time.perf_counter()
+        step = PREFETCH // 2
+        for start in range(0, max(map(len, share.values())), step):
+            for number, messages in share.items():
+                if piece := messages[start : start + step]:
+                    fold_messages(store, piece, number)
+        results.put((time.perf_counter() - began, time.process_time() - own))
+
+
+def measure_shared(
+    database: str, parts: dict[int, list[Message]], processes: int, others: Callable[[], float]
+) -> tuple[dict[str, float], list[float]]:
+    """Fold all partitions with some processes; what `measure` returns, and the CPU seconds of each process."""
+    with open_job_store(database, None, len(parts)):
+        pass
+    context = multiprocessing.get_context("spawn")
+    gate, results = context.Barrier(processes + 1), context.Queue()
+    running = []
+    for place in range(processes):
+        share = {number: messages for number, messages in parts.items() if number % processes == place}
+        running.append(context.Process(target=fold_share, args=(database, share, len(parts), gate, results)))
+        running[-1].start()
+    gate.wait()
+    other = others()
+    found = [results.get() for _ in running]
+    for one in running:
+        one.join()
+    cpu = [own for _, own in found]
+    total = {"wall": max(wall for wall, _ in found), "coordinator": sum(cpu), "database": others() - other}
+    return total, cpu
 
 
 def cpu_of(server: postgresql.Server) -> float:
@@ -139,7 +199,8 @@ def show(name: str, events: int, found: dict[str, float]) -> None:
 @click.option("--jobs", default=100_000, show_default=True, help="Jobs whose events are folded.")
 @click.option("--known", default=0, show_default=True, help="Jobs in the database before.")
 @click.option("--sqlite", is_flag=True, help="A SQLite file instead.")
-def main(jobs: int, known: int, *, sqlite: bool) -> None:
+@click.option("--partitions", default=1, show_default=True, help="Fold as many with 1 and N processes.")
+def main(jobs: int, known: int, partitions: int, *, sqlite: bool) -> None:
     now = datetime.now(UTC)
     before = list(messages_of(known, now - timedelta(days=2), seed=2))
     begin = now - timedelta(hours=1)
@@ -156,6 +217,12 @@ def main(jobs: int, known: int, *, sqlite: bool) -> None:
         if before:
             measure(database, before, others)
         show(f"{jobs:,} jobs", events, measure(database, messages, others))
+        if partitions > 1 and not sqlite:
+            parts = divided(messages, partitions)
+            for processes in (1, partitions):
+                found, cpu = measure_shared(server.create_database(f"shared{processes}"), parts, processes, others)
+                show(f"{jobs:,} jobs, {partitions} partitions, {processes} processes", events, found)
+                click.echo("CPU seconds of each process: " + ", ".join(f"{one:.1f}" for one in cpu))
 
 
 if __name__ == "__main__":

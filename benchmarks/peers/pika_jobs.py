@@ -17,7 +17,7 @@ from benchmarks.peers.meter import PREFETCH, Arguments, Meter
 from waybill.ojs import Jobs, Topology
 from waybill.ojs.spec.headers import push_properties
 from waybill.ojs.spec.identifiers import new_traceparent
-from waybill.ojs.topology.topology import BindingDeclaration, ExchangeDeclaration, QueueDeclaration
+from waybill.ojs.topology.declarations import BindingDeclaration, ExchangeDeclaration, QueueDeclaration
 
 QUEUE: Final = "bench"
 WINDOW: Final = 5000

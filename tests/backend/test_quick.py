@@ -19,8 +19,8 @@ from waybill.backend.push_group import PushGroups
 from waybill.backend.quick_acks import QuickAcks
 from waybill.backend.request_template import RequestedJob, RequestTemplates
 from waybill.backend.routes import workers
-from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
+from waybill.ojs.coordinator.stream_fold import StreamFold
 from waybill.ojs.errors import PushFailed
 from waybill.ojs.observe.own_events import OwnEvent
 from waybill.ojs.push.outgoing import Outgoing
@@ -291,12 +291,12 @@ async def test_the_stream_brings_nothing_new_of_what_is_known_by_its_confirm(
     await client.push("default")
     view = client.backend.view
     folded: list[object] = []
-    monkeypatch.setattr(JobView, "_fold", lambda *given: folded.append(given))
+    monkeypatch.setattr(StreamFold, "_fold", lambda *given: folded.append(given))
     ids = [await client.push("default") for _ in range(3)]
-    while view._on_the_way:
+    while view.on_the_way:
         await asyncio.sleep(0)
     assert not folded
-    reader = view._reader
+    reader = view._streams[0]._reader
     assert reader._stream is not None
     assert reader._stream.arguments["x-stream-offset"] == reader._next_offset - 1
     assert await view.knows(ids, 0.0)

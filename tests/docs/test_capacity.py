@@ -34,11 +34,12 @@ def test_more_jobs_need_no_fewer_machines_and_there_is_always_one_to_spare() -> 
 def test_machines_follow_cores_peak_and_costs() -> None:
     need = need_of(BILLION, Sizing(), COSTS)
     assert need_of(BILLION, Sizing(cores=16), COSTS).workers < need.workers
-    assert need_of(BILLION, Sizing(peak=6), COSTS).shards > need.shards
+    assert need_of(BILLION, Sizing(peak=6), COSTS).event_partitions > need.event_partitions
     assert need_of(BILLION, Sizing(handler_ms=10), COSTS).workers > 9 * need.workers
-    assert need_of(BILLION, Sizing(), dataclasses.replace(COSTS, event_us=70)).shards == 2 * need.shards - 1
+    dear = dataclasses.replace(COSTS, event_us=70)
+    assert need_of(BILLION, Sizing(), dear).event_partitions == 2 * need.event_partitions - 1
     slow = dataclasses.replace(COSTS, queue_jobs_per_s=1000)
-    assert need_of(BILLION, Sizing(), slow).partitions == math.ceil(need.peak_a_second / need.shards / 500)
+    assert need_of(BILLION, Sizing(), slow).partitions == math.ceil(need.peak_a_second / 500)
     assert need_of(BILLION, Sizing(state=False), COSTS).partitions > 1
 
 
@@ -59,7 +60,7 @@ def test_a_fleet_that_is_too_small_falls_behind() -> None:
     jobs = 10_000_000
     for stage in ("broker", "worker", "fold", "database"):
         scarce = dataclasses.replace(ample, **{stage: jobs / 86_400 / 2})
-        day = simulate(jobs, 3, scarce, shards=1, partitions=2, workers=1, clusters=1)
+        day = simulate(jobs, 3, scarce, event_partitions=1, partitions=2, workers=1, clusters=1)
         assert 0.3 * jobs < day.folded < 0.51 * jobs, stage
         assert max(day.longest_wait_s, day.longest_lag_s) > 3600, stage
 

@@ -21,7 +21,7 @@ from waybill.cli.worker_options import concurrency_option
 from waybill.client import connect
 from waybill.ojs import Jobs, Topology, Worker
 from waybill.ojs.spec.identifiers import new_id
-from waybill.ojs.topology.topology import ExchangeDeclaration, QueueDeclaration
+from waybill.ojs.topology.declarations import ExchangeDeclaration, QueueDeclaration
 
 QUEUE: Final = "bench"
 BATCH: Final = 2000

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from waybill.cli.console import Console
 from waybill.cli.echo import echo
-from waybill.cli.partitions_option import partitions_option
+from waybill.cli.partitions_option import event_partitions_option, partitions_option
 from waybill.cli.target import json_option, target_of
 from waybill.ojs.connection import contexts
 from waybill.ojs.connection.contexts import Context, Contexts, NamesProfile
@@ -38,6 +38,7 @@ def command() -> None:
 )
 @click.option("--leader-locator", type=click.Choice(["client-local", "balanced"]), help="Placement of queue leaders.")
 @partitions_option()
+@event_partitions_option()
 @click.option("--use", is_flag=True, help="Make it the current context. The first one always becomes current.")
 @json_option
 def add(
@@ -50,6 +51,7 @@ def add(
     replicas: int | None,
     leader_locator: Literal["client-local", "balanced"] | None,
     partitions: dict[str, int] | None,
+    event_partitions: int | None,
     *,
     use: bool,
     as_json: bool,
@@ -57,7 +59,8 @@ def add(
     """Remember the broker at URI as NAME. URI `-` reads standard input: other users can see command arguments."""
     if uri == "-":
         uri = sys.stdin.readline().strip()
-    context = Context(uri, management, names, prefix, queue_type, replicas, leader_locator, partitions or {})
+    divided = partitions or {}, event_partitions or 1
+    context = Context(uri, management, names, prefix, queue_type, replicas, leader_locator, *divided)
     target = target_of(name, context)
     _ = target.address
     try:
@@ -101,6 +104,7 @@ def list_contexts(*, as_json: bool) -> None:
             "replicas": context.replicas,
             "leader_locator": context.leader_locator,
             "partitions": context.partitions,
+            "event_partitions": context.event_partitions,
             "management": context.management is not None,
         }
         for name, context in sorted(known.contexts.items())

@@ -1,4 +1,4 @@
-"""The option for the numbers of partitions of job queues."""
+"""The options for the numbers of partitions of job queues and of the event stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import check_queue
-from waybill.ojs.topology.topology import MAX_PARTITIONS
+from waybill.ojs.topology.topology import MAX_EVENT_PARTITIONS, MAX_PARTITIONS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,6 +22,15 @@ def partitions_option(name: str = "--partitions") -> Callable[[F], F]:
         metavar="QUEUE=COUNT",
         callback=_read,
         help=f"Number of AMQP queues of a job queue, 1 to {MAX_PARTITIONS}. Repeat it for other queues.",
+    )
+
+
+def event_partitions_option(name: str = "--event-partitions") -> Callable[[F], F]:
+    """Add an option for the number of partitions; the command gets None if it was not given."""
+    return click.option(
+        name,
+        type=click.IntRange(1, MAX_EVENT_PARTITIONS),
+        help="Number of streams for the events of jobs. It can be raised later, not lowered.",
     )
 
 

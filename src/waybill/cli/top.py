@@ -19,9 +19,10 @@ from waybill.cli.echo import echo
 from waybill.cli.failure import Failed, ask
 from waybill.cli.ranges import SECONDS, Number
 from waybill.cli.target import Target, broker_options, json_option
-from waybill.client import Connection, Consumer, Inspector, NotFound, connect
+from waybill.client import Connection, Inspector, NotFound, connect
 from waybill.ojs.observe.overview import FailureCount, Overview, QueueState, RunningAttempt, WorkerState
 from waybill.ojs.spec.events import read_events
+from waybill.ojs.topology.event_deliveries import EventDeliveries
 from waybill.ojs.topology.job_queues import job_queue_counts
 
 PREFETCH: Final = 1000
@@ -79,13 +80,14 @@ async def _watch(
     overview = Overview()
     async with connect(target.uri, name="waybill top") as connection:
         channel = await connection.channel(prefetch_count=PREFETCH)
-        stream = target.topology().event_stream
+        topology = target.topology()
         try:
             offset = datetime.now(UTC) - timedelta(seconds=since)
-            consumer = await channel.consume(stream, arguments={"x-stream-offset": offset})
+            consumer = await EventDeliveries.open(channel, topology, offset)
         except NotFound:
+            streams = ", ".join(topology.event_streams)
             raise Failed(
-                f"there is no event stream {stream}", "start a worker, or `waybill topology declare`"
+                f"there is no event stream {streams}", "start a worker, or `waybill topology declare`"
             ) from None
         await _read(consumer, overview, seconds=None)
         console = Console()
@@ -106,7 +108,7 @@ async def _watch(
                 live.update(_screen(await _snapshot(connection, target, overview, queues)), refresh=True)
 
 
-async def _read(consumer: Consumer, overview: Overview, *, seconds: float | None) -> None:
+async def _read(consumer: EventDeliveries, overview: Overview, *, seconds: float | None) -> None:
     """Fold the events of some seconds; None: all existing events."""
     deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
     with suppress(TimeoutError):

@@ -14,7 +14,7 @@ from rich.table import Table
 from waybill.cli.console import Console
 from waybill.cli.echo import echo
 from waybill.cli.failure import Failed, ask
-from waybill.cli.partitions_option import partitions_option
+from waybill.cli.partitions_option import event_partitions_option, partitions_option
 from waybill.cli.queue import declare_all
 from waybill.cli.ranges import RATE
 from waybill.cli.target import Target, broker_options, json_option
@@ -41,18 +41,20 @@ def command() -> None:
 @click.argument("queues", nargs=-1, required=True)
 @click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Type of job queues.")
 @partitions_option()
+@event_partitions_option()
 @broker_options
 @json_option
 def declare(
     queues: tuple[str, ...],
     queue_type: QueueType | None,
     partitions: dict[str, int] | None,
+    event_partitions: int | None,
     target: Target,
     *,
     as_json: bool,
 ) -> None:
     """Declare exchanges, streams, and all queues that the OJS QUEUES may need. Repeating it changes nothing."""
-    target = target.changed(queue_type=queue_type, partitions=partitions)
+    target = target.changed(queue_type=queue_type, partitions=partitions, event_partitions=event_partitions)
     ask(target, declare_all(target, queues, target.topology()))
     echo(json.dumps({"declared": list(queues)}) if as_json else f"declared {', '.join(queues)}")
 
@@ -89,6 +91,7 @@ async def _declare_super_stream(
 @click.argument("queues", nargs=-1, required=True)
 @click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Type of job queues.")
 @partitions_option()
+@event_partitions_option()
 @click.option("--all", "everything", is_flag=True, help="Also show matching queues and exchanges.")
 @broker_options
 @json_option
@@ -96,6 +99,7 @@ def check(
     queues: tuple[str, ...],
     queue_type: QueueType | None,
     partitions: dict[str, int] | None,
+    event_partitions: int | None,
     target: Target,
     *,
     everything: bool,
@@ -105,7 +109,7 @@ def check(
 
     Changes nothing. AMQP cannot list bindings: `waybill topology declare` restores them.
     """
-    target = target.changed(queue_type=queue_type, partitions=partitions)
+    target = target.changed(queue_type=queue_type, partitions=partitions, event_partitions=event_partitions)
     found = ask(target, _check(target, queues))
     wrong = [finding for finding in found if finding.is_wrong]
     if as_json:
@@ -122,6 +126,7 @@ def check(
 @click.option("--to-prefix", help="The prefix to move to.")
 @click.option("--to-queue-type", type=click.Choice(["classic", "quorum"]), help="The queue type to move to.")
 @partitions_option("--to-partitions")
+@event_partitions_option("--to-event-partitions")
 @click.option("--rate", type=RATE, help="At most this many messages per second.")
 @click.option("--delete", is_flag=True, help="Remove old queues with other names once they are empty.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be moved.")
@@ -133,6 +138,7 @@ def migrate(
     to_prefix: str | None,
     to_queue_type: QueueType | None,
     to_partitions: dict[str, int] | None,
+    to_event_partitions: int | None,
     rate: float | None,
     target: Target,
     *,
@@ -142,14 +148,26 @@ def migrate(
 ) -> None:
     """Move all jobs of QUEUES (waiting, scheduled, dead) to other names, another prefix, queue type or partitions.
 
+    --to-event-partitions divides the event stream, too, which keeps what it has.
+
     Pauses the queues first and leaves them paused: resume them when the workers run with the new topology. Each job is
     confirmed in its new place before it leaves the old one. If the command is stopped, run it again. Name all queues of
     a prefix when the queue type changes: they share the queues of scheduled jobs.
     """
     partitions = None if to_partitions is None else {**target.partitions, **to_partitions}
-    goal = target.changed(names=to_names, prefix=to_prefix, queue_type=to_queue_type, partitions=partitions)
+    goal = target.changed(
+        names=to_names,
+        prefix=to_prefix,
+        queue_type=to_queue_type,
+        partitions=partitions,
+        event_partitions=to_event_partitions,
+    )
     if goal == target:
-        raise click.UsageError("Choose what to change: --to-names, --to-prefix, --to-queue-type or --to-partitions.")
+        raise click.UsageError(
+            "Choose what to change: --to-names, --to-prefix, --to-queue-type, --to-partitions or --to-event-partitions."
+        )
+    if goal.event_partitions < target.event_partitions:
+        raise click.UsageError("The number of event partitions cannot be lowered: some events would not be read.")
     planned, moved = ask(target, _migrate(target, goal, queues, rate, delete=delete, dry_run=dry_run))
     if as_json:
         echo(json.dumps({"moved": moved, "dry_run": dry_run, "plan": [asdict(move) for move in planned]}))
@@ -183,9 +201,10 @@ async def _migrate(
 ) -> tuple[list[Move], int]:
     async with Migration(target.uri, target.topology(), goal.topology()) as migration:
         planned = await migration.plan(queues)
-        if dry_run or not planned:
+        if dry_run or (not planned and goal.event_partitions == target.event_partitions):
             return planned, 0
-        await _pause(target, queues)
+        if planned:
+            await _pause(target, queues)
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("messages", total=None)
             try:

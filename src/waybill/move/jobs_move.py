@@ -204,9 +204,9 @@ class _Session:
 
     async def _open_streams(self) -> None:
         """Open the existing streams: the first worker creates that of cancellations."""
-        marks = _event_mark, _relay_mark
         user = self._target.address.settings.user
-        for (name, target_name), mark in zip(stream_names(self._old, self._new), marks, strict=True):
+        for name, target_name in stream_names(self._old, self._new):
+            mark = _relay_mark if name == self._old.relay_stream else _event_mark
             if name in self._streams or await Inspector(self._source).queue(name) is None:
                 continue
             names = name, target_name

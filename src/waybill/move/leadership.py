@@ -12,7 +12,8 @@ from typing import Final
 
 from waybill.client import Connection, Inspector, PreconditionFailed
 from waybill.ojs.coordinator.leader import LEASE_SECONDS
-from waybill.ojs.topology.topology import QueueDeclaration, Topology
+from waybill.ojs.topology.declarations import QueueDeclaration
+from waybill.ojs.topology.topology import Topology
 
 HELD: Final[dict[str, object]] = {"x-message-ttl": 1}
 LEASE_ENDS_SECONDS: Final = LEASE_SECONDS + 1.0

@@ -63,8 +63,16 @@ def queue_ways(old: Topology, new: Topology, queues: Sequence[str]) -> list[Queu
 
 
 def stream_names(old: Topology, new: Topology) -> list[tuple[str, str]]:
-    """Return the streams that are copied, and their names on the target: events and cancellations."""
-    return [(old.event_stream, new.event_stream), (old.relay_stream, new.relay_stream)]
+    """Return the streams that are copied, and their names on the target: events by partition, and cancellations.
+
+    Where the target has fewer partitions of events, the first takes the others: it may have events of any job.
+    """
+    targets = new.event_streams
+    events = [
+        (name, targets[number] if number < len(targets) else targets[0])
+        for number, name in enumerate(old.event_streams)
+    ]
+    return [*events, (old.relay_stream, new.relay_stream)]
 
 
 async def counted(connection: Connection, ways: Sequence[QueueWay]) -> list[PlannedQueue]:

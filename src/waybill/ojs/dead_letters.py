@@ -38,6 +38,7 @@ from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.topology.event_deliveries import EventDeliveries
 from waybill.ojs.worker.delivered_job import named_in, read_delivered
 
 QUIET_SECONDS: Final = 1.0
@@ -304,12 +305,11 @@ class DeadLetters(Service):
     async def _read_endings(
         self, channel: Channel, since: datetime, missing: set[str], endings: dict[str, ReceivedEvent]
     ) -> None:
-        stream = self._open.declarer.topology.event_stream
-        consumer = await channel.consume(stream, arguments={"x-stream-offset": since})
+        deliveries = await EventDeliveries.open(channel, self._open.declarer.topology, since)
         try:
             while missing:
                 async with asyncio.timeout(QUIET_SECONDS):
-                    delivery = await anext(consumer)
+                    delivery = await anext(deliveries)
                 delivery.ack()
                 for event in read_events(delivery.body)[0]:
                     if event.type == "job.discarded" and event.subject in missing:
@@ -317,7 +317,7 @@ class DeadLetters(Service):
         except TimeoutError:
             pass
         finally:
-            await consumer.cancel()
+            await deliveries.close()
 
 
 def _give_back(held: list[Delivery]) -> None:

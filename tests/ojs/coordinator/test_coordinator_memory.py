@@ -13,8 +13,9 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_store import JobStore
 from waybill.ojs.coordinator.job_view import PREFETCH
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
+from waybill.ojs.observe.event_batch import MAX_CHARACTERS_PER_MESSAGE
 from waybill.ojs.observe.event_forms import EventForms
-from waybill.ojs.observe.event_writer import MAX_CHARACTERS_PER_MESSAGE, EventWriter
+from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import BATCH_TYPE, JobProgress, ReceivedEvent, decode_events
 from waybill.ojs.spec.identifiers import new_id
@@ -49,9 +50,11 @@ class SlowStore:
         self._body = body
         original = MemoryJobStore.apply
 
-        def apply(store: MemoryJobStore, messages: list[tuple[int, list[ReceivedEvent]]]) -> dict[str, JobInfo | None]:
+        def apply(
+            store: MemoryJobStore, messages: list[tuple[int, list[ReceivedEvent]]], *, partition: int
+        ) -> dict[str, JobInfo | None]:
             self._count(messages)
-            return original(store, messages)
+            return original(store, messages, partition=partition)
 
         monkeypatch.setattr(MemoryJobStore, "apply", apply)
 

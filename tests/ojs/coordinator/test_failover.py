@@ -118,7 +118,7 @@ async def test_coordinators_go_on_with_a_replica_that_was_promoted(
 ) -> None:
     for name, seconds in {"POLL_SECONDS": 0.1, "WARN_SECONDS": 0.2, "CUT_SECONDS": 1.0}.items():
         monkeypatch.setattr(f"waybill.ojs.coordinator.store_thread.{name}", seconds)
-    monkeypatch.setattr("waybill.ojs.coordinator.job_view.RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("waybill.ojs.coordinator.stream_fold.RETRY_SECONDS", 0.1)
     second = primary.replica("b").start()
     request.addfinalizer(second.kill)
     third = Server(second._directory, "c")

@@ -82,8 +82,8 @@ FILTERS = [
 
 @pytest.mark.parametrize("few", [0, 1000])
 def test_pages_are_those_of_the_store_in_memory(store: SqlJobStore, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
-    monkeypatch.setattr("waybill.ojs.coordinator.sql_job_store._FEW", few)
-    monkeypatch.setattr("waybill.ojs.coordinator.sql_job_store._SPANS", few)
+    monkeypatch.setattr("waybill.ojs.coordinator.sql_job_reads._FEW", few)
+    monkeypatch.setattr("waybill.ojs.coordinator.sql_job_reads._SPANS", few)
     memory = MemoryJobStore()
     fill(store)
     fill(memory)
@@ -137,6 +137,6 @@ def test_nothing_else_looks_at_all_jobs(store: SqlJobStore, path: str, monkeypat
     ):
         assert "SCAN waybill_job" not in plans(store, path, ask)
     assert "waybill_job_state" in plans(store, path, lambda: store.newest("q1", "active", 10))
-    monkeypatch.setattr("waybill.ojs.coordinator.sql_job_store._FEW", 0)
+    monkeypatch.setattr("waybill.ojs.coordinator.sql_job_reads._FEW", 0)
     many = plans(store, path, lambda: store.newest("q1", "active", 10))
     assert "waybill_job_queue" in many, "of many, the newest are met in the order of their times"

@@ -246,7 +246,7 @@ async def test_rates_and_depth_are_metrics(broker_uri: str, queue_name: str) -> 
 async def test_the_state_waits_for_a_database_that_is_away(
     broker_uri: str, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("waybill.ojs.coordinator.job_view.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("waybill.ojs.coordinator.stream_fold.RETRY_SECONDS", 0.01)
     failures = breaking(monkeypatch, 3)
     async with Jobs(broker_uri) as jobs:
         job = await jobs.push("state.away", queue=queue_name)
@@ -260,12 +260,12 @@ def breaking(monkeypatch: pytest.MonkeyPatch, times: int) -> Callable[[], int]:
     failed = 0
     apply = SqlJobStore.apply
 
-    def fail_first(store: SqlJobStore, messages: object) -> dict[str, JobInfo | None]:
+    def fail_first(store: SqlJobStore, messages: object, *, partition: int) -> dict[str, JobInfo | None]:
         nonlocal failed
         if failed < times:
             failed += 1
             raise ConnectionError("the database is away")
-        return apply(store, messages)  # type: ignore[arg-type]
+        return apply(store, messages, partition=partition)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SqlJobStore, "apply", fail_first)
     return lambda: failed

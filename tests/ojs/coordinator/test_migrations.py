@@ -130,7 +130,7 @@ def test_those_who_open_a_database_at_once_migrate_it_once(database: str) -> Non
     for thread in threads:
         thread.join()
     engine.dispose()
-    assert sorted(done) == [[], [], [], [schema.HEAD]]
+    assert sorted(done) == [[], [], [], ["0002", schema.HEAD]]
 
 
 def test_the_command_line_migrates_and_tells(database: str) -> None:
@@ -142,7 +142,7 @@ def test_the_command_line_migrates_and_tells(database: str) -> None:
         return found.stdout
 
     assert run("current", code=1) == f"none (this version needs {schema.HEAD})\n"
-    assert run("migrate") == f"migrated: {schema.HEAD}\n"
+    assert run("migrate") == f"migrated: 0002, {schema.HEAD}\n"
     assert run("migrate", "--json") == '{"migrations": []}\n'
     assert run("current") == f"{schema.HEAD} (the newest)\n"
     assert run("history").startswith("0001  done  ")

@@ -192,17 +192,17 @@ class Picky(JobStore):
         if self.is_away:
             raise OSError("away")
 
-    def apply(self, messages: Any, *, keeps_position: bool = False) -> Any:
+    def apply(self, messages: Any, *, partition: int = 0, keeps_position: bool = False) -> Any:
         self.probe()
         if any(one.data.get("poison") for _, events in messages for one in events):
             raise ArithmeticError("no")
-        return self.inner.apply(messages, keeps_position=keeps_position)
+        return self.inner.apply(messages, partition=partition, keeps_position=keeps_position)
 
 
 async def test_an_event_that_a_store_refuses_is_skipped_alone(
     waybill_uri: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("waybill.ojs.coordinator.job_view.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("waybill.ojs.coordinator.stream_fold.RETRY_SECONDS", 0.01)
     monkeypatch.setattr("waybill.ojs.coordinator.event_fold.PAUSE_SECONDS", 0.0)
     picky = Picky(open_job_store(":memory:"))
     monkeypatch.setattr("waybill.ojs.coordinator.job_view.open_job_store", lambda *_: picky)

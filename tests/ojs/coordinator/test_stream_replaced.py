@@ -33,7 +33,7 @@ def test_who_shares_a_database_with_one_that_rebuilds_it_folds_no_more_of_the_ol
     database: str, fold: Callable[..., object]
 ) -> None:
     with open_job_store(database) as one, open_job_store(database) as two:
-        one.mark = StreamMark(7, 42)
+        one.marks[0] = StreamMark(7, 42)
         one.apply([(7, [event("job.enqueued", "x", 1)]), (8, [])])
         assert two.begin() == (9, StreamMark(7, 42))
         two.begin_anew()

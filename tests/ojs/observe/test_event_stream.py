@@ -15,7 +15,8 @@ from tests.ojs.eye import Eye, until
 from waybill.client import connect
 from waybill.ojs import DeadLetterJob, Jobs, Retry, Unique, Worker, current_job
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.observe.event_writer import FEW_EVENTS, MANY_EVENTS, MAX_EVENTS_PER_MESSAGE, EventWriter
+from waybill.ojs.observe.event_batch import MAX_EVENTS_PER_MESSAGE
+from waybill.ojs.observe.event_writer import FEW_EVENTS, MANY_EVENTS, EventWriter
 from waybill.ojs.observe.own_events import EventFollower, OwnEvent
 from waybill.ojs.spec.events import JobCompleted, ReceivedEvent, decode_events
 from waybill.ojs.topology.topology import Topology

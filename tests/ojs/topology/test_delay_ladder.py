@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS
 from waybill.ojs.topology import delay_ladder
-from waybill.ojs.topology.topology import BindingDeclaration, QueueDeclaration, Topology
+from waybill.ojs.topology.declarations import BindingDeclaration, QueueDeclaration
+from waybill.ojs.topology.topology import Topology
 
 
 def matches(pattern: str, key: str) -> bool:

@@ -14,8 +14,8 @@ from tests.program_environment import program_environment
 from waybill.client import Inspector, connect
 from waybill.ojs import WEB, DeadLetters, Jobs, Migration, MigrationBlocked, NewJob, Retry, Standing, Topology, Worker
 from waybill.ojs import check_topology as check
+from waybill.ojs.topology.declarations import QueueDeclaration
 from waybill.ojs.topology.mover import WINDOW
-from waybill.ojs.topology.topology import QueueDeclaration
 
 OLD = Topology(prefix="m.")
 """A prefix of its own: the delay ladder is shared by all queues of one."""

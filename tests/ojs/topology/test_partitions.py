@@ -26,10 +26,11 @@ from waybill.ojs import (
     Worker,
     check_topology,
 )
+from waybill.ojs.topology.declarations import BindingDeclaration, ExchangeDeclaration, QueueDeclaration
 from waybill.ojs.topology.declarer import TopologyDeclarer
 from waybill.ojs.topology.job_queues import job_queue_counts
 from waybill.ojs.topology.mover import WINDOW
-from waybill.ojs.topology.topology import BindingDeclaration, ExchangeDeclaration, QueueDeclaration, QueueType
+from waybill.ojs.topology.topology import QueueType
 
 KINDS = pytest.mark.parametrize("kind", ["classic", "quorum"])
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from waybill.ojs.topology.declarations import BindingDeclaration, ExchangeDeclaration, QueueDeclaration
 from waybill.ojs.topology.names import SPEC, WEB
-from waybill.ojs.topology.topology import BindingDeclaration, ExchangeDeclaration, QueueDeclaration, Topology
+from waybill.ojs.topology.topology import Topology
 
 
 def test_the_default_names_are_those_of_the_specification() -> None:

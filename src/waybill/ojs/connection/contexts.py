@@ -25,6 +25,7 @@ class Context(msgspec.Struct, frozen=True, omit_defaults=True):
     replicas: int | None = None
     leader_locator: Literal["client-local", "balanced"] | None = None
     partitions: dict[str, Annotated[int, msgspec.Meta(ge=1, le=256)]] = {}
+    event_partitions: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
 
 
 class Contexts(msgspec.Struct, omit_defaults=True):

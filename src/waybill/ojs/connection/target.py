@@ -36,6 +36,7 @@ class BrokerTarget:
     replicas: int | None = None
     leader_locator: LeaderLocator | None = None
     partitions: Mapping[str, int] = dataclasses.field(default_factory=dict, hash=False)
+    event_partitions: int = 1
 
     def topology(self) -> Topology:
         """What is declared on this broker."""
@@ -46,6 +47,7 @@ class BrokerTarget:
             replicas=self.replicas,
             leader_locator=self.leader_locator,
             partitions=self.partitions,
+            event_partitions=self.event_partitions,
         )
 
 

@@ -102,7 +102,11 @@ class Coordinator(Service):
         broker = await BrokerConnection.open(self._jobs.uri, self._jobs.topology, source, self._jobs.reconnect)
         try:
             self._view = JobView(
-                self._database, rebuild=self._rebuild, features=self._features.folds, keep_days=self._keep_days
+                self._database,
+                rebuild=self._rebuild,
+                features=self._features.folds,
+                keep_days=self._keep_days,
+                coordinator=self.id,
             )
             self._broker = broker
             declarer = broker.declarer

@@ -32,10 +32,10 @@ Verdicts = dict[str, JobInfo | None]
 _log = logging.getLogger("waybill.ojs.coordinator")
 
 
-def fold_messages(store: JobStore, messages: Sequence[Message]) -> tuple[Verdicts, int]:
-    """Fold messages, each with its offset, in pieces; the store skips what it has already folded. See `JobStore.apply`.
+def fold_messages(store: JobStore, messages: Sequence[Message], partition: int = 0) -> tuple[Verdicts, int]:
+    """Fold messages of a partition, each with its offset, in pieces; the store skips what it has already folded.
 
-    Also returns how many events were skipped. Raises errors of the store.
+    Returns what `JobStore.apply` does, and how many events were skipped. Raises errors of the store.
     """
     verdicts: Verdicts = {}
     skipped = 0
@@ -49,20 +49,30 @@ def fold_messages(store: JobStore, messages: Sequence[Message]) -> tuple[Verdict
                 piece.append((message[0], events))
                 skipped += unreadable
             try:
-                verdicts |= store.apply(piece)
+                verdicts |= store.apply(piece, partition=partition)
                 for _, events in piece:
                     store.note(events)
             except EventRefused:
                 # The store works, so do not pause: many faulty events would otherwise stop the coordinator for long.
                 for offset, events in piece:
-                    found, refused = _fold_one(store, offset, events)
+                    found, refused = _fold_one(store, offset, events, partition)
                     verdicts |= found
                     skipped += refused
             start, size = end, 0
     return verdicts, skipped
 
 
-def fold_what_can_be(store: JobStore, messages: Sequence[Message]) -> tuple[Verdicts, int]:
+def recall_messages(store: JobStore, messages: Sequence[Message]) -> Verdicts:
+    """Return the verdicts of messages that another coordinator has folded into the store; note what is expected."""
+    verdicts: Verdicts = {}
+    for message in messages:
+        events, _ = _events_of(store, message)
+        verdicts |= store.recall(events)
+        store.note(events)
+    return verdicts
+
+
+def fold_what_can_be(store: JobStore, messages: Sequence[Message], partition: int = 0) -> tuple[Verdicts, int]:
     """Fold messages event by event where a message cannot be folded as a whole.
 
     An event is at fault, not the store, if the store can write without it. Raises the store's error if it cannot write;
@@ -72,36 +82,36 @@ def fold_what_can_be(store: JobStore, messages: Sequence[Message]) -> tuple[Verd
     skipped = 0
     for message in messages:
         try:
-            found, unreadable = fold_messages(store, [message])
+            found, unreadable = fold_messages(store, [message], partition)
         except StreamReplaced:
             raise
         except Exception:  # noqa: BLE001 - whatever a store can have against a value
             store.probe()
             events, unreadable = _events_of(store, message)
-            found, refused = _take_apart(store, message[0], events)
+            found, refused = _take_apart(store, message[0], events, partition)
             unreadable += refused
         verdicts |= found
         skipped += unreadable
     return verdicts, skipped
 
 
-def _fold_one(store: JobStore, offset: int, events: Sequence[ReceivedEvent]) -> tuple[Verdicts, int]:
+def _fold_one(store: JobStore, offset: int, events: Sequence[ReceivedEvent], partition: int) -> tuple[Verdicts, int]:
     """Fold one message without the events that fail; also returns their number."""
     try:
-        verdicts = store.apply([(offset, events)])
+        verdicts = store.apply([(offset, events)], partition=partition)
     except EventRefused:
-        return _take_apart(store, offset, events)
+        return _take_apart(store, offset, events, partition)
     store.note(events)
     return verdicts, 0
 
 
-def _take_apart(store: JobStore, offset: int, events: Sequence[ReceivedEvent]) -> tuple[Verdicts, int]:
+def _take_apart(store: JobStore, offset: int, events: Sequence[ReceivedEvent], partition: int) -> tuple[Verdicts, int]:
     verdicts: Verdicts = {}
     skipped = 0
     for event in events:
         for tries_left in reversed(range(EVENT_TRIES)):
             try:
-                verdicts |= store.apply([(offset, [event])], keeps_position=True)
+                verdicts |= store.apply([(offset, [event])], partition=partition, keeps_position=True)
                 store.note([event])
                 break
             except StreamReplaced:
@@ -117,7 +127,7 @@ def _take_apart(store: JobStore, offset: int, events: Sequence[ReceivedEvent]) -
                     continue
                 skipped += 1
                 _step_over(event, offset, error, has_trace=True)
-    store.apply([(offset, [])])
+    store.apply([(offset, [])], partition=partition)
     return verdicts, skipped
 
 

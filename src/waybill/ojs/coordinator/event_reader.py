@@ -6,13 +6,31 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from waybill.client import Channel, Consumer, Delivery
+from waybill.client import Channel, ClientError, Consumer, Delivery, Inspector
+from waybill.client.super_streams import partition_name
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.stream_identity import StreamIdentity, StreamMark
+from waybill.ojs.errors import TopologyConflict
 
 PREFETCH: Final = 50
 
 _log = logging.getLogger("waybill.ojs.coordinator")
+
+
+async def require_known_partitions(broker: BrokerConnection) -> None:
+    """Refuse a broker that has more partitions of events: some would never be read. Raises TopologyConflict."""
+    topology = broker.declarer.topology
+    name = partition_name(topology.event_stream, topology.event_partitions)
+    try:
+        found = await Inspector(broker.connection).queue(name)
+    except ClientError as error:
+        _log.debug("it is not known whether there is a stream %s: %s", name, error)
+        return
+    if found is not None:
+        raise TopologyConflict(
+            f"there is an event stream {name}, and this program knows of {topology.event_partitions} event partitions:"
+            " coordinators and servers need the greatest number of event_partitions of all programs"
+        )
 
 
 class EventReader:
@@ -32,10 +50,10 @@ class EventReader:
         self._queue = ""
         self._stream: Consumer | None = None
 
-    async def open(self, broker: BrokerConnection) -> None:
-        """Prepare to read the stream of a broker."""
+    async def open(self, broker: BrokerConnection, partition: int = 0) -> None:
+        """Prepare to read the stream of a broker, or one of its partitions."""
         self._channel = await broker.connection.channel(prefetch_count=PREFETCH)
-        self._queue = broker.declarer.topology.event_stream
+        self._queue = broker.declarer.topology.event_streams[partition]
 
     async def begin(self, offset: int, mark: StreamMark | None) -> None:
         """Read from `offset` on; a message before it, if known, identifies the stream."""

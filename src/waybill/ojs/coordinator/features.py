@@ -53,6 +53,8 @@ class Features:
         responder.spawn(pusher.run())
         responder.spawn(keeper.run())
         responder.spawn(workflows.run())
+        responder.view.leads = lambda: leader.leads
+        leader.on_change.append(responder.view.share_anew)
         await leader.start()
         cron = CronRequests(responder, leader, coordinator)
         return Admissions(responder).answers() | cron.answers() | WorkflowAnswers(responder, self._workflows).answers()

@@ -19,10 +19,14 @@ _WAITING = State.AVAILABLE.value
 
 
 class CountMark(NamedTuple):
-    """A point up to which counts are known: the number of a change, within an epoch of the store."""
+    """A point up to which counts are known: the number of changes, within an epoch of the store.
+
+    With `parts`, the changes are numbered within each partition of the event stream, and `number` is the sum.
+    """
 
     epoch: int
     number: int
+    parts: tuple[int, ...] = ()
 
 
 class CountChanges(NamedTuple):

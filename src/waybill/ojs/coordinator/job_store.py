@@ -123,8 +123,8 @@ class JobStore:
         """Events to note in `arrived` when they are folded, by type and job or by type and id."""
         self.arrived: list[tuple[str, str]] = []
         """The expected events that were folded, until the reader removes them."""
-        self.mark: StreamMark | None = None
-        """A message of the stream at or before the next ones to fold: it is kept with the position."""
+        self.marks: dict[int, StreamMark] = {}
+        """By partition, a message at or before the next ones to fold: it is kept with the position."""
 
     def __enter__(self) -> Self:
         return self
@@ -142,28 +142,51 @@ class JobStore:
 
     @property
     def next_offset(self) -> int:
-        """The offset of the first message that is not folded yet."""
+        """The offset of the first message of the first partition that is not folded yet."""
         raise NotImplementedError
 
-    def begin(self) -> tuple[int, StreamMark | None]:
+    def begin(self, partition: int = 0) -> tuple[int, StreamMark | None]:
         """Return the offset of the first message that is not folded yet, and a message before it, if one is known."""
-        return self.next_offset, None
+        raise NotImplementedError
 
-    def begin_anew(self) -> None:
-        """Forget all as `clear` does, unless another coordinator that shares the database has done so since."""
-        self.clear()
+    def begin_anew(self, partition: int = 0) -> None:
+        """Forget all as `clear` does, unless that was done since this partition was begun, here or elsewhere."""
+        raise NotImplementedError
 
     def apply(
-        self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]], *, keeps_position: bool = False
+        self,
+        messages: Sequence[tuple[int, Sequence[ReceivedEvent]]],
+        *,
+        partition: int = 0,
+        keeps_position: bool = False,
     ) -> dict[str, JobInfo | None]:
-        """Apply messages of the stream, each with its offset, and store the position, atomically.
+        """Apply messages of a partition, each with its offset, and store the position, atomically.
 
         With `keeps_position`, the messages count as not folded yet: used to fold a message event by event. Returns for
         each reservation, by the id of its event, the conflicting job, None if it got its place; and None for each event
-        that a feature has folded. Raises StreamReplaced if another coordinator has cleared the database: then call
-        `begin_anew`.
+        that a feature has folded. Raises StreamReplaced if the store was cleared since the partition was begun: then
+        call `begin_anew`.
         """
         raise NotImplementedError
+
+    def recall(self, events: Sequence[ReceivedEvent]) -> dict[str, JobInfo | None]:
+        """Return what `apply` does, for events that another coordinator has folded into the same database."""
+        raise NotImplementedError
+
+    def follow(self, partition: int) -> int:
+        """Return the offset from which on nobody has folded a partition. Raises StreamReplaced as `apply` does."""
+        raise NotImplementedError
+
+    def share(self, coordinator: str, *, leads: bool) -> Collection[int] | None:
+        """Tell that a coordinator is there; returns the partitions that it is to fold, None for all.
+
+        Call it often: who has not done so for a while is taken for dead. `leads` says whether it is the leader.
+        """
+        del coordinator, leads
+        return None
+
+    def leave(self, coordinator: str) -> None:
+        """Leave a coordinator's partitions to the others at once."""
 
     def probe(self) -> None:
         """Test whether the store can write, without a change. Raises its errors."""

@@ -1,9 +1,7 @@
 """A coordinator's view of all jobs: reads the event stream, folds it into a store, and answers from the store.
 
-The store blocks, so it has its own thread. A message of the stream is acknowledged once it is folded. While the
-database is unreachable, or events arrive faster than they are folded, the broker holds back further messages, so memory
-use does not depend on how far behind the view is. A few messages wait here, undecoded: decoded events take five times
-as much memory. They are decoded piece by piece.
+The store blocks, so it has its own thread. Each partition of the stream is read by itself (`StreamFold`). Memory use
+does not depend on how far behind the view is: events are decoded piece by piece.
 """
 
 from __future__ import annotations
@@ -12,37 +10,28 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeVar
 
-from waybill.client import Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.coordinator.event_fold import fold_messages, fold_what_can_be
-from waybill.ojs.coordinator.event_reader import PREFETCH, EventReader
+from waybill.ojs.coordinator.event_fold import Verdicts
+from waybill.ojs.coordinator.event_reader import PREFETCH, require_known_partitions
 from waybill.ojs.coordinator.expectations import Expectations
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R
 from waybill.ojs.coordinator.job_fold import ENDS, JobRecord
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobStore, keys_of
 from waybill.ojs.coordinator.open_store import open_job_store
-from waybill.ojs.coordinator.store_thread import Outage, StoreThread
-from waybill.ojs.coordinator.stream_identity import StreamMark, StreamReplaced
+from waybill.ojs.coordinator.store_thread import StoreThread
+from waybill.ojs.coordinator.stream_fold import NOTHING_LEFT, StreamFold
 from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.observe.own_events import EventFollower, OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import DeliveredMessage
+from waybill.ojs.spec.identifiers import new_id
 
-FOLD_SECONDS: Final = 0.02
-WATCHED_FOLD_SECONDS: Final = 0.002
-"""While a waiter needs the end of a job."""
-FOLD_SHARE: Final = 2.0
-"""The delay before the next fold, as a multiple of the last fold's duration, FOLD_SECONDS at most."""
-TRIES: Final = 2
-RETRY_SECONDS: Final = 1.0
-SOON_BYTES: Final = 32 * 1024
-"""Up to this size, messages are folded in the event loop if the store is in memory: starting a thread takes longer."""
 MAX_ON_THE_WAY: Final = 10_000
-NOTHING_LEFT: Final = b"[]"
+SHARE_SECONDS: Final = 2.0
+"""How often coordinators that share a database tell that they are there."""
 SETTLE_SECONDS: Final = 1.0
 """How long a job's events may be in transit before the job counts as unknown."""
 
@@ -58,29 +47,35 @@ class JobView(EventFollower):
     """The view of all jobs in the stream."""
 
     def __init__(
-        self, database: str, *, rebuild: bool, features: FeatureFolds | None = None, keep_days: int | None = None
+        self,
+        database: str,
+        *,
+        rebuild: bool,
+        features: FeatureFolds | None = None,
+        keep_days: int | None = None,
+        coordinator: str = "",
     ) -> None:
-        """See `Coordinator`; `features` are folded too."""
+        """See `Coordinator`; `features` are folded too. `coordinator` is the id of the one whose view this is."""
         self._open_store = functools.partial(open_job_store, database, keep_days)
         self._features = features or FeatureFolds()
         self._rebuild = rebuild
         self._store: JobStore | None = None
         self._thread = StoreThread()
         self._lock = self._thread.lock
-        self._outage = Outage()
-        self._reader = EventReader(self._take, self._stop_folding)
-        self._waiting: deque[tuple[StreamMark, Delivery]] = deque()
-        """Messages to be folded, each with its offset."""
+        self._streams: list[StreamFold] = []
+        """By partition."""
+        self._id = coordinator or new_id()
+        self._share_soon = asyncio.Event()
+        self.leads: Callable[[], bool] = lambda: False
+        """Whether this coordinator is the leader: it folds the first partition, which has what the leader acts on."""
         self._skipped_count = 0
         self._verdicts: dict[str, asyncio.Future[JobInfo | None]] = {}
         self.expectations = Expectations()
         """Waiters for events."""
-        self._arrived = asyncio.Event()
-        self._many_wait = asyncio.Event()
         self._folded = asyncio.Event()
         self._own: dict[str, tuple[Sequence[OwnEvent], str | None]] = {}
         """Messages of this process that are not confirmed yet."""
-        self._on_the_way: dict[str, bytes] = {}
+        self.on_the_way: dict[str, bytes] = {}
         """Confirmed messages that the stream has yet to bring, each with what remains to be folded then."""
         self._adopting: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -95,25 +90,34 @@ class JobView(EventFollower):
 
     async def start(self, broker: BrokerConnection) -> None:
         """Open the store, and follow the stream from the store's position."""
-        self._store = await self._in_thread(self._open_store)
+        partitions = broker.declarer.topology.event_partitions
+        await require_known_partitions(broker)
+        self._store = await self.in_thread(functools.partial(self._open_store, partitions))
         if self._rebuild:
-            await self._in_thread(self._store.clear)
+            await self.in_thread(self._store.clear)
         store = self._store
         store.features = self._features
         store.watched = self.watched
         store.expected = self.expectations.waiting
-        await self._reader.open(broker)
-        await self._reader.begin(*await self._in_thread(store.begin))
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._thread.watch(store)), loop.create_task(self._fold_for_ever(store))]
+        self._streams = [StreamFold(number, self) for number in range(partitions)]
+        for one in self._streams:
+            await one.begin(broker, store)
+        spawn = asyncio.get_running_loop().create_task
+        self._tasks = [spawn(self._thread.watch(store)), *(spawn(one.run(store)) for one in self._streams)]
+        if partitions > 1:
+            self._tasks.append(spawn(self._share_for_ever(store)))
 
     async def close(self) -> None:
         """Stop reading, and close the store."""
         for folding in self._tasks[1:]:
             folding.cancel()
             await asyncio.gather(folding, return_exceptions=True)
+        if self._store is not None and len(self._streams) > 1:
+            # The others notice without it, too, some seconds later.
+            with contextlib.suppress(Exception):
+                await self.in_thread(functools.partial(self._store.leave, self._id))
         if self._store is not None:
-            await self._in_thread(self._store.close)
+            await self.in_thread(self._store.close)
             self._store = None
         for watching in self._tasks[:1]:
             watching.cancel()
@@ -122,15 +126,15 @@ class JobView(EventFollower):
 
     async def get(self, job_id: str) -> JobInfo | None:
         """Return a job, None if none of its events has arrived."""
-        return await self._soon(functools.partial(self._known.get, job_id))
+        return await self.soon(functools.partial(self._known.get, job_id))
 
     async def many(self, job_ids: Sequence[str]) -> list[JobInfo]:
         """Return the known jobs among these."""
-        return await self._soon(functools.partial(self._known.many, job_ids))
+        return await self.soon(functools.partial(self._known.many, job_ids))
 
     async def detail(self, job_id: str) -> JobDetail | None:
         """Return a job with its envelope, None if it is unknown."""
-        return await self._soon(functools.partial(self._known.detail, job_id))
+        return await self.soon(functools.partial(self._known.detail, job_id))
 
     def detail_now(self, job_id: str) -> JobDetail | None:
         """Return what `detail` does without waiting; also None if the store is busy or may block."""
@@ -145,7 +149,7 @@ class JobView(EventFollower):
     async def details(self, job_ids: Sequence[str]) -> list[JobDetail]:
         """Return the known jobs among these, with their envelopes."""
         store = self._known
-        return await self._in_thread(lambda: [one for one in map(store.detail, job_ids) if one is not None])
+        return await self.in_thread(lambda: [one for one in map(store.detail, job_ids) if one is not None])
 
     def expect(self, kind: str, name: str) -> asyncio.Future[None]:
         """Return a future for the next folded event of a type that is about job `name`, or has this id.
@@ -160,23 +164,23 @@ class JobView(EventFollower):
 
     async def owner(self, job_id: str) -> str | None:
         """Return the user who pushed a job, None if unknown."""
-        return await self._soon(functools.partial(self._known.owner, job_id))
+        return await self.soon(functools.partial(self._known.owner, job_id))
 
     async def newest(
         self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
     ) -> list[JobInfo]:
         """Return the jobs of a queue that were enqueued last, only those of `owners` if they are given."""
         store = self._known
-        return await self._in_thread(lambda: store.newest(queue, state, limit, owners))
+        return await self.in_thread(lambda: store.newest(queue, state, limit, owners))
 
     async def held(self) -> list[HeldAttempt]:
         """Return the running attempts that have sent heartbeats."""
-        return await self._in_thread(self._known.held)
+        return await self.in_thread(self._known.held)
 
     async def kept_message(self, job_id: str, attempt: int) -> DeliveredMessage | None:
         """Return the message of a running attempt, None if it does not run, or has not sent its message."""
         store = self._known
-        return await self._in_thread(lambda: store.kept_message(job_id, attempt))
+        return await self.in_thread(lambda: store.kept_message(job_id, attempt))
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state. Blocks: do not call it from the event loop's thread."""
@@ -214,28 +218,28 @@ class JobView(EventFollower):
     async def row(self, key: str, kind: type[R]) -> R | None:
         """Return a row of a feature, None if there is none; see `JobStore`."""
         store = self._known
-        return await self._soon(lambda: store.row(key, kind))
+        return await self.soon(lambda: store.row(key, kind))
 
     async def marked(self, mark: str, kind: type[R], limit: int) -> list[tuple[str, R]]:
         """Return rows with a mark; see `JobStore`."""
         store = self._known
-        run = self._soon if store.has_few(mark) else self._in_thread
+        run = self.soon if store.has_few(mark) else self.in_thread
         return await run(lambda: store.marked(mark, kind, limit))
 
     async def listed(self, prefix: str, kind: type[R], limit: int, after: str = "") -> list[tuple[str, R]]:
         """Return the rows whose key begins with `prefix`; see `JobStore`."""
         store = self._known
-        return await self._in_thread(lambda: store.listed(prefix, kind, limit, after))
+        return await self.in_thread(lambda: store.listed(prefix, kind, limit, after))
 
     async def read(self, call: Callable[[JobStore], T]) -> T:
         """Run `call` with the store, in the store's thread, and return its result. It must not change the store."""
         store = self._known
-        return await self._in_thread(lambda: call(store))
+        return await self.in_thread(lambda: call(store))
 
     async def look(self, call: Callable[[JobStore], T]) -> T:
         """Do the same for a quick `call`: it runs immediately if the store is in memory."""
         store = self._known
-        return await self._soon(lambda: call(store))
+        return await self.soon(lambda: call(store))
 
     async def folded(self, event_id: str, record: Callable[[], None]) -> None:
         """Record an event of a feature with this id; return when this event and all before it are folded.
@@ -243,6 +247,11 @@ class JobView(EventFollower):
         Raises TimeoutError if the stream does not bring it back in time.
         """
         await self.verdict(event_id, record)
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the event stream has."""
+        return len(self._streams)
 
     @property
     def is_in_memory(self) -> bool:
@@ -255,14 +264,14 @@ class JobView(EventFollower):
             raise RuntimeError("the coordinator is not started")
         return self._store
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
+    async def in_thread(self, call: Callable[[], T]) -> T:
         """Run a call that may take long or block in the store's thread."""
         return await self._thread.run(call)
 
-    async def _soon(self, call: Callable[[], T]) -> T:
+    async def soon(self, call: Callable[[], T]) -> T:
         """Run a quick call: immediately if the store is in memory and idle."""
         if self._store is None or not self._store.is_in_memory or not self._lock.acquire(blocking=False):
-            return await self._in_thread(call)
+            return await self.in_thread(call)
         try:
             return call()
         finally:
@@ -277,14 +286,14 @@ class JobView(EventFollower):
 
     def announce(self, message_id: str, events: Sequence[OwnEvent], user: str | None) -> None:
         """Note a message that is about to be published."""
-        if len(self._on_the_way) < MAX_ON_THE_WAY:
+        if len(self.on_the_way) < MAX_ON_THE_WAY:
             # Events that a feature folds, too, are folded in the order of the stream.
             wants = self._features.wants
             left: list[OwnEvent] = []
             own: list[OwnEvent] = []
             for one in events:
                 (left if wants(one.event) else own).append(one)
-            self._on_the_way[message_id] = f"[{','.join(one.text for one in left)}]".encode() if left else NOTHING_LEFT
+            self.on_the_way[message_id] = f"[{','.join(one.text for one in left)}]".encode() if left else NOTHING_LEFT
             self._own[message_id] = own, user
 
     def confirmed(self, message_id: str) -> None:
@@ -315,7 +324,7 @@ class JobView(EventFollower):
         self, adopt: Callable[[], dict[str, JobRecord]], message_id: str, events: Sequence[OwnEvent]
     ) -> None:
         try:
-            jobs = await self._in_thread(adopt)
+            jobs = await self.in_thread(adopt)
         except Exception:  # noqa: BLE001 - the stream has it, too
             self._not_adopted(message_id)
         else:
@@ -323,7 +332,7 @@ class JobView(EventFollower):
 
     def _not_adopted(self, message_id: str) -> None:
         """Leave a message to the stream, unless the stream has already brought it."""
-        self._on_the_way.pop(message_id, None)
+        self.on_the_way.pop(message_id, None)
         _log.exception("events of this process could not be applied directly; they follow from the event stream")
 
     def _adopted(self, events: Sequence[OwnEvent], jobs: dict[str, JobRecord]) -> None:
@@ -337,8 +346,7 @@ class JobView(EventFollower):
             ended = [one.event.subject for one in events if one.event.type in ENDS]
             for tell_ends in self.on_end:
                 tell_ends([job_id for job_id in ended if job_id in self.watched])
-        self._folded.set()
-        self._folded = asyncio.Event()
+        self._tell_folded()
 
     async def knows(self, job_ids: Sequence[str], seconds: float) -> bool:
         """Return once an event of each of these jobs is folded; False if that takes longer."""
@@ -355,7 +363,7 @@ class JobView(EventFollower):
             async with asyncio.timeout(seconds):
                 while True:
                     folded = self._folded
-                    job_ids = await self._soon(functools.partial(store.missing, job_ids))
+                    job_ids = await self.soon(functools.partial(store.missing, job_ids))
                     if not job_ids:
                         return True
                     await folded.wait()
@@ -365,109 +373,15 @@ class JobView(EventFollower):
     @property
     def skipped_count(self) -> int:
         """How many events were skipped because they were invalid or could not be stored."""
-        return self._skipped_count + self._reader.malformed_count
+        return self._skipped_count + sum(one.malformed_count for one in self._streams)
 
-    def _take(self, mark: StreamMark, delivery: Delivery) -> None:
-        for take in self.on_message:
-            take(delivery.body)
-        if self._on_the_way and not self._waiting and self._is_known(mark, delivery):
-            delivery.ack()
-            return
-        self._waiting.append((mark, delivery))
-        self._arrived.set()
-        if len(self._waiting) * 2 >= PREFETCH:
-            self._many_wait.set()
+    def is_waited_for(self) -> bool:
+        """Whether somebody is to be told of an event."""
+        return bool(self._verdicts or self.watched or self.expectations.waiting)
 
-    async def _fold_for_ever(self, store: JobStore) -> None:
-        loop = asyncio.get_running_loop()
-        fold_seconds = FOLD_SECONDS
-        while True:
-            await self._arrived.wait()
-            # Fold what arrives within a moment in one transaction, unless the broker would soon have to wait. Fast
-            # folds wait only briefly: a step of a workflow needs several folds in a row.
-            with contextlib.suppress(TimeoutError):
-                longest = WATCHED_FOLD_SECONDS if self.watched or store.expected else FOLD_SECONDS
-                if store.expected and store.is_in_memory:
-                    longest = 0.0
-                if longest:
-                    async with asyncio.timeout(min(longest, fold_seconds * FOLD_SHARE)):
-                        await self._many_wait.wait()
-            self._arrived.clear()
-            self._many_wait.clear()
-            began = loop.time()
-            if self._reader.is_replaced:
-                await self._begin_anew(store)
-            while self._waiting and not self._reader.is_replaced:
-                # The other half arrives meanwhile.
-                count = min(len(self._waiting), PREFETCH // 2)
-                await self._fold(store, [self._waiting.popleft() for _ in range(count)])
-            fold_seconds = loop.time() - began
-
-    def _stop_folding(self) -> None:
-        self._arrived.set()
-        self._many_wait.set()
-
-    async def _begin_anew(self, store: JobStore) -> None:
-        """Start again from the first event, or from the database's position if a new epoch has begun there."""
-        for _, delivery in self._waiting:
-            delivery.ack()
-        self._waiting.clear()
-        self._on_the_way.clear()
-        while True:
-            try:
-                await self._in_thread(store.begin_anew)
-                await self._reader.begin(*await self._in_thread(store.begin))
-            except Exception:  # noqa: BLE001 - whatever a broker or a database can have against it
-                _log.exception("the job state cannot be rebuilt, trying again in %g s", RETRY_SECONDS)
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
-
-    def _is_known(self, mark: StreamMark, delivery: Delivery) -> bool:
-        """Return whether a message needs no folding: it is this process's own and was folded when it was confirmed."""
-        message_id = delivery.properties.message_id or ""
-        if self._on_the_way.get(message_id) != NOTHING_LEFT:
-            return False
-        del self._on_the_way[message_id]
-        self._reader.folded(mark)
-        return True
-
-    def _body_of(self, delivery: Delivery) -> bytes:
-        """Return what is to be folded of a message: of an own message, only what was not folded at its confirm."""
-        if self._on_the_way:
-            left = self._on_the_way.pop(delivery.properties.message_id or "", None)
-            if left is not None:
-                return left
-        return delivery.body
-
-    async def _fold(self, store: JobStore, waiting: Sequence[tuple[StreamMark, Delivery]]) -> None:
-        # The properties were decoded for the offset.
-        messages = [(mark.offset, self._body_of(delivery), delivery.properties.user_id) for mark, delivery in waiting]
-        store.mark = waiting[0][0]
-        failures = 0
-        while True:
-            try:
-                # A message that has failed twice is folded event by event, to skip the faulty events, unless the
-                # database is at fault.
-                fold = fold_messages if failures < TRIES else fold_what_can_be
-                is_little = sum(len(body) for _, body, _ in messages) <= SOON_BYTES
-                run = self._soon if is_little else self._in_thread
-                verdicts, skipped = await run(functools.partial(fold, store, messages))
-                break
-            except StreamReplaced as error:
-                _log.warning("%s", error)
-                self._waiting.extendleft(reversed(waiting))
-                self._reader.replace()
-                return
-            except Exception as error:  # noqa: BLE001 - whatever a database can have against it
-                failures += 1
-                self._outage.failed(error, RETRY_SECONDS)
-                await asyncio.sleep(RETRY_SECONDS)
-        self._outage.over()
+    def was_folded(self, store: JobStore, verdicts: Verdicts, skipped: int) -> None:
+        """Tell those who wait for what a fold has brought."""
         self._skipped_count += skipped
-        self._reader.folded(waiting[-1][0])
-        for _, delivery in waiting:
-            delivery.ack()
         if store.ended:
             ended, store.ended = store.ended, []
             for tell_ends in self.on_end:
@@ -483,8 +397,33 @@ class JobView(EventFollower):
             decided = self._verdicts.get(event_id)
             if decided is not None and not decided.done():
                 decided.set_result(obstacle)
+        self._tell_folded()
+
+    def _tell_folded(self) -> None:
         self._folded.set()
         self._folded = asyncio.Event()
+
+    # --- sharing a database ---
+
+    def share_anew(self) -> None:
+        """Tell the others soon that this coordinator has become the leader."""
+        self._share_soon.set()
+
+    async def _share_for_ever(self, store: JobStore) -> None:
+        """Agree with the coordinators that share the database on who folds which partition, until cancelled."""
+        while True:
+            self._share_soon.clear()
+            try:
+                share = functools.partial(store.share, self._id, leads=self.leads())
+                owned = await self.in_thread(share)
+            except Exception as error:  # noqa: BLE001 - whatever a database can have against it
+                _log.warning("the coordinators that share the database are not known: %s", error)
+            else:
+                for one in self._streams:
+                    one.own(is_owner=owned is None or one.partition in owned)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SHARE_SECONDS):
+                    await self._share_soon.wait()
 
 
 __all__ = ["PREFETCH", "JobView"]

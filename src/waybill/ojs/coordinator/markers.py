@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from waybill.ojs.coordinator.feature_fold import FeatureFold, Rows
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.observe.event_writer import EventWriter
-from waybill.ojs.spec.events import ReceivedEvent, ViewMarked
+from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.identifiers import new_id
 
 MARKED = "view.marked"
@@ -28,5 +29,9 @@ class MarkerFold(FeatureFold):
 
 async def catch_up(view: JobView, events: EventWriter) -> None:
     """Return when the view knows everything that was confirmed so far. Raises TimeoutError if that takes too long."""
+    await asyncio.gather(*(_catch_up(view, events, partition) for partition in range(view.partition_count)))
+
+
+async def _catch_up(view: JobView, events: EventWriter, partition: int) -> None:
     event_id = f"evt_{new_id()}"
-    await view.folded(event_id, lambda: events.record(event_id, ViewMarked(), event_id=event_id))
+    await view.folded(event_id, lambda: events.mark(partition, event_id))

@@ -48,6 +48,7 @@ from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter,
 from waybill.ojs.coordinator.job_texts import JobTexts
 from waybill.ojs.coordinator.memory_rows import MemoryRows
 from waybill.ojs.coordinator.queue_times import QueueTimes, Times, times_of
+from waybill.ojs.coordinator.stream_identity import StreamReplaced
 from waybill.ojs.observe.event_forms import is_plain
 from waybill.ojs.observe.own_events import OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
@@ -116,7 +117,10 @@ class MemoryJobStore(JobStore):
         """Jobs that have not ended."""
         self._over: Generations[str, bytes] = Generations(self._kept)
         """Jobs that may be forgotten, in order of their ends."""
-        self._next_offset = 0
+        self._next_offsets: dict[int, int] = {}
+        """By partition."""
+        self._begun: dict[int, int] = {}
+        """The epoch in which reading a partition began, if it began."""
         self._counts: Counter[Pair] = Counter()
         self._count_mark = CountMark(self._count_mark.epoch + 1, 0)
         self._count_numbers: dict[Pair, int] = {}
@@ -131,13 +135,31 @@ class MemoryJobStore(JobStore):
 
     @property
     def next_offset(self) -> int:
-        return self._next_offset
+        return self._next_offsets.get(0, 0)
+
+    def begin(self, partition: int = 0) -> tuple[int, None]:
+        self._begun[partition] = self._count_mark.epoch
+        return self._next_offsets.get(partition, 0), None
+
+    def begin_anew(self, partition: int = 0) -> None:
+        if self._begun.get(partition, self._count_mark.epoch) == self._count_mark.epoch:
+            begun = self._begun
+            self.clear()
+            # The other partitions notice.
+            self._begun = begun
 
     def apply(
-        self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]], *, keeps_position: bool = False
+        self,
+        messages: Sequence[tuple[int, Sequence[ReceivedEvent]]],
+        *,
+        partition: int = 0,
+        keeps_position: bool = False,
     ) -> dict[str, JobInfo | None]:
         """Fold messages into copies, and store those at the end."""
-        new = [(offset, found) for offset, found in messages if offset >= self._next_offset]
+        if self._begun.get(partition, self._count_mark.epoch) != self._count_mark.epoch:
+            raise StreamReplaced("another partition of the event stream has begun anew: rebuilding the job state")
+        position = self._next_offsets.get(partition, 0)
+        new = [(offset, found) for offset, found in messages if offset >= position]
         if not new:
             return {}
         arrived = [event for _, found in new for event in found]
@@ -156,7 +178,7 @@ class MemoryJobStore(JobStore):
         self._keep(jobs, places)
         self._rows.change(*changes)
         if not keeps_position:
-            self._next_offset = new[-1][0] + 1
+            self._next_offsets[partition] = new[-1][0] + 1
         return verdicts
 
     def missing(self, job_ids: Sequence[str]) -> list[str]:

@@ -11,10 +11,11 @@ from waybill.ojs.errors import DatabaseUnusable
 IN_MEMORY: Final = ":memory:"
 
 
-def open_job_store(database: str, keep_days: int | None = None) -> JobStore:
+def open_job_store(database: str, keep_days: int | None = None, event_partitions: int = 1) -> JobStore:
     """Open ":memory:", a SQLite file, or a URL such as `postgresql://user@host/name`, which may name several hosts.
 
-    With `keep_days`, `forget_old` deletes jobs of a database that ended that many days ago.
+    With `keep_days`, `forget_old` deletes jobs of a database that ended that many days ago. `event_partitions` is the
+    number of partitions of the event stream.
 
     Raises DatabaseUnusable, and ImportError with the name of the extra if SQLAlchemy is needed and not installed.
     """
@@ -26,7 +27,7 @@ def open_job_store(database: str, keep_days: int | None = None) -> JobStore:
     from waybill.ojs.coordinator.sql_job_store import SqlJobStore  # noqa: PLC0415 - see above
 
     try:
-        return SqlJobStore(database, keep_days)
+        return SqlJobStore(database, keep_days, event_partitions)
     except Exception as error:
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
 

@@ -1,7 +1,8 @@
 """The number of jobs in a database by queue and state, updated with each fold, because counting all takes too long.
 
-Each transaction that changes counts takes the next number, and writes it to them. The position in the stream is locked
-meanwhile, so numbers become visible in order.
+Each transaction that changes counts takes the next number, and writes it to them. The position in the partition of the
+event stream is locked meanwhile, so its numbers become visible in order. Each partition has its own counts, which may
+be negative, as jobs can be counted in one and leave in another: only their sums mean something.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ class CountTable:
             metadata,
             sql.Column("queue", sql.String, primary_key=True),
             sql.Column("state", sql.String, primary_key=True),
+            sql.Column("part", sql.Integer, primary_key=True),
             sql.Column("jobs", sql.BigInteger, nullable=False),
             sql.Column("changed", sql.BigInteger, nullable=False),
-            sql.Index("waybill_count_changed", "changed"),
+            sql.Index("waybill_count_changed", "part", "changed"),
         )
         counts = self.table.c
-        self._changed = sql.select(counts.queue, counts.state, counts.jobs).where(
-            counts.changed > sql.bindparam("number", type_=sql.BigInteger)
-        )
+        # A sum of integers is a decimal in PostgreSQL.
+        self._jobs = sql.cast(sql.func.sum(counts.jobs), sql.BigInteger)
+        self._sums = sql.select(counts.queue, counts.state, self._jobs).group_by(counts.queue, counts.state)
 
     def clear(self, connection: Connection) -> None:
         """Delete all counts."""
@@ -53,8 +55,9 @@ class CountTable:
         before: Mapping[str, Pair],
         jobs: Mapping[str, JobRecord],
         number: int,
+        partition: int,
     ) -> bool:
-        """Count changed jobs, with the number of this change; False if no count changes.
+        """Count changed jobs, with the number of this change in a partition; False if no count changes.
 
         `upsert` is one of this table that adds to `jobs`. If equally many came and went, the count still gets the
         number, because the jobs differ.
@@ -70,7 +73,7 @@ class CountTable:
             return False
         # One fixed order, so that two coordinators cannot deadlock.
         rows: list[dict[str, str | float | None]] = [
-            {"queue": queue, "state": state, "jobs": change, "changed": number}
+            {"queue": queue, "state": state, "part": partition, "jobs": change, "changed": number}
             for (queue, state), change in sorted(changes.items())
         ]
         upsert.execute(connection, rows)
@@ -78,14 +81,13 @@ class CountTable:
 
     def all(self, connection: Connection) -> dict[Pair, int]:
         """Return how many jobs there are by queue and state."""
-        counts = self.table.c
-        found = connection.execute(sql.select(counts.queue, counts.state, counts.jobs).where(counts.jobs > 0))
+        found = connection.execute(self._sums.having(self._jobs > 0))
         return {(queue, state): jobs for queue, state, jobs in found}
 
     def of(self, connection: Connection, queue: str, state: str) -> int:
         """Return how many jobs of a queue are in a state."""
         counts = self.table.c
-        select = sql.select(counts.jobs).where(counts.queue == queue, counts.state == state)
+        select = sql.select(self._jobs).where(counts.queue == queue, counts.state == state)
         return connection.execute(select).scalar() or 0
 
     def changes(self, connection: Connection, now: CountMark, since: CountMark | None) -> CountChanges:
@@ -94,13 +96,20 @@ class CountTable:
             return CountChanges(now, self.all(connection), is_whole=True)
         if since.number == now.number:
             return CountChanges(now, {})
-        found = connection.execute(self._changed, {"number": since.number})
-        return CountChanges(now, {(queue, state): jobs for queue, state, jobs in found})
+        counts = self.table.c
+        newer = [
+            sql.and_(counts.part == part, counts.changed > number)
+            for part, number in enumerate(since.parts)
+            if now.parts[part] > number
+        ]
+        changed = sql.select(counts.queue, counts.state).where(sql.or_(*newer))
+        select = self._sums.where(sql.tuple_(counts.queue, counts.state).in_(changed))
+        return CountChanges(now, {(queue, state): jobs for queue, state, jobs in connection.execute(select)})
 
     def pairs(self, connection: Connection, wanted: JobFilter, most: int) -> dict[Pair, int]:
         """Return how many jobs there are in the wanted queues and states, for at most `most` pairs."""
         counts = self.table.c
-        select = sql.select(counts.queue, counts.state, counts.jobs).where(counts.jobs > 0).limit(most)
+        select = self._sums.having(self._jobs > 0).limit(most)
         if wanted.queue is not None:
             select = select.where(counts.queue == wanted.queue)
         if wanted.prefix:

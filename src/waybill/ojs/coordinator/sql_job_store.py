@@ -6,57 +6,60 @@ share a PostgreSQL database: the position is locked while one writes, and events
 Each rebuild begins an epoch; folds of an earlier epoch are refused. After a fail-over to a replica that lacks some
 changes, the position is behind what was confirmed to this store. That begins an epoch, too, and all coordinators fold
 again from the database's position on.
+
+The stream may have partitions, each with its own position, so that coordinators fold at the same time. What is written
+about a job belongs to the partition of its id. A fold locks the positions of all partitions that its events belong to:
+one, unless somebody has put events where they do not belong.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from heapq import merge
-from itertools import islice
-from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
-from waybill.ojs.coordinator.failure_group import FailureGroup, Hours, fingerprint_of
+from waybill.ojs.coordinator.failure_group import fingerprint_of
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark
 from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, in_the_way, info_of, is_foldable, unique_key_of
-from waybill.ojs.coordinator.job_store import (
-    Forgotten,
-    HeldAttempt,
-    JobDetail,
-    JobFilter,
-    JobStore,
-    RunningJob,
-    detail_of,
-)
-from waybill.ojs.coordinator.queue_times import QueueTimes
+from waybill.ojs.coordinator.job_store import Forgotten
 from waybill.ojs.coordinator.stream_identity import StreamMark, StreamReplaced
-from waybill.ojs.spec.checkpoint import read_checkpoint
+from waybill.ojs.errors import DatabaseUnusable
 from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.event_partitions import partition_of
 from waybill.ojs.spec.events import ReceivedEvent
-from waybill.ojs.spec.states import State
 
 try:
     import sqlalchemy as sql
     from sqlalchemy.engine import Connection
 
-    from waybill.ojs.coordinator import sql_search
+    from waybill.ojs.coordinator.database import members
     from waybill.ojs.coordinator.database.arrays import array_of
+    from waybill.ojs.coordinator.database.deadlocks import Deadlock, deadlocks_named
     from waybill.ojs.coordinator.database.engine import OpenConnections, insert_of, open_engine
     from waybill.ojs.coordinator.database.partitions import Partitions
-    from waybill.ojs.coordinator.database.position import Position, begin_epoch, forget_all, read_position
+    from waybill.ojs.coordinator.database.position import (
+        Position,
+        add_positions,
+        begin_epoch,
+        count_mark_of,
+        forget_all,
+        read_positions,
+        stream_of,
+    )
     from waybill.ojs.coordinator.database.retention import forget_old
     from waybill.ojs.coordinator.database.schema import migrate
-    from waybill.ojs.coordinator.database.tables import COUNTS, FAILURES, JOBS, POSITIONS, ROWS, STREAM, TIMES
+    from waybill.ojs.coordinator.database.tables import COUNTS, FAILURES, JOBS, POSITIONS, ROWS
+    from waybill.ojs.coordinator.database.unique_locks import lock_keys
     from waybill.ojs.coordinator.database.upsert import Upsert
     from waybill.ojs.coordinator.sql_counts import pairs_of
     from waybill.ojs.coordinator.sql_failures import fingerprints_of
-    from waybill.ojs.coordinator.sql_search import search_rows
+    from waybill.ojs.coordinator.sql_job_reads import COLUMNS, JSON_FIELDS, SqlJobReads, record_of
 except ImportError as error:
     text = "the state of jobs needs the packages sqlalchemy and alembic: pip install 'waybill-amqp[state]'"
     raise ImportError(text) from error
@@ -64,21 +67,19 @@ except ImportError as error:
 T = TypeVar("T")
 
 POSTGRESQL_FOLD_BYTES: Final = 1024 * 1024
+DEADLOCK_TRIES: Final = 3
 _VALUES_PER_SELECT: Final = 500
-_SPANS: Final = 64
-"""Up to this many pairs of a queue and a state, or this many jobs, each pair is queried separately."""
-_FEW: Final = 2000
-_JSON_FIELDS: Final = ("error", "result", "checkpoint", "message", "envelope", "errors", "progress_data")
 
 
-class SqlJobStore(JobStore):
+class SqlJobStore(SqlJobReads):
     """One database. Calls block for the duration of a small transaction."""
 
-    def __init__(self, database: str, keep_days: int | None = None) -> None:
+    def __init__(self, database: str, keep_days: int | None = None, event_partitions: int = 1) -> None:
         """`database` is a SQLite file, or a URL of SQLAlchemy or libpq: `postgresql://user@host/name`.
 
         Its tables are created or migrated. With `keep_days`, `forget_old` deletes jobs that many days after their end.
-        Raises sqlalchemy.exc.SQLAlchemyError, and DatabaseUnusable if a newer Waybill has migrated the database.
+        `event_partitions` is the number of partitions of the event stream. Raises sqlalchemy.exc.SQLAlchemyError, and
+        DatabaseUnusable if a newer Waybill has migrated the database, or if it was folded from more partitions.
         """
         super().__init__()
         self._engine = open_engine(database)
@@ -92,9 +93,10 @@ class SqlJobStore(JobStore):
         if self._partitions is not None:
             # Each transaction waits for a disk. A job with several events in it is written once.
             self.fold_bytes = POSTGRESQL_FOLD_BYTES
-        self._epoch = 0
-        self._folded = 0
-        """The end of what this store has folded: the database has confirmed everything below this offset."""
+        self._event_partitions = event_partitions
+        self._epochs = dict.fromkeys(range(event_partitions), 0)
+        self._folded = dict.fromkeys(range(event_partitions), 0)
+        """By partition, the offset from which on nothing is known to be folded: the database has confirmed the rest."""
         try:
             migrate(self._engine)
             self._prepare()
@@ -110,19 +112,23 @@ class SqlJobStore(JobStore):
 
     def clear(self) -> None:
         with self._engine.begin() as connection:
-            epoch = forget_all(connection, read_position(connection, lock=True))
-        self._epoch, self._folded = epoch, 0
+            epoch = forget_all(connection, read_positions(connection, lock=True))
+        self._epochs, self._folded = dict.fromkeys(self._epochs, epoch), dict.fromkeys(self._folded, 0)
 
-    def begin_anew(self) -> None:
+    def begin_anew(self, partition: int = 0) -> None:
         with self._engine.begin() as connection:
-            position = read_position(connection, lock=True)
-            epoch = forget_all(connection, position) if position.epoch == self._epoch else position.epoch
-        self._epoch = epoch
+            positions = read_positions(connection, lock=True)
+            epoch = positions[partition].epoch
+            if epoch == self._epochs[partition]:
+                epoch = forget_all(connection, positions)
+        self._epochs[partition] = epoch
 
-    def begin(self) -> tuple[int, StreamMark | None]:
+    def begin(self, partition: int = 0) -> tuple[int, StreamMark | None]:
         with self._engine.connect() as connection:
-            position = read_position(connection)
-        self._epoch, self._folded = position.epoch, position.next_offset
+            positions = read_positions(connection)
+        self._check(len(positions))
+        position = positions[partition]
+        self._epochs[partition], self._folded[partition] = position.epoch, position.next_offset
         if self._partitions is not None:
             self._partitions.forget()
         return position.next_offset, position.mark
@@ -130,7 +136,7 @@ class SqlJobStore(JobStore):
     @property
     def next_offset(self) -> int:
         with self._engine.connect() as connection:
-            return read_position(connection).next_offset
+            return read_positions(connection, [0])[0].next_offset
 
     def probe(self) -> None:
         """Write the unchanged position."""
@@ -141,37 +147,89 @@ class SqlJobStore(JobStore):
         if self._keep_days is None:
             return Forgotten(0, is_more=False)
         with self._engine.begin() as connection:
-            read_position(connection, lock=True)
+            read_positions(connection, lock=True)
             found = forget_old(connection, self._keep_days, now)
         if self._partitions is not None:
             self._partitions.forget()
         return found
 
     def apply(
-        self, messages: Sequence[tuple[int, Sequence[ReceivedEvent]]], *, keeps_position: bool = False
+        self,
+        messages: Sequence[tuple[int, Sequence[ReceivedEvent]]],
+        *,
+        partition: int = 0,
+        keeps_position: bool = False,
     ) -> dict[str, JobInfo | None]:
         """Fold messages in one transaction."""
         if not messages:
             return {}
-        with self._engine.begin() as connection:
-            position = read_position(connection, lock=True)
-            if position.epoch != self._epoch:
-                raise StreamReplaced("another coordinator is rebuilding the job state, or has found it to be behind")
-            is_behind = position.next_offset < self._folded
-            if is_behind:
-                begin_epoch(connection, position)
-            else:
-                verdicts = self._apply(connection, position, messages, keeps_position=keeps_position)
+        needed = {partition}
+        if self._event_partitions > 1:
+            count = self._event_partitions
+            needed.update(partition_of(event.type, event.subject, count) for _, found in messages for event in found)
+        fold = functools.partial(self._apply_locked, needed, partition, messages, keeps_position=keeps_position)
+        for _ in range(DEADLOCK_TRIES):
+            with contextlib.suppress(Deadlock):
+                return fold()
+        return fold()
+
+    def _apply_locked(
+        self,
+        needed: Collection[int],
+        partition: int,
+        messages: Sequence[tuple[int, Sequence[ReceivedEvent]]],
+        *,
+        keeps_position: bool,
+    ) -> dict[str, JobInfo | None]:
+        with deadlocks_named(), self._engine.begin() as connection:
+            position = read_positions(connection, needed, lock=True)[partition]
+            is_behind = self._is_behind(partition, position)
+            if not is_behind:
+                verdicts = self._apply(connection, partition, position, messages, keeps_position=keeps_position)
         if is_behind:
-            text = "the database has lost committed changes (was a stale replica promoted?): its position is"
-            raise StreamReplaced(f"{text} {position.next_offset}, after {self._folded}. Events are folded again")
+            self._begin_epoch(partition, position)
         if not keeps_position:
-            self._folded = max(self._folded, messages[-1][0] + 1)
+            self._folded[partition] = max(self._folded[partition], messages[-1][0] + 1)
         return verdicts
+
+    def follow(self, partition: int) -> int:
+        """Return the offset from which on nobody has folded a partition."""
+        with self._engine.connect() as connection:
+            position = read_positions(connection, [partition])[partition]
+        if self._is_behind(partition, position):
+            self._begin_epoch(partition, position)
+        self._folded[partition] = position.next_offset
+        return position.next_offset
+
+    def _is_behind(self, partition: int, position: Position) -> bool:
+        """Whether a database has lost what it had confirmed. Raises StreamReplaced if that is known."""
+        if position.epoch != self._epochs[partition]:
+            raise StreamReplaced("another coordinator is rebuilding the job state, or has found it to be behind")
+        return position.next_offset < self._folded[partition]
+
+    def _begin_epoch(self, partition: int, found: Position) -> NoReturn:
+        """Have everybody fold again from the positions of the database. Raises StreamReplaced."""
+        with self._engine.begin() as connection:
+            positions = read_positions(connection, lock=True)
+            if positions[partition].epoch == self._epochs[partition]:
+                begin_epoch(connection, positions)
+        text = "the database has lost committed changes (was a stale replica promoted?): its position is"
+        raise StreamReplaced(f"{text} {found.next_offset}, after {self._folded[partition]}. Events are folded again")
+
+    def recall(self, events: Sequence[ReceivedEvent]) -> dict[str, JobInfo | None]:
+        """Return what `apply` does, for events that another coordinator has folded into the database."""
+        with self._engine.connect() as connection:
+            return self._recalled(connection, events)
+
+    def _recalled(self, connection: Connection, events: Sequence[ReceivedEvent]) -> dict[str, JobInfo | None]:
+        verdicts: dict[str, JobInfo | None] = dict.fromkeys(event.id for event in events if self.features.wants(event))
+        reservations = [event for event in _reservations(events) if is_foldable(event)]
+        return verdicts | self._decided(connection, reservations)
 
     def _apply(
         self,
         connection: Connection,
+        partition: int,
         before: Position,
         messages: Sequence[tuple[int, Sequence[ReceivedEvent]]],
         *,
@@ -180,117 +238,37 @@ class SqlJobStore(JobStore):
         position = before.next_offset
         arrived = [event for offset, found in messages if offset >= position for event in found]
         known = [event for offset, found in messages if offset < position for event in found]
-        verdicts: dict[str, JobInfo | None] = dict.fromkeys(event.id for event in known if self.features.wants(event))
+        verdicts = self._recalled(connection, known) if known else {}
         verdicts |= dict.fromkeys(self._fold_features(connection, arrived))
         events = [event for event in arrived if is_foldable(event)]
-        decided = [event for event in known if is_foldable(event)]
-        verdicts |= self._decided(connection, [event for event in decided if event.type == "job.reserved"])
-        jobs = self._load(connection, JOBS.c.id, list(dict.fromkeys(event.subject for event in events)))
+        if self._event_partitions > 1 and self._partitions is not None:
+            lock_keys(connection, filter(None, map(unique_key_of, _reservations(events))))
+        ids = list(dict.fromkeys(event.subject for event in events))
+        jobs = self._load(connection, JOBS.c.id, ids)
         same = self._same(connection, events, jobs)
         pairs = pairs_of(jobs)
         changes: dict[str, object] = {}
         groups = fingerprints_of(jobs)
         verdicts |= fold_all(events, jobs, same)
-        if jobs:
-            if self._partitions is not None:
-                self._partitions.ensure(connection, jobs)
-            self._upsert.execute(connection, [_row(job) for job in jobs.values()])
-            FAILURES.change(connection, self._insert, groups, jobs)
-            if COUNTS.change(connection, self._add_counts, pairs, jobs, before.count_number + 1):
-                changes["count_number"] = before.count_number + 1
+        # Others that a reservation competes with may belong to other partitions.
+        written = {job_id: jobs[job_id] for job_id in ids if job_id in jobs}
+        if written:
+            if self._partitions is not None and partition == 0:
+                self._partitions.ensure(connection, written)
+            self._upsert.execute(connection, [_row(job) for job in written.values()])
+            FAILURES.change(connection, self._insert, {one: groups[one] for one in written if one in groups}, written)
+            number = before.count_number + 1
+            if COUNTS.change(connection, self._add_counts, pairs, written, number, partition):
+                changes["count_number"] = number
         if messages[-1][0] >= position and not keeps_position:
             changes["next_offset"] = messages[-1][0] + 1
-            if self.mark is not None:
-                changes |= {"mark_offset": self.mark.offset, "mark_digest": self.mark.digest}
+            mark = self.marks.get(partition)
+            if mark is not None:
+                changes |= {"mark_offset": mark.offset, "mark_digest": mark.digest}
         if changes:
-            connection.execute(sql.update(POSITIONS).values(changes))
+            own = POSITIONS.c.stream == stream_of(partition)
+            connection.execute(sql.update(POSITIONS).where(own).values(changes))
         return verdicts
-
-    def newest(
-        self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
-    ) -> list[JobInfo]:
-        select = sql.select(JOBS).where(JOBS.c.queue == queue)
-        time: sql.ColumnElement[Any] = JOBS.c.enqueued_at
-        if state is not None:
-            # If few jobs are in this state, select and sort them; if many, the newest are soon found along the ids.
-            with self._engine.connect() as connection:
-                is_rare = COUNTS.of(connection, queue, state) <= _FEW
-            select = select.where((JOBS.c.state if is_rare else JOBS.c.state.concat("")) == state)
-            time = time.concat("") if is_rare else time
-        if owners is not None:
-            named = JOBS.c.owner.in_([owner for owner in owners if owner is not None])
-            select = select.where(sql.or_(named, JOBS.c.owner.is_(None)) if None in owners else named)
-        select = select.order_by(time.desc().nulls_last(), JOBS.c.id.desc()).limit(limit)
-        with self._engine.connect() as connection:
-            return [info_of(_record(row)) for row in connection.execute(select)]
-
-    def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
-        select = sql.select(JOBS).order_by(JOBS.c.id.desc()).limit(limit)
-        if before:
-            select = select.where(JOBS.c.id < before)
-        with self._engine.connect() as connection:
-            if not sql_search.is_plain(wanted):
-                selects = [select.where(*sql_search.all_conditions(JOBS, wanted, before))]
-            elif sql_search.is_by_state(wanted):
-                selects = sql_search.open_selects(select, JOBS, wanted)
-            elif wanted.queue is None and wanted.states is None and not wanted.prefix:
-                selects = [select if wanted.type is None else select.where(JOBS.c.type == wanted.type)]
-            else:
-                selects = self._selects(select, wanted, COUNTS.pairs(connection, wanted, _SPANS + 1))
-            found = [connection.execute(one) for one in selects]
-            # The first column is the id. Only the jobs of the page are fetched and decoded.
-            newest = found[0] if len(found) == 1 else merge(*found, key=itemgetter(0), reverse=True)
-            return [detail_of(_record(row)) for row in islice(newest, limit)]
-
-    @staticmethod
-    def _selects(select: sql.Select[Any], wanted: JobFilter, pairs: Mapping[tuple[str, str], int]) -> list[Any]:
-        """Return the statements of a page: the index orders the ids within one queue and one state."""
-        if wanted.type is None and len(pairs) <= _SPANS:
-            return [select.where(JOBS.c.queue == queue, JOBS.c.state == state) for queue, state in pairs]
-        if wanted.type is not None:
-            if len(pairs) <= _SPANS and sum(pairs.values()) <= _FEW:
-                kind = JOBS.c.type.concat("") == wanted.type
-                return [select.where(JOBS.c.queue == queue, JOBS.c.state == state, kind) for queue, state in pairs]
-            select = select.where(JOBS.c.type == wanted.type)
-        # The others scan the ids, and filter.
-        if wanted.queue is not None:
-            select = select.where(JOBS.c.queue.concat("") == wanted.queue)
-        if wanted.prefix:
-            select = select.where(JOBS.c.queue.startswith(wanted.prefix, autoescape=True))
-        if wanted.states is not None:
-            select = select.where(JOBS.c.state.concat("").in_(wanted.states))
-        return [select]
-
-    def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
-        if sql_search.is_plain(wanted) and (sql_search.is_by_state(wanted) or not sql_search.is_open(wanted)):
-            found = self.page(wanted, before, limit + 1)
-            return found[:limit], found[limit - 1].info.id if len(found) > limit else ""
-        with self._engine.connect() as connection:
-            rows, last = search_rows(connection, JOBS, wanted, before, limit, most)
-        return [detail_of(_record(row)) for row in rows], last
-
-    def running(self, limit: int, prefix: str = "") -> list[RunningJob]:
-        with self._engine.connect() as connection:
-            return [RunningJob(*row) for row in connection.execute(sql_search.select_running(JOBS, limit, prefix))]
-
-    def times(self, queue: str, last: int) -> QueueTimes:
-        with self._engine.connect() as connection:
-            return TIMES.read(connection, queue, last)
-
-    def failures(self, limit: int, prefix: str = "") -> list[FailureGroup]:
-        with self._engine.connect() as connection:
-            return FAILURES.newest(connection, limit, prefix)
-
-    def failure_hours(self, fingerprints: Sequence[str]) -> dict[str, Hours]:
-        with self._engine.connect() as connection:
-            return FAILURES.hours(connection, fingerprints)
-
-    def held(self) -> list[HeldAttempt]:
-        select = sql.select(JOBS.c.id, JOBS.c.queue, JOBS.c.attempt, JOBS.c.visible_until, JOBS.c.visibility_ms).where(
-            JOBS.c.visibility_ms.is_not(None), JOBS.c.state == State.ACTIVE.value
-        )
-        with self._engine.connect() as connection:
-            return [HeldAttempt(*row) for row in connection.execute(select)]
 
     def counts(self) -> dict[tuple[str, str], int]:
         with self._engine.connect() as connection:
@@ -298,8 +276,21 @@ class SqlJobStore(JobStore):
 
     def count_changes(self, since: CountMark | None) -> CountChanges:
         with self._engine.connect() as connection:
-            position = read_position(connection)
-            return COUNTS.changes(connection, CountMark(position.epoch, position.count_number), since)
+            now = count_mark_of(read_positions(connection))
+            return COUNTS.changes(connection, now, since)
+
+    def share(self, coordinator: str, *, leads: bool) -> Collection[int] | None:
+        """Tell that a coordinator is there; returns the partitions that it is to fold, None for all."""
+        if self._partitions is None or self._event_partitions == 1:
+            return None
+        with self._engine.begin() as connection:
+            found = members.meet(connection, self._insert, coordinator, leads=leads)
+        return members.share_of(found, coordinator, self._event_partitions)
+
+    def leave(self, coordinator: str) -> None:
+        """Leave a coordinator's partitions to the others at once."""
+        with self._engine.begin() as connection:
+            members.part(connection, coordinator)
 
     def _fold_features(self, connection: Connection, events: Sequence[ReceivedEvent]) -> list[str]:
         rows = Rows(functools.partial(self._load_rows, connection))
@@ -333,10 +324,27 @@ class SqlJobStore(JobStore):
             return self._load(connection, JOBS.c.id, [job_id]).get(job_id)
 
     def _prepare(self) -> None:
+        wanted = set(self._epochs)
         with self._engine.begin() as connection:
-            new = {"stream": STREAM, "next_offset": 0, "epoch": 1, "count_number": 0}
+            new = {"stream": stream_of(0), "next_offset": 0, "epoch": 1, "count_number": 0}
             connection.execute(self._insert(POSITIONS).values(new).on_conflict_do_nothing())
-            self._epoch = read_position(connection).epoch
+            positions = read_positions(connection, lock=True)
+            missing = sorted(wanted - set(positions))
+            self._check(len(positions))
+            epoch = positions[0].epoch
+            if missing:
+                # Coordinators that know of fewer partitions must not go on.
+                epoch = begin_epoch(connection, positions)
+                add_positions(connection, missing, epoch)
+        self._epochs = dict.fromkeys(self._epochs, epoch)
+
+    def _check(self, found: int) -> None:
+        """Refuse a database whose stream has more partitions. Raises DatabaseUnusable."""
+        if found > self._event_partitions:
+            raise DatabaseUnusable(
+                f"the job state was folded from {found} event partitions, and this coordinator knows of"
+                f" {self._event_partitions}: use event_partitions={found} in all programs. The number cannot be lowered"
+            )
 
     def _decided(self, connection: Connection, events: Sequence[ReceivedEvent]) -> dict[str, JobInfo | None]:
         """Return the outcome of reservations that another coordinator has folded into this database."""
@@ -362,7 +370,7 @@ class SqlJobStore(JobStore):
         return same
 
     def _load(self, connection: Connection, column: sql.Column[str], values: Sequence[object]) -> dict[str, JobRecord]:
-        return {row[0]: _record(row) for row in self._matching(connection, JOBS, column, values)}
+        return {row[0]: record_of(row) for row in self._matching(connection, JOBS, column, values)}
 
     def _matching(
         self, connection: Connection, table: sql.Table, column: sql.Column[str], values: Sequence[object]
@@ -389,6 +397,10 @@ def _select_any(column: sql.Column[str]) -> sql.Select[Any]:
     return sql.select(column.table).where(column == sql.any_(wanted), column >= lowest, column <= highest)
 
 
+def _reservations(events: Sequence[ReceivedEvent]) -> list[ReceivedEvent]:
+    return [event for event in events if event.type == "job.reserved"]
+
+
 def _chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
     for start in range(0, len(values), _VALUES_PER_SELECT):
         yield values[start : start + _VALUES_PER_SELECT]
@@ -399,23 +411,10 @@ def _stored_rows(result: Iterable[Any]) -> dict[str, StoredRow]:
 
 
 def _row(job: JobRecord) -> dict[str, Any]:
-    row: dict[str, Any] = {name: getattr(job, name) for name in _COLUMNS}
+    row: dict[str, Any] = {name: getattr(job, name) for name in COLUMNS}
     row["fingerprint"] = fingerprint_of(job)
-    for name in _JSON_FIELDS:
+    for name in JSON_FIELDS:
         value = row[name]
         if value is not None:
             row[name] = msgspec.json.encode(value).decode()
     return row
-
-
-def _record(row: Sequence[object]) -> JobRecord:
-    fields = dict(zip(_COLUMNS, row, strict=False))
-    for name in _JSON_FIELDS:
-        text = fields[name]
-        if isinstance(text, str):
-            fields[name] = msgspec.json.decode(text)
-    fields["checkpoint"] = read_checkpoint(fields["checkpoint"])
-    return JobRecord(**fields)  # type: ignore[arg-type]
-
-
-_COLUMNS: Final = tuple(column.name for column in JOBS.columns if column.name != "fingerprint")

@@ -25,19 +25,20 @@ import msgspec
 from waybill.client import BasicProperties, Channel, MessageReturned
 from waybill.ojs.connection.identity import Identity
 from waybill.ojs.observe.counters import Counters
+from waybill.ojs.observe.event_batch import Batch, Place, cut, messages_of
 from waybill.ojs.observe.event_forms import EventForms, is_plain
 from waybill.ojs.observe.own_events import EventFollower, OwnEvent
 from waybill.ojs.spec.envelope import CONTENT_TYPE
 from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.event_partitions import HEADER, partition_of_job
 from waybill.ojs.spec.events import (
     BATCH_TYPE,
     JobCompleted,
     JobStarted,
     ReceivedEvent,
+    ViewMarked,
     encode_event,
-    join_events,
     make_event,
-    read_events,
 )
 from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.identifiers import new_id
@@ -53,8 +54,6 @@ MANY_EVENTS: Final = 200
 """The events of a large message, which is sent beside others. Otherwise jobs would wait for their acknowledgements in
 turn.
 """
-MAX_EVENTS_PER_MESSAGE: Final = 2000
-MAX_CHARACTERS_PER_MESSAGE: Final = 256 * 1024
 LINGER_SECONDS: Final = 0.005
 """How long events without a waiter are collected: a message of events costs the broker a sync, as a job does."""
 RETRY_SECONDS: Final = 1.0
@@ -62,23 +61,6 @@ MAX_SHORT_STRING: Final = 255
 """The maximum bytes of a text property."""
 
 _log = logging.getLogger("waybill.ojs.events")
-
-
-class _Batch:
-    """The events of one message as JSON, and the actions that wait for them.
-
-    An element may be two events with a comma between. `type` is that of the first element, until the batch is cut.
-    """
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-        self.actions: list[Callable[[], object]] = []
-        self.own: list[OwnEvent] = []
-        """The same events for a follower; as many as `events` only if each has a type that the follower accepts."""
-        self.first_id = ""
-        self.published_at = 0.0
-        self.type = ""
-        self.body = b""
 
 
 class EventWriter:
@@ -94,13 +76,15 @@ class EventWriter:
         self._channel = channel
         self._declarer = declarer
         self._exchange = declarer.topology.events
+        self._partitions = declarer.topology.event_partitions
+        self._most_in_flight = MAX_IN_FLIGHT * self._partitions
         self._identity = identity
         self._source = source
         self._forms = EventForms(source)
         self._loop = asyncio.get_running_loop()
-        self._gathering = _Batch()
-        self._in_flight: set[_Batch] = set()
-        self._failed: deque[_Batch] = deque()
+        self._gathering = Batch()
+        self._in_flight: set[Batch] = set()
+        self._failed: deque[Batch] = deque()
         self._flush_handle: asyncio.Handle | None = None
         self._linger_handle: asyncio.TimerHandle | None = None
         """Set while events without a waiter are collected."""
@@ -135,7 +119,12 @@ class EventWriter:
         event, so that readers count it once.
         """
         event = make_event(self._source, time or self.timestamp(), subject, data, event_id)
-        self._add(event.id, event.type, encode_event(event))
+        self._add(event.id, event.type, encode_event(event), subject if event.type.startswith("job.") else "")
+
+    def mark(self, partition: int, event_id: str) -> None:
+        """Add an event to a partition that changes nothing: whoever reads it has read all before it."""
+        event = make_event(self._source, self.timestamp(), event_id, ViewMarked(), event_id)
+        self._add(event.id, event.type, encode_event(event), "", partition)
 
     def record_enqueued(
         self, job_id: str, time: str, job_type: str, queue: str, priority: int, unique_key: str | None = None
@@ -143,7 +132,7 @@ class EventWriter:
         """Add job.enqueued for a job that is due immediately: like `record`, but faster. `unique_key` must be plain."""
         event_id = "evt_" + new_id()
         text = self._forms.enqueued(event_id, time, job_id, job_type, queue, priority, unique_key)
-        self._add(event_id, "job.enqueued", text)
+        self._add(event_id, "job.enqueued", text, job_id)
 
     def record_described(self, job_id: str, time: str, job_type: str, queue: str, priority: int, job: bytes) -> None:
         """Add job.enqueued for a job that is due immediately, with its envelope."""
@@ -153,7 +142,7 @@ class EventWriter:
             data: dict[str, object] = {"job_type": job_type, "queue": queue, "priority": priority}
             event = ReceivedEvent(event_id, "job.enqueued", self._source, time, job_id, data)
             self._gathering.own.append(OwnEvent(event, text, job))
-        self._add(event_id, "job.enqueued", text)
+        self._add(event_id, "job.enqueued", text, job_id)
 
     def record_started(self, job_id: str, time: str, job_type: str, queue: str, attempt: int, worker_id: str) -> None:
         """Add job.started: like `record`, but faster."""
@@ -172,7 +161,7 @@ class EventWriter:
             }
             event = ReceivedEvent(event_id, "job.started", self._source, time, job_id, data)
             self._gathering.own.append(OwnEvent(event, text))
-        self._add(event_id, "job.started", text)
+        self._add(event_id, "job.started", text, job_id)
 
     def record_attempt(
         self, job_id: str, started_at: str, job_type: str, queue: str, attempt: int, worker_id: str, duration_ms: int
@@ -185,7 +174,7 @@ class EventWriter:
         event_id = "evt_" + new_id()
         started, completed = (event_id, started_at), ("evt_" + new_id(), self.timestamp())
         text = self._forms.attempt((job_type, queue, attempt, worker_id), job_id, started, completed, duration_ms)
-        self._add(event_id, BATCH_TYPE, text)
+        self._add(event_id, BATCH_TYPE, text, job_id)
 
     def record_completed(
         self, job_id: str, job_type: str, queue: str, attempt: int, duration_ms: int, result: bytes | None = None
@@ -205,7 +194,7 @@ class EventWriter:
                 data["result"] = msgspec.Raw(result)
             event = ReceivedEvent(event_id, "job.completed", self._source, time, job_id, data)
             self._gathering.own.append(OwnEvent(event, text))
-        self._add(event_id, "job.completed", text)
+        self._add(event_id, "job.completed", text, job_id)
 
     def record_result(self, job_id: str, data: JobCompleted) -> None:
         """Add job.completed with a result that expires, or with the reason why there is none."""
@@ -215,10 +204,14 @@ class EventWriter:
             fields = {name: getattr(data, name) for name in data.__struct_fields__}
             found = ReceivedEvent(event.id, event.type, event.source, event.time, job_id, fields)
             self._gathering.own.append(OwnEvent(found, text))
-        self._add(event.id, event.type, text)
+        self._add(event.id, event.type, text, job_id)
 
-    def _add(self, event_id: str, event_type: str, text: str) -> None:
+    def _add(self, event_id: str, event_type: str, text: str, job_id: str, partition: int = 0) -> None:
+        """Add an event; `job_id` is empty for one that is about no job."""
         batch = self._gathering
+        if self._partitions > 1:
+            number = partition_of_job(job_id, self._partitions) if job_id else partition
+            batch.places.append(Place(number, event_id, event_type))
         if not batch.events:
             batch.first_id, batch.type = event_id, event_type
         batch.events.append(text)
@@ -234,7 +227,8 @@ class EventWriter:
     @property
     def is_behind(self) -> bool:
         """Return whether the broker accepts events more slowly than they arrive: then writers have to wait."""
-        return bool(self._failed) or len(self._in_flight) >= MAX_IN_FLIGHT or len(self._gathering.events) > MANY_EVENTS
+        is_full = len(self._in_flight) >= self._most_in_flight
+        return is_full or bool(self._failed) or len(self._gathering.events) > MANY_EVENTS
 
     def linger(self) -> None:
         """Collect the events of this iteration, which nobody waits for, until LINGER_SECONDS after the last message.
@@ -310,20 +304,20 @@ class EventWriter:
         if self._linger_handle is not None:
             self._linger_handle.cancel()
             self._linger_handle = None
-        while self._failed and len(self._in_flight) < MAX_IN_FLIGHT:
+        while self._failed and len(self._in_flight) < self._most_in_flight:
             self._publish(self._failed.popleft())
         while not self._failed and self._may_publish():
             batch = self._gathering
             if not batch.events and not batch.actions:
                 break
-            self._gathering = _Batch()
-            self._cut(batch)
+            self._gathering = Batch()
+            cut(batch, self._gathering)
             if not batch.events:
                 # There is nothing new to confirm, but earlier events may still be in flight.
                 self._follow(batch)
                 break
-            batch.type, batch.body = join_events(batch.type, batch.events)
-            self._publish(batch)
+            for message in messages_of(batch):
+                self._publish(message)
         if not self._in_flight and not self._failed and self._flush_handle is None:
             self._has_unawaited = False
             self._idle.set()
@@ -332,47 +326,25 @@ class EventWriter:
         count = len(self._in_flight)
         if count == 0:
             return True
-        if count >= MAX_IN_FLIGHT:
+        if count >= self._most_in_flight:
             return False
         return (
             len(self._gathering.events) >= MANY_EVENTS
             or sum(len(batch.events) for batch in self._in_flight) <= self._few_events
         )
 
-    def _cut(self, batch: _Batch) -> None:
-        """Leave the events beyond the limits, and all actions, for the next message."""
-        count = _fitting(batch.events)
-        if count < len(batch.events):
-            rest = self._gathering
-            rest.events = batch.events[count:]
-            rest.actions, batch.actions = batch.actions, []
-            if len(batch.own) == len(batch.events):
-                rest.own, batch.own = batch.own[count:], batch.own[:count]
-                batch.events = batch.events[:count]
-                rest.first_id = rest.own[0].event.id
-                rest.type = rest.own[0].event.type if len(rest.own) == 1 else BATCH_TYPE
-                return
-            # Mixed batches take the general path.
-            batch.own = []
-            batch.events = batch.events[:count]
-            found, _ = read_events(f"[{rest.events[0]}]".encode())
-            if found:
-                rest.first_id, rest.type = found[0].id, found[0].type if len(found) == 1 else BATCH_TYPE
-            else:
-                rest.first_id, rest.type = batch.first_id, BATCH_TYPE
-
-    def _follow(self, batch: _Batch) -> None:
+    def _follow(self, batch: Batch) -> None:
         """Let the actions of a batch without events wait for the batches in flight."""
         if self._in_flight:
             self._gathering.actions = batch.actions + self._gathering.actions
         else:
             self._run(batch)
 
-    def _publish(self, batch: _Batch) -> None:
+    def _publish(self, batch: Batch) -> None:
         self._in_flight.add(batch)
         batch.published_at = self._published_at = self._loop.time()
         user = None if self._identity is None else self._identity.user
-        if self.follower is not None and batch.own and len(batch.own) == len(batch.events):
+        if self.follower is not None and batch.is_all_own:
             self.follower.announce(batch.first_id, batch.own, user)
         # An event's id may be derived from a foreign job's id, which may be too long for a property.
         message_id = batch.first_id if len(batch.first_id.encode(errors="replace")) <= MAX_SHORT_STRING else None
@@ -384,6 +356,7 @@ class EventWriter:
             properties=BasicProperties(
                 content_type=CONTENT_TYPE,
                 content_encoding="utf-8",
+                headers=None if self._partitions == 1 else {HEADER: batch.partition},
                 delivery_mode=PERSISTENT,
                 message_id=message_id,
                 timestamp=int(clock()),
@@ -394,7 +367,7 @@ class EventWriter:
             mandatory=True,
         )
 
-    def _confirmed(self, batch: _Batch, error: BaseException | None) -> None:
+    def _confirmed(self, batch: Batch, error: BaseException | None) -> None:
         self._in_flight.discard(batch)
         if error is None:
             self.counters.published["events"] += 1
@@ -404,7 +377,8 @@ class EventWriter:
             try:
                 self._go_on()
             finally:
-                self._run(batch)
+                if batch.settle():
+                    self._run(batch)
             return
         # Batches fail together and in order, which is the order of their first events.
         self._failed.append(batch)
@@ -440,25 +414,12 @@ class EventWriter:
         self._flush()
 
     @staticmethod
-    def _run(batch: _Batch) -> None:
+    def _run(batch: Batch) -> None:
         for action in batch.actions:
             try:
                 action()
             except Exception:  # noqa: BLE001 - the others are acknowledgements of other jobs
                 _log.exception("a callback after an event failed")
-
-
-def _fitting(events: list[str]) -> int:
-    """Return how many events fit into one message: results and checkpoints may be large."""
-    if len(events) <= MAX_EVENTS_PER_MESSAGE and sum(map(len, events)) <= MAX_CHARACTERS_PER_MESSAGE:
-        return len(events)
-    count, size = 0, 0
-    for event in events[:MAX_EVENTS_PER_MESSAGE]:
-        size += len(event)
-        if count and size > MAX_CHARACTERS_PER_MESSAGE:
-            break
-        count += 1
-    return count
 
 
 def _report(task: asyncio.Task[None]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from waybill.client import Channel, Connection, Inspector, NotFound, PreconditionFailed
 from waybill.ojs.errors import JobsError
-from waybill.ojs.topology.topology import BindingDeclaration, Entity, ExchangeDeclaration, QueueDeclaration
+from waybill.ojs.topology.declarations import BindingDeclaration, Entity, ExchangeDeclaration, QueueDeclaration
 
 
 class MigrationBlocked(JobsError):
@@ -71,4 +71,4 @@ async def declare_one(channel: Channel, entity: Entity) -> None:
         case BindingDeclaration(to_exchange=True):
             await channel.bind_exchange(entity.destination, entity.exchange, entity.routing_key)
         case BindingDeclaration():
-            await channel.bind_queue(entity.destination, entity.exchange, entity.routing_key)
+            await channel.bind_queue(entity.destination, entity.exchange, entity.routing_key, entity.arguments or None)

@@ -8,7 +8,8 @@ from enum import Enum
 
 from waybill.client import AccessRefused, Connection, Inspector, ResourceLocked
 from waybill.ojs.spec.envelope import check_queue
-from waybill.ojs.topology.topology import Entity, ExchangeDeclaration, QueueDeclaration, Topology
+from waybill.ojs.topology.declarations import Entity, ExchangeDeclaration, QueueDeclaration
+from waybill.ojs.topology.topology import Topology
 
 
 class Standing(Enum):

@@ -10,14 +10,8 @@ from collections.abc import Callable
 from waybill.client import Channel, ChannelClosed, CommandInvalid, PreconditionFailed
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.spec.identifiers import new_id
-from waybill.ojs.topology.topology import (
-    BindingDeclaration,
-    Declaration,
-    Entity,
-    ExchangeDeclaration,
-    QueueDeclaration,
-    Topology,
-)
+from waybill.ojs.topology.declarations import BindingDeclaration, Entity, ExchangeDeclaration, QueueDeclaration
+from waybill.ojs.topology.topology import Declaration, Topology
 
 _log = logging.getLogger("waybill.ojs.topology")
 
@@ -37,9 +31,14 @@ class TopologyDeclarer:
         self._knows_queue_type = topology.queue_type == "classic"
 
     async def ensure_shared(self) -> None:
-        """Declare the exchanges and the event stream."""
+        """Declare the exchanges and the event streams."""
         if "shared" not in self._done:
             await self._declare("shared", self.topology.shared_entities)
+            if self.topology.event_partitions > 1 and self.topology.declaration is not Declaration.NEVER:
+                # After the other way is there, so that nothing is lost. A program without partitions may restore it:
+                # the first stream then has copies, which change nothing.
+                whole = self.topology.whole_events()
+                await self._channel.unbind_queue(whole.destination, whole.exchange, whole.routing_key)
 
     async def ensure_queue(self, queue: str, *, as_found: bool = False) -> None:
         """Declare what a push to `queue` or its worker needs; with the eager strategy, all that it can ever need.
@@ -134,7 +133,9 @@ class TopologyDeclarer:
                 case BindingDeclaration(to_exchange=True):
                     await self._channel.bind_exchange(entity.destination, entity.exchange, entity.routing_key)
                 case BindingDeclaration():
-                    await self._channel.bind_queue(entity.destination, entity.exchange, entity.routing_key)
+                    await self._channel.bind_queue(
+                        entity.destination, entity.exchange, entity.routing_key, entity.arguments or None
+                    )
         except PreconditionFailed as error:
             if as_found and isinstance(entity, QueueDeclaration) and not entity.is_exact:
                 _log.debug("%s exists with other properties; using it unchanged: %s", entity, error)

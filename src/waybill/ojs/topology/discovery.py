@@ -11,6 +11,7 @@ import msgspec
 
 from waybill.client import Connection, Inspector, NotFound
 from waybill.ojs.spec.events import read_events
+from waybill.ojs.topology.event_deliveries import EventDeliveries
 from waybill.ojs.topology.topology import Topology
 
 PREFETCH: Final = 1000
@@ -36,14 +37,12 @@ async def known_queues(
     found: set[str] = set()
     if connection.server_properties.get("product") == "Waybill":
         # RabbitMQ updates a stream's message count only from time to time; Waybill's broker always has it.
-        stream = await Inspector(connection).queue(topology.event_stream)
-        if stream is None or not stream.message_count:
+        streams = [await Inspector(connection).queue(name) for name in topology.event_streams]
+        if not any(stream is not None and stream.message_count for stream in streams):
             return []
     channel = await connection.channel(prefetch_count=PREFETCH)
     try:
-        consumer = await channel.consume(
-            topology.event_stream, arguments={"x-stream-offset": datetime.now(UTC) - since}
-        )
+        deliveries = await EventDeliveries.open(channel, topology, datetime.now(UTC) - since)
     except NotFound:
         return []
     deadline = asyncio.get_running_loop().time() + most_seconds
@@ -51,12 +50,13 @@ async def known_queues(
     with suppress(TimeoutError):
         while asyncio.get_running_loop().time() < deadline:
             async with asyncio.timeout(wait_seconds):
-                delivery = await anext(consumer)
+                delivery = await anext(deliveries)
             wait_seconds = quiet_seconds
             delivery.ack()
             with suppress(msgspec.DecodeError):
                 for event in read_events(delivery.body)[0]:
                     found.update(_queues_of(event.data))
+    await deliveries.close()
     await channel.close()
     return sorted(found)
 

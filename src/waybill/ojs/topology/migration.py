@@ -32,9 +32,10 @@ from waybill.ojs.spec.headers import ATTEMPT, SCHEDULED_AT
 from waybill.ojs.spec.retry import RETRY_BUCKETS_MS
 from waybill.ojs.topology import delay_ladder
 from waybill.ojs.topology.broker_changes import BrokerChanges, declare_one
+from waybill.ojs.topology.declarations import BindingDeclaration, Entity, ExchangeDeclaration, QueueDeclaration
 from waybill.ojs.topology.mover import Destination, Mover, Progress
 from waybill.ojs.topology.repartition import HOLDING, Division
-from waybill.ojs.topology.topology import BindingDeclaration, Entity, ExchangeDeclaration, QueueDeclaration, Topology
+from waybill.ojs.topology.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,8 @@ class Migration(Service):
                 await self._transfer(one, mover, delete=delete)
         for topology in (self._new, self._given[1]):
             await self._changes.declare([entity for queue in queues for entity in topology.all_entities(queue)])
+        if self._new.event_partitions > 1:
+            await self._changes.unbind([self._new.whole_events()])
         return mover.count
 
     # --- planning ---

@@ -14,6 +14,8 @@ class Names:
     delayed: str = "ojs.exchange.delayed"
     events: str = "ojs.exchange.events"
     event_stream: str = "ojs.events"
+    event_partitions: str = "ojs.exchange.events.partitions"
+    event_rest: str = "ojs.exchange.events.rest"
     relay: str = "ojs.exchange.control"
     relay_stream: str = "ojs.control"
     job_queue: str = "ojs.queue.{queue}"

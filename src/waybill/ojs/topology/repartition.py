@@ -15,8 +15,9 @@ import msgspec
 
 from waybill.client import Inspector
 from waybill.ojs.topology.broker_changes import BrokerChanges
+from waybill.ojs.topology.declarations import BindingDeclaration, QueueDeclaration
 from waybill.ojs.topology.mover import Destination, Mover
-from waybill.ojs.topology.topology import BindingDeclaration, QueueDeclaration, Topology
+from waybill.ojs.topology.topology import Topology
 
 HOLDING: Final = "{queue}.migrating"
 

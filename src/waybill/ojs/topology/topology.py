@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal
 
-import msgspec
-
 from waybill.client.ranges import check_whole
+from waybill.client.super_streams import partition_name
+from waybill.ojs.spec.event_partitions import HEADER
 from waybill.ojs.spec.retry import RETRY_BUCKETS_MS
 from waybill.ojs.topology import delay_ladder
+from waybill.ojs.topology.declarations import BindingDeclaration, Entity, ExchangeDeclaration, QueueDeclaration
 from waybill.ojs.topology.names import SPEC, WEB, Names
 
 RELAY_BYTES: Final = 200_000_000
@@ -24,6 +25,7 @@ RELAY_SEGMENT_BYTES: Final = 10_000_000
 
 MAX_REPLICAS: Final = 127
 MAX_PARTITIONS: Final = 256
+MAX_EVENT_PARTITIONS: Final = 64
 PARTITION_WEIGHT: Final = "16"
 """The weight of each partition. RabbitMQ divides hashes evenly; on Waybill's broker, larger weights divide more evenly.
 """
@@ -52,37 +54,6 @@ _DEAD_LETTER_ROLES: Final = ("direct", "dead_letter_exchange", "retry")
 """The exchanges of a profile to which queues with the same name dead-letter."""
 
 
-class ExchangeDeclaration(msgspec.Struct, frozen=True):
-    """A durable exchange."""
-
-    name: str
-    type: str = "direct"
-    arguments: dict[str, object] = {}
-
-
-class QueueDeclaration(msgspec.Struct, frozen=True):
-    """A durable queue that is neither exclusive nor auto-delete.
-
-    With `is_exact`, an existing queue with other properties is never used.
-    """
-
-    name: str
-    arguments: dict[str, object] = {}
-    is_exact: bool = False
-
-
-class BindingDeclaration(msgspec.Struct, frozen=True):
-    """A binding from an exchange to a queue, or to an exchange if `to_exchange`."""
-
-    destination: str
-    exchange: str
-    routing_key: str
-    to_exchange: bool = False
-
-
-Entity = ExchangeDeclaration | QueueDeclaration | BindingDeclaration
-
-
 @dataclass(frozen=True)
 class Topology:
     """What exists on the broker: a naming profile, a prefix for tenants, and the properties of job queues.
@@ -109,6 +80,9 @@ class Topology:
     handle. An exchange of type `x-consistent-hash` selects the partition by job id; RabbitMQ needs its plugin
     `rabbitmq_consistent_hash_exchange`. Limits apply to each partition, and jobs are ordered only within a partition.
     All programs need the same numbers; a program with others is refused (TopologyConflict).
+
+    `event_partitions` divides the event stream, for coordinators that share one PostgreSQL. Events of a job are in one
+    partition, in order. The number can be raised later, not lowered.
     """
 
     names: Names = SPEC
@@ -126,6 +100,7 @@ class Topology:
     replicas: int | None = None
     leader_locator: LeaderLocator | None = None
     partitions: Mapping[str, int] = field(default_factory=dict, hash=False)
+    event_partitions: int = 1
 
     def __post_init__(self) -> None:
         """Reject settings that would lose jobs, or that a broker would refuse. Raises ValueError."""
@@ -138,6 +113,7 @@ class Topology:
         check_whole("max_length", self.max_length, 0, 2**63 - 1)
         check_whole("max_length_bytes", self.max_length_bytes, 0, 2**63 - 1)
         check_whole("message_ttl_ms", self.message_ttl_ms, 0, 2**32 - 1)
+        check_whole("event_partitions", self.event_partitions, 1, MAX_EVENT_PARTITIONS)
         for queue, count in self.partitions.items():
             check_whole(f"the number of partitions of queue {queue}", count, 1, MAX_PARTITIONS)
         if self.deduplicate and any(count > 1 for count in self.partitions.values()):
@@ -167,8 +143,14 @@ class Topology:
 
     @property
     def event_stream(self) -> str:
-        """The stream that keeps all events."""
+        """The stream that keeps all events; with event partitions, the first of them."""
         return self.prefix + self.names.event_stream
+
+    @property
+    def event_streams(self) -> list[str]:
+        """The streams that keep all events, by partition."""
+        others = range(1, self.event_partitions)
+        return [self.event_stream, *(partition_name(self.event_stream, number) for number in others)]
 
     @property
     def relay(self) -> str:
@@ -287,9 +269,30 @@ class Topology:
             ExchangeDeclaration(self.dead_letter_exchange),
             ExchangeDeclaration(self.retry),
             ExchangeDeclaration(self.events, "topic"),
-            QueueDeclaration(self.event_stream, self._stream_arguments()),
-            BindingDeclaration(self.event_stream, self.events, "#"),
+            *self.event_entities(),
         ]
+
+    def event_entities(self) -> list[Entity]:
+        """Return the streams of events, bound. The first also gets what names no partition."""
+        streams = [QueueDeclaration(name, self._stream_arguments()) for name in self.event_streams]
+        if self.event_partitions == 1:
+            return [*streams, self.whole_events()]
+        chooser, rest = self.prefix + self.names.event_partitions, self.prefix + self.names.event_rest
+        return [
+            *streams,
+            ExchangeDeclaration(rest, "fanout"),
+            BindingDeclaration(self.event_stream, rest, ""),
+            ExchangeDeclaration(chooser, "headers", {"alternate-exchange": rest}),
+            *(
+                BindingDeclaration(name, chooser, "", arguments={"x-match": "all", HEADER: number})
+                for number, name in enumerate(self.event_streams)
+            ),
+            BindingDeclaration(chooser, self.events, "#", to_exchange=True),
+        ]
+
+    def whole_events(self) -> BindingDeclaration:
+        """Return the binding by which the first stream gets all events: not wanted where there are partitions."""
+        return BindingDeclaration(self.event_stream, self.events, "#")
 
     def relay_entities(self) -> list[Entity]:
         """Return the entities through which coordinators reach all workers, including those that start later."""

@@ -8,8 +8,9 @@ looking up a job is one probe of one partition's index.
       waybill_job_0199f2c4_3800    ids from 0199f2c4-3800 on, up to the next partition
       waybill_job_other            the default: ids that tell no time near ours, and jobs that outlived their partition
 
-A partition is created when the first id of its days is written, while the position in the stream is locked, so only one
-process creates it. If that fails, the jobs stay in the default partition until it is created.
+A partition is created when the first id of its days is written, while the position in the first partition of the event
+stream is locked, so only one process creates it. If that fails, and until then where coordinators fold other partitions
+of the stream, the jobs stay in the default partition until it is created.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Partitions:
         self._known = []
 
     def ensure(self, connection: Connection, ids: Iterable[str]) -> None:
-        """Create the partitions of ids that are about to be written. Call it while the position is locked."""
+        """Create the partitions of ids that are about to be written. Call it while the first position is locked."""
         now_ms = int(time.time() * 1000)
         missing = self._missing(ids, now_ms)
         if not missing or time.monotonic() < self._not_before:
@@ -152,6 +153,8 @@ class Partitions:
 def _make(connection: Connection, one: Partition) -> None:
     """Create a partition, and move its rows from the default one."""
     connection.execute(sql.text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
+    # Who folds another partition of the stream could put more there after it was emptied.
+    connection.execute(sql.text(f"LOCK TABLE {OTHER} IN ACCESS EXCLUSIVE MODE"))
     connection.execute(sql.text(f"CREATE TABLE {one.name} (LIKE {JOBS.name} INCLUDING DEFAULTS)"))
     within = f"id >= '{one.lower}' AND id < '{one.upper}'"
     moved = f"WITH moved AS (DELETE FROM {OTHER} WHERE {within} RETURNING *)"  # noqa: S608 - ours

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
     from alembic.runtime.migration import MigrationInfo
 
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 """The last migration. It is repeated here so that a database that has it opens without loading Alembic."""
 VERSION_TABLE: Final = "waybill_migration"
 FIRST: Final = "0001"

@@ -72,3 +72,10 @@ ROWS: Final = sql.Table(
     sql.Column("value", sql.String, nullable=False),
     sql.Index("waybill_row_mark", "mark", "key"),
 )
+COORDINATORS: Final = sql.Table(
+    "waybill_coordinator",
+    METADATA,
+    sql.Column("id", sql.String, primary_key=True),
+    sql.Column("leads", sql.Boolean, nullable=False),
+    sql.Column("seen_at", sql.Double, nullable=False),
+)

@@ -12,8 +12,9 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import msgspec
 
 from waybill.ojs.errors import JobsError
+from waybill.ojs.topology.declarations import BindingDeclaration
 from waybill.ojs.topology.doctor.diagnosis import Diagnosis, Severity
-from waybill.ojs.topology.topology import BindingDeclaration, Topology
+from waybill.ojs.topology.topology import Topology
 
 TIMEOUT_SECONDS: Final = 10.0
 Row = dict[str, object]
