@@ -29,15 +29,17 @@ class EventDeliveries:
 
     async def __anext__(self) -> Delivery:
         """Return the next message. A wait that is cancelled loses none."""
+        if len(self._consumers) == 1:
+            return await anext(self._consumers[0])
         if not self._waiting:
-            self._waiting = [asyncio.ensure_future(_next(one)) for one in self._consumers]
+            self._waiting = [_begin(one) for one in self._consumers]
         await asyncio.wait(self._waiting, return_when=asyncio.FIRST_COMPLETED)
         place = next(number for number, task in enumerate(self._waiting) if task.done())
         task = self._waiting.pop(place)
         consumer = self._consumers.pop(place)
         # At the end, so that each has its turn.
         self._consumers.append(consumer)
-        self._waiting.append(asyncio.ensure_future(_next(consumer)))
+        self._waiting.append(_begin(consumer))
         return task.result()
 
     async def close(self) -> None:
@@ -47,6 +49,13 @@ class EventDeliveries:
         await asyncio.gather(*self._waiting, return_exceptions=True)
         for one in self._consumers:
             await one.cancel()
+
+
+def _begin(consumer: Consumer) -> asyncio.Task[Delivery]:
+    task = asyncio.ensure_future(_next(consumer))
+    # Nobody waits for it if the connection ends with the program.
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    return task
 
 
 async def _next(consumer: Consumer) -> Delivery:
