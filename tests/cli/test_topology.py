@@ -76,3 +76,30 @@ def test_it_must_be_said_what_changes(waybill_uri: str) -> None:
     result = topology(waybill_uri, "migrate", "inbox", "--to-prefix", "cli-topology.")
     assert result.exit_code == 2
     assert "Choose what to change" in result.output
+
+
+def test_the_event_stream_is_divided_and_keeps_what_it_has(
+    waybill_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    runner, prefix = CliRunner(), "cli-events."
+    added = runner.invoke(
+        main, ["context", "add", "three", waybill_uri, "--prefix", prefix, "--event-partitions", "3", "--json"]
+    )
+    assert added.exit_code == 0, added.output
+    own = ["letters", "--uri", waybill_uri, "--prefix", prefix]
+    assert runner.invoke(main, ["topology", "declare", *own]).exit_code == 0
+    assert runner.invoke(main, ["job", "push", "letter.write", "--queue", "letters", *own[1:]]).exit_code == 0
+    before = runner.invoke(main, ["topology", "check", "letters", "--context", "three", "--json"])
+    missing = {one["name"].removeprefix(prefix) for one in json.loads(before.stdout) if one["standing"] == "missing"}
+    exchanges = {"ojs.exchange.events.partitions", "ojs.exchange.events.rest"}
+    assert missing == {"ojs.events-1", "ojs.events-2", *exchanges}
+    assert runner.invoke(main, ["topology", "migrate", *own, "--to-event-partitions", "3"]).exit_code == 0
+    assert runner.invoke(main, ["topology", "check", "letters", "--context", "three"]).exit_code == 0
+    shown = runner.invoke(main, ["top", "--once", "--json", "--context", "three"])
+    assert [one["queue"] for one in json.loads(shown.stdout)["queues"]] == ["letters"]
+    lowered = runner.invoke(
+        main, ["topology", "migrate", "letters", "--context", "three", "--to-event-partitions", "2"]
+    )
+    assert lowered.exit_code == 2
+    assert "cannot be lowered" in lowered.output
