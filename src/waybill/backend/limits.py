@@ -19,6 +19,7 @@ import msgspec
 
 from waybill.backend.settings import Settings
 from waybill.client import Delivery
+from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.client import Jobs
 from waybill.ojs.errors import InvalidJob, ResponseCode
 from waybill.ojs.middleware.limited import KeyedPermitPools
@@ -29,7 +30,6 @@ from waybill.ojs.spec.priority import EXACT_LEVELS, message_priority
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, Window, read_rate_limit
 from waybill.ojs.spec.rate_limit_events import RateLimitExceeded, RateLimitReleased
 from waybill.ojs.spec.timestamps import format_timestamp
-from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.execution import Execution, Failure
 from waybill.ojs.worker.settlement import Settlement
 

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.observe.counters import Histogram
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.timestamps import parse_timestamp
-from waybill.ojs.worker.bounded_dict import BoundedDict
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_TYPES: Final = 1000

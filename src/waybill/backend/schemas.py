@@ -17,8 +17,8 @@ import msgspec
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.settings import Settings
+from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.spec.nesting import count_values
-from waybill.ojs.worker.bounded_dict import BoundedDict
 
 STRICT: Final = "strict"
 WARN: Final = "warn"

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
+from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.timestamps import format_timestamp, format_unix_time
-from waybill.ojs.worker.bounded_dict import BoundedDict
 
 STALE_SECONDS: Final = 60.0
 FORGOTTEN_SECONDS: Final = 3600.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from waybill.ojs.worker.bounded_dict import BoundedDict
+from waybill.ojs.bounded_dict import BoundedDict
 
 MOST: Final = 100_000
 

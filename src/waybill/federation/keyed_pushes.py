@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.idempotency import MAX_KEY
 from waybill.federation.wanted import Form
-from waybill.ojs.worker.bounded_dict import BoundedDict
+from waybill.ojs.bounded_dict import BoundedDict
 
 MOST: Final = 10_000
 

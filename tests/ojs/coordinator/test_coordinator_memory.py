@@ -9,6 +9,7 @@ import pytest
 from tests.client.breaking import until
 from waybill.client import BasicProperties, Delivery, connect
 from waybill.ojs import Coordinator, Jobs
+from waybill.ojs.bounded_dict import Generations
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_store import JobStore
 from waybill.ojs.coordinator.job_view import PREFETCH
@@ -20,7 +21,6 @@ from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import BATCH_TYPE, JobProgress, ReceivedEvent, decode_events
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.topology.topology import Topology
-from waybill.ojs.worker.bounded_dict import Generations
 
 TIME = "2026-01-01T00:00:00.000Z"
 EVENTS_PER_MESSAGE = 300

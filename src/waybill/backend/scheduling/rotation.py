@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from waybill.ojs.worker.bounded_dict import BoundedDict
+from waybill.ojs.bounded_dict import BoundedDict
 
 Step = tuple[str, int]
 

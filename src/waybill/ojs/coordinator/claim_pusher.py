@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from waybill.client import ClientError
+from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.claims import PENDING, Claim
 from waybill.ojs.coordinator.feature_fold import kind_of
@@ -28,7 +29,6 @@ from waybill.ojs.spec.headers import COPY, push_properties
 from waybill.ojs.spec.identifiers import derived_id, new_id
 from waybill.ojs.spec.nesting import shown
 from waybill.ojs.spec.states import State
-from waybill.ojs.worker.bounded_dict import BoundedDict
 
 BATCH: Final = 500
 REMEMBERED: Final = 100_000

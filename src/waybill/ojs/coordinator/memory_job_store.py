@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import force_setattr
 
+from waybill.ojs.bounded_dict import Generations
 from waybill.ojs.coordinator.failure_group import (
     RETENTION_HOURS,
     FailureGroup,
@@ -54,7 +55,6 @@ from waybill.ojs.observe.own_events import OwnEvent
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.states import State
-from waybill.ojs.worker.bounded_dict import Generations
 
 ENDED_JOBS: Final = 50_000
 MAX_RUNNING: Final = 5000

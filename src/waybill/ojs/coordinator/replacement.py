@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from waybill.client import BasicProperties, ClientError, copied_delivery
+from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.errors import InvalidJob
@@ -25,7 +26,6 @@ from waybill.ojs.spec.control_message import CONTENT_TYPE, ControlRequest
 from waybill.ojs.spec.envelope import read_envelope
 from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.nesting import shown
-from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.execution import Execution, lost_failure
 from waybill.ojs.worker.settlement import Settlement
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from waybill.client.ranges import check_number
+from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.client import Jobs
 from waybill.ojs.errors import DiscardJob, PostponeJob
 from waybill.ojs.middleware.permit_pool import Permit, PermitPool, check_limit
 from waybill.ojs.spec.rate_limit import OnLimit
-from waybill.ojs.worker.bounded_dict import BoundedDict
 
 KEYS_REMEMBERED: Final = 1000
 MAX_SECONDS: Final = 31_536_000

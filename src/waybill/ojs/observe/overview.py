@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
+from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.spec.events import ReceivedEvent
-from waybill.ojs.worker.bounded_dict import BoundedDict
 
 RATE_SECONDS: Final = 10
 WORKER_SILENT_SECONDS: Final = 60.0

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from waybill.client import BasicProperties, Channel, ClientError, Delivery
+from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.policy import DIRECT_REPLY, SERVER_NAMED
 from waybill.ojs.results.outcome import (
@@ -27,7 +28,6 @@ from waybill.ojs.results.outcome import (
     reply_to_of,
 )
 from waybill.ojs.spec.nesting import shown
-from waybill.ojs.worker.bounded_dict import BoundedDict
 
 MAX_MESSAGE_BYTES: Final = 256 * 1024
 MAX_REMEMBERED_BYTES: Final = 4096

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from waybill.client import BasicProperties, Channel, ClientError, Delivery
+from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.spec.control_message import (
@@ -28,7 +29,6 @@ from waybill.ojs.spec.control_message import (
     read_request,
 )
 from waybill.ojs.spec.headers import PERSISTENT
-from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.directives import DIRECTIVES
 from waybill.ojs.worker.execution import AttemptKey
 from waybill.ojs.workflow.numbering import MEMBERS_LENGTH, NODES_LENGTH, nodes_prefix

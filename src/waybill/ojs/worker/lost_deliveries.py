@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from waybill.client import Delivery
+from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.spec.envelope import read_envelope
 from waybill.ojs.spec.headers import attempt_number
-from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.execution import AttemptKey
 
 

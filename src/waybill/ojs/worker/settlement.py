@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from waybill.client import Delivery
+from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
 from waybill.ojs.control.unique_places import place_of
@@ -56,7 +57,6 @@ from waybill.ojs.worker.attempt_ends import (
     placeholder_of,
     summary_of,
 )
-from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.cancellations import cancelled_event_id
 from waybill.ojs.worker.execution import AttemptKey, Execution, Failure
 from waybill.ojs.worker.hook_notifier import HookNotifier

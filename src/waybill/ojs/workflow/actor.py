@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from waybill.client import BasicProperties, ClientError
+from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.client import Jobs
 from waybill.ojs.coordinator.claims import Claim
 from waybill.ojs.coordinator.leader import Leader
@@ -34,7 +35,6 @@ from waybill.ojs.spec.events import (
 )
 from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.timestamps import format_timestamp
-from waybill.ojs.worker.bounded_dict import BoundedDict
 from waybill.ojs.worker.cancellations import cancelled_event_id
 from waybill.ojs.workflow.announce import Announcement, announcements
 from waybill.ojs.workflow.flow import Flow
