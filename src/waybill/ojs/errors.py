@@ -189,3 +189,11 @@ class RemoteTraceback(Exception):
     def __init__(self, frames: StackSummary) -> None:
         super().__init__("".join(frames.format()))
         self.frames = frames
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception; its `__str__` is the handler's code, and may fail."""
+    try:
+        return str(error)
+    except BaseException as second:  # noqa: BLE001 - see above
+        return f"an exception without a text: its __str__ raises {type(second).__name__}"

@@ -10,7 +10,8 @@ import pytest
 from tests.client.breaking import until
 from tests.ojs.control.test_control import state_of
 from tests.ojs.eye import Eye
-from waybill.client import connect
+from tests.ojs.proxy import Proxy
+from waybill.client import ReconnectPolicy, connect
 from waybill.ojs import Coordinator, DeadLetterJob, DuplicateJob, Envelope, Jobs, PushFailed, Retry, Unique, Worker
 from waybill.ojs.control.unique_places import UniquePlaces
 from waybill.ojs.spec.identifiers import new_id
@@ -223,3 +224,32 @@ async def test_a_job_that_had_ended_before_its_worker_was_killed_does_not_run_ag
         assert await ours.count(f"ojs.queue.{queue_name}") == 0
     assert runs == ["run"]
     assert second.id != job.id
+
+
+@pytest.mark.ours
+async def test_a_job_that_ended_while_its_worker_was_cut_off_has_ended_for_all(
+    waybill_uri: str, queue_name: str
+) -> None:
+    handling, release = asyncio.Event(), asyncio.Event()
+
+    async def run() -> str:
+        handling.set()
+        await release.wait()
+        return "done"
+
+    async with Proxy(waybill_uri) as proxy, Jobs(waybill_uri, create_queues=True) as other:
+        cut_off = Jobs(proxy.uri, reconnect=ReconnectPolicy(first_delay_s=0.05, max_delay_s=0.1))
+        for one in (cut_off, other):
+            one.handler(f"unique.{queue_name}", queue=queue_name)(run)
+        async with Coordinator(other, queues=[queue_name]), Worker(cut_off):
+            envelope = await push(other, queue_name, retry=Retry(initial_interval=timedelta(seconds=2), jitter=False))
+            await handling.wait()
+            proxy.refusing = True
+            proxy.cut()
+            async with Worker(other) as worker:
+                # The redelivery tells this worker that the first is lost.
+                await until(lambda: worker.counts["failed"] == 1)
+                release.set()
+                proxy.refusing = False
+                job = await state_of(other, envelope.id, queue_name, "completed")
+                assert (job.attempt, job.result) == (1, "done")

@@ -76,6 +76,22 @@ def test_events_move_a_job_forward_only(store: JobStore) -> None:
     assert (store.get("x"), store.next_offset, store.counts(), store.newest("q", None, 10)) == (None, 0, {}, [])
 
 
+def test_a_late_result_counts_only_if_no_attempt_can_follow(store: JobStore) -> None:
+    replaced = [
+        event("job.started", "x", 1, attempt=1),
+        event("job.retrying", "x", 3, attempt=1, max_attempts=3, next_retry_at="2026-01-01T00:00:09Z"),
+    ]
+    store.apply([(0, replaced), (1, [event("job.completed", "x", 2, attempt=1, result=1)])])
+    waiting = store.get("x")
+    assert waiting is not None
+    assert (waiting.state, waiting.result) == ("retryable", None)
+    # The worker frees the place of a unique job when the broker has this event: then the next attempt is dropped.
+    store.apply([(2, [event("job.completed", "x", 2, attempt=1, result=1, frees_place=True)])])
+    ended = store.get("x")
+    assert ended is not None
+    assert (ended.state, ended.result, ended.next_retry_at) == ("completed", 1, None)
+
+
 def test_a_database_remembers(database: str) -> None:
     with open_job_store(database) as store:
         store.apply([(offset, [one]) for offset, one in enumerate(LIFE)])

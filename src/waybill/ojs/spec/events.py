@@ -91,13 +91,17 @@ class JobStarted(JobEventData, frozen=True, kw_only=True):
 
 
 class JobCompleted(JobEventData, frozen=True, kw_only=True):
-    """A handler succeeded; `result` is JSON. `result_error` says why the return value is not available."""
+    """A handler succeeded; `result` is JSON. `result_error` says why the return value is not available.
+
+    `frees_place`: the job is unique and leaves its place, so no other attempt can begin.
+    """
 
     duration_ms: int
     attempt: int
     result: msgspec.Raw | None = None
     result_error: ErrorSummary | None = None
     result_expires_at: str | None = None
+    frees_place: bool | None = None
 
 
 class JobFailure(JobEventData, frozen=True, kw_only=True):

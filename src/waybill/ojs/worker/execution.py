@@ -10,13 +10,12 @@ from typing import Final
 import msgspec
 
 from waybill.client import Delivery
-from waybill.ojs.errors import InvalidJob, JobError, ProcessLost, RemoteTraceback, ResponseCode
+from waybill.ojs.errors import InvalidJob, JobError, ProcessLost, RemoteTraceback, ResponseCode, text_of
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.checkpoint import Checkpoint
 from waybill.ojs.spec.envelope import MAX_ARGS_DEPTH, Envelope, ErrorRecord
 from waybill.ojs.spec.nesting import clean_text, is_nested_deeper
-from waybill.ojs.worker.process_messages import text_of
 
 MAX_BACKTRACE_LINES: Final = 50
 MAX_BACKTRACE_CHARACTERS: Final = 10_000

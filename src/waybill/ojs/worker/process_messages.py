@@ -7,7 +7,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Final
 
-from waybill.ojs.errors import JobError, RemoteTraceback, ResponseCode
+from waybill.ojs.errors import JobError, RemoteTraceback, ResponseCode, text_of
 from waybill.ojs.spec.checkpoint import Checkpoint
 from waybill.ojs.spec.envelope import Envelope
 
@@ -110,14 +110,6 @@ def raised(error: BaseException) -> Raised:
         _details_of(error),
         traceback.extract_tb(error.__traceback__, limit=-MAX_FRAMES),
     )
-
-
-def text_of(error: BaseException) -> str:
-    """Return the text of an exception; its `__str__` is the handler's code, and may fail."""
-    try:
-        return str(error)
-    except BaseException as second:  # noqa: BLE001 - see above
-        return f"an exception without a text: its __str__ raises {type(second).__name__}"
 
 
 def _details_of(error: BaseException) -> dict[str, object] | None:

@@ -131,12 +131,13 @@ class Settlement:
         if result is not None:
             encoded, error = encoded_result(execution, result)
         kept, expires_at = (None, None) if encoded is None else kept_result(execution, encoded)
-        if kept is None and error is None and started_at is not None:
+        has_place = envelope.unique is not None and place_of(execution.delivery) is not None
+        if kept is None and error is None and started_at is not None and not has_place:
             events.record_attempt(job_id, started_at, job_type, queue, attempt, worker_id, duration_ms)
         else:
             if started_at is not None:
                 events.record_started(job_id, started_at, job_type, queue, attempt, worker_id)
-            if error is None and expires_at is None:
+            if error is None and expires_at is None and not has_place:
                 events.record_completed(job_id, job_type, queue, attempt, duration_ms, kept)
             else:
                 data = JobCompleted(
@@ -147,6 +148,7 @@ class Settlement:
                     result=None if kept is None else msgspec.Raw(kept),
                     result_expires_at=expires_at,
                     result_error=error,
+                    frees_place=has_place or None,
                 )
                 events.record_result(job_id, data)
         self.completed_count += 1
