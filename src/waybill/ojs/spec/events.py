@@ -91,10 +91,7 @@ class JobStarted(JobEventData, frozen=True, kw_only=True):
 
 
 class JobCompleted(JobEventData, frozen=True, kw_only=True):
-    """A handler succeeded; `result` is JSON. `result_error` says why the return value is not available.
-
-    `frees_place`: the job is unique and leaves its place, so no other attempt can begin.
-    """
+    """A handler succeeded. `result` is JSON, `result_error` says why not. `frees_place`: no attempt can follow."""
 
     duration_ms: int
     attempt: int
