@@ -86,7 +86,7 @@ def test_a_late_result_counts_only_if_no_attempt_can_follow(store: JobStore) -> 
     assert waiting is not None
     assert (waiting.state, waiting.result) == ("retryable", None)
     # The worker frees the place of a unique job when the broker has this event: then the next attempt is dropped.
-    store.apply([(2, [event("job.completed", "x", 2, attempt=1, result=1, frees_place=True)])])
+    store.apply([(2, [event("job.completed", "x", 2, attempt=1, result=1, no_more_attempts=True)])])
     ended = store.get("x")
     assert ended is not None
     assert (ended.state, ended.result, ended.next_retry_at) == ("completed", 1, None)

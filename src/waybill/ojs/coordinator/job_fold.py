@@ -371,11 +371,11 @@ def _with_trace(error: dict[str, object] | None, before: dict[str, object] | Non
 def _bound(event: ReceivedEvent) -> int:
     """Return the rank below which an end counts.
 
-    A late result of a replaced attempt does not count, as the next attempt has one too. But a unique job that has left
-    its place has no next attempt.
+    A late result of a replaced attempt does not count, as the next attempt has one too. But a unique job that leaves
+    its place, and a job whose claim ends, have no next attempt.
     """
     attempt = _number(event.data.get("attempt"))
-    if event.type == "job.completed" and attempt and event.data.get("frees_place") is not True:
+    if event.type == "job.completed" and attempt and event.data.get("no_more_attempts") is not True:
         return attempt * _PHASES_PER_ATTEMPT + _PHASES["job.retrying"][0]
     return _END_RANK
 

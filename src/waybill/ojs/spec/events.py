@@ -91,14 +91,14 @@ class JobStarted(JobEventData, frozen=True, kw_only=True):
 
 
 class JobCompleted(JobEventData, frozen=True, kw_only=True):
-    """A handler succeeded. `result` is JSON, `result_error` says why not. `frees_place`: no attempt can follow."""
+    """A handler succeeded. `result` is JSON, `result_error` says why not. `no_more_attempts`: no attempt can follow."""
 
     duration_ms: int
     attempt: int
     result: msgspec.Raw | None = None
     result_error: ErrorSummary | None = None
     result_expires_at: str | None = None
-    frees_place: bool | None = None
+    no_more_attempts: bool | None = None
 
 
 class JobFailure(JobEventData, frozen=True, kw_only=True):

@@ -62,7 +62,7 @@ from waybill.ojs.worker.execution import AttemptKey, Execution, Failure
 from waybill.ojs.worker.hook_notifier import HookNotifier
 from waybill.ojs.worker.recent_attempts import RecentAttempts
 from waybill.ojs.worker.republisher import MAX_REPUBLISH_WAIT_SECONDS, Republisher
-from waybill.ojs.worker.unique_ends import UniqueEnds
+from waybill.ojs.worker.unique_ends import UniqueEnds, ends_for_all
 
 REMEMBERED_ATTEMPTS: Final = 20_000
 MAX_REASON: Final = 2000
@@ -131,13 +131,13 @@ class Settlement:
         if result is not None:
             encoded, error = encoded_result(execution, result)
         kept, expires_at = (None, None) if encoded is None else kept_result(execution, encoded)
-        has_place = envelope.unique is not None and place_of(execution.delivery) is not None
-        if kept is None and error is None and started_at is not None and not has_place:
+        is_final = ends_for_all(execution)
+        if kept is None and error is None and started_at is not None and not is_final:
             events.record_attempt(job_id, started_at, job_type, queue, attempt, worker_id, duration_ms)
         else:
             if started_at is not None:
                 events.record_started(job_id, started_at, job_type, queue, attempt, worker_id)
-            if error is None and expires_at is None and not has_place:
+            if error is None and expires_at is None and not is_final:
                 events.record_completed(job_id, job_type, queue, attempt, duration_ms, kept)
             else:
                 data = JobCompleted(
@@ -148,7 +148,7 @@ class Settlement:
                     result=None if kept is None else msgspec.Raw(kept),
                     result_expires_at=expires_at,
                     result_error=error,
-                    frees_place=has_place or None,
+                    no_more_attempts=is_final or None,
                 )
                 events.record_result(job_id, data)
         self.completed_count += 1

@@ -10,6 +10,8 @@ from waybill.client import AccessRefused, Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.unique_places import UniquePlaces, place_of
 from waybill.ojs.spec.envelope import Envelope
+from waybill.ojs.spec.headers import COPY
+from waybill.ojs.spec.identifiers import DERIVED
 from waybill.ojs.worker.execution import Execution
 
 _log: Final = logging.getLogger("waybill.ojs.worker")
@@ -49,6 +51,16 @@ class UniqueEnds:
                 "unique job %s runs without a check of its place: this user may not read it: %s", job_id, error
             )
             return True
+
+
+def ends_for_all(execution: Execution) -> bool:
+    """Return whether no attempt can begin after this one has ended, even if it was replaced.
+
+    The end frees the place of a unique job, and ends the claim of a job with copies: then others are not admitted.
+    """
+    if execution.envelope.unique is not None and place_of(execution.delivery) is not None:
+        return True
+    return execution.envelope.id[15:18] == DERIVED and COPY in (execution.delivery.properties.headers or {})
 
 
 def must_have_place(envelope: Envelope, delivery: Delivery) -> bool:
