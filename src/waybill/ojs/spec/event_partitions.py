@@ -10,12 +10,10 @@ from __future__ import annotations
 from typing import Final
 from zlib import crc32
 
-from waybill.ojs.spec.identifiers import DERIVED
+from waybill.ojs.spec.identifiers import may_be_derived
 
 HEADER: Final = "ojs-partition"
 """The header by which the broker routes a message of events to its partition; without it, to partition 0."""
-_DERIVED_AT: Final = slice(15, 18)
-"""Where an id says that a coordinator has enqueued the job: for a cron job, or for a step of a workflow."""
 _MEMBER_AT: Final = slice(28, 30)
 _MEMBER: Final = "01"
 """Jobs that a client streams into a workflow. One in 256 other ids looks so, too."""
@@ -23,7 +21,7 @@ _MEMBER: Final = "01"
 
 def partition_of_job(job_id: str, count: int) -> int:
     """Return the partition of a job's events, of `count` partitions."""
-    if job_id[_DERIVED_AT] == DERIVED or job_id[_MEMBER_AT] == _MEMBER:
+    if may_be_derived(job_id) or job_id[_MEMBER_AT] == _MEMBER:
         return 0
     return crc32(job_id.encode(errors="surrogatepass")) % count
 

@@ -21,9 +21,8 @@ from waybill.ojs.control.control import Control
 from waybill.ojs.errors import ControlFailed
 from waybill.ojs.spec.control_message import ADMIT, Admission, AdmissionRequest
 from waybill.ojs.spec.envelope import Envelope
-from waybill.ojs.spec.headers import COPY
 from waybill.ojs.spec.nesting import shown
-from waybill.ojs.worker.unique_ends import UniqueEnds, must_have_place
+from waybill.ojs.worker.unique_ends import UniqueEnds, copy_of, must_have_place
 
 ANSWER_SECONDS: Final = 10.0
 PAUSE_SECONDS: Final = 1.0
@@ -62,8 +61,8 @@ class Admissions:
         if delivery in self._admitted:
             self._admitted.discard(delivery)
             return False
-        copy = (delivery.properties.headers or {}).get(COPY)
-        if isinstance(copy, str):
+        copy = copy_of(delivery)
+        if copy is not None:
             asking = self._ask(queue, delivery, envelope.id, copy)
         elif envelope.unique is not None and must_have_place(envelope, delivery):
             asking = self._ask(queue, delivery, envelope.id, None)

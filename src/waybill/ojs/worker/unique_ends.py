@@ -11,7 +11,7 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.unique_places import UniquePlaces, place_of
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.headers import COPY
-from waybill.ojs.spec.identifiers import DERIVED
+from waybill.ojs.spec.identifiers import may_be_derived
 from waybill.ojs.worker.execution import Execution
 
 _log: Final = logging.getLogger("waybill.ojs.worker")
@@ -53,14 +53,21 @@ class UniqueEnds:
             return True
 
 
+def copy_of(delivery: Delivery) -> str | None:
+    """Return the copy id of a job that has to be admitted by a coordinator, None for others."""
+    copy = (delivery.properties.headers or {}).get(COPY)
+    return copy if isinstance(copy, str) else None
+
+
 def ends_for_all(execution: Execution) -> bool:
     """Return whether no attempt can begin after this one has ended, even if it was replaced.
 
-    The end frees the place of a unique job, and ends the claim of a job with copies: then others are not admitted.
+    The end frees the place of a unique job, and ends the claim of a job with copies: then `Admissions` refuses others.
     """
-    if execution.envelope.unique is not None and place_of(execution.delivery) is not None:
+    envelope, delivery = execution.envelope, execution.delivery
+    if envelope.unique is not None and must_have_place(envelope, delivery):
         return True
-    return execution.envelope.id[15:18] == DERIVED and COPY in (execution.delivery.properties.headers or {})
+    return may_be_derived(envelope.id) and copy_of(delivery) is not None
 
 
 def must_have_place(envelope: Envelope, delivery: Delivery) -> bool:
