@@ -22,6 +22,8 @@ INLINE_COMMIT_BYTES: Final = 16 << 10
 # interpreter lock before and after it, each time as long as a turn takes.
 INLINE_WRITE_BYTES: Final = 512 << 10
 INLINE_SYNC_S: Final = 0.001
+# A commit that takes longer may be waiting for the interpreter lock, not for the disk.
+HURRY_AFTER_S: Final = 0.005
 SYNC_SMOOTHING: Final = 0.1
 # If more than this waits for the next commit, those who send much are read slowly; if more than that, nobody is read
 # until the disk has caught up.
@@ -98,6 +100,7 @@ class CommitLoop:
         self._log = node.runtime.operator_log
         self._is_due = False
         self._is_scheduled = False
+        self._submitted_at = 0.0
         self._sync_s = 0.0
         self._slow_sync_s = 0.0
         # For operators.
@@ -158,7 +161,11 @@ class CommitLoop:
         if is_cut_short or node.has_late_work:
             # The loop reads and serves others before it comes to this.
             self._schedule()
-        pending = node.pending_bytes if self.is_committing else 0
+        pending = 0
+        if self.is_committing:
+            pending = node.pending_bytes
+            if self._clock.now() - self._submitted_at > HURRY_AFTER_S:
+                self._disk.hurry()
         node.runtime.is_disk_behind = pending > PENDING_BEHIND_BYTES
         if pending > PENDING_HIGH_WATER_BYTES:
             self._set_reading_paused(paused=True)
@@ -275,6 +282,7 @@ class CommitLoop:
 
     def _submit(self, commit: Commit, work: Callable[[], None]) -> None:
         self.is_committing = True
+        self._submitted_at = self._clock.now()
         self._disk.submit(partial(self._sync, work), partial(self._finished, commit))
 
     def _sync(self, work: Callable[[], None]) -> None:
@@ -296,6 +304,7 @@ class CommitLoop:
 
     def _finished(self, commit: Commit, error: BaseException | None) -> None:
         self.is_committing = False
+        self._disk.calm()
         self._committed.set()
         if error is not None:
             self._fail(error)
