@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -15,16 +14,14 @@ from waybill.backend import backend as backend_module
 from waybill.backend import push_group, quick_acks
 from waybill.backend.job_text import open_text
 from waybill.backend.message import Request
+from waybill.backend.push_flight import PushFlight
 from waybill.backend.push_group import PushGroups
 from waybill.backend.quick_acks import QuickAcks
 from waybill.backend.request_template import RequestedJob, RequestTemplates
 from waybill.backend.routes import workers
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
 from waybill.ojs.coordinator.stream_fold import StreamFold
-from waybill.ojs.errors import PushFailed
 from waybill.ojs.observe.own_events import OwnEvent
-from waybill.ojs.push.outgoing import Outgoing
-from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.events import ReceivedEvent
 
 
@@ -99,7 +96,7 @@ async def test_both_ways_to_push_do_the_same(client: Client, monkeypatch: pytest
 async def test_what_is_usual_goes_the_quick_way(client: Client) -> None:
     await client.push("default")
     backend = client.backend
-    templates = RequestTemplates()
+    templates = RequestTemplates(10)
     for body in PUSHES[:6]:
         job = msgspec.json.decode(msgspec.json.encode(body), type=RequestedJob)
         assert templates.find(job) is not None, body
@@ -268,16 +265,22 @@ async def test_what_was_fetched_for_a_client_that_has_gone_is_there_for_the_next
     assert [(one["id"], one["attempt"]) for one in jobs] == [(job_id, 1)]
 
 
+def _sizes_of_flights(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of jobs of each flight that starts from now on."""
+    sizes: list[int] = []
+    start = PushFlight.start
+
+    def counted(flight: PushFlight) -> bool:
+        sizes.append(len(flight._jobs))
+        return start(flight)
+
+    monkeypatch.setattr(PushFlight, "start", counted)
+    return sizes
+
+
 async def test_what_is_pushed_meanwhile_goes_out_together(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     await client.push("default")
-    publisher = await client.backend.jobs.publisher()
-    enqueue, sizes = publisher.enqueue, []
-
-    async def counted(jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
-        sizes.append(len(jobs))
-        return await enqueue(jobs, now)
-
-    monkeypatch.setattr(publisher, "enqueue", counted)
+    sizes = _sizes_of_flights(monkeypatch)
     first = asyncio.ensure_future(client.push("default"))
     while not sizes:
         await asyncio.sleep(0)
@@ -305,12 +308,7 @@ async def test_the_stream_brings_nothing_new_of_what_is_known_by_its_confirm(
 async def test_a_group_waits_for_those_who_were_just_answered(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     await client.push("default")
     groups = PushGroups(client.backend)
-    publisher = await client.backend.jobs.publisher()
-    enqueue, sizes = publisher.enqueue, []
-
-    async def counted(jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
-        sizes.append(len(jobs))
-        return await enqueue(jobs, now)
+    sizes = _sizes_of_flights(monkeypatch)
 
     async def push(count: int) -> None:
         for _ in range(count):
@@ -318,7 +316,6 @@ async def test_a_group_waits_for_those_who_were_just_answered(client: Client, mo
             assert answer is not None
             assert (await answer).status == 201
 
-    monkeypatch.setattr(publisher, "enqueue", counted)
     monkeypatch.setattr(push_group, "PAUSE_SECONDS", 60)
     first = asyncio.ensure_future(push(6))
     while not sizes:

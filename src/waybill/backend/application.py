@@ -11,13 +11,12 @@ from typing import Final
 
 from waybill.backend.errors import OF_JOBS, RETRY_AFTER_SECONDS, RequestRefused, duplicate_of
 from waybill.backend.keys import KeyRing
-from waybill.backend.message import CLIENT_MEDIA_TYPE, MEDIA_TYPE, SPEC_VERSION, Request, Response, answer
+from waybill.backend.message import SPEC_VERSION, Request, Response, answer, media_type_for, request_id_of
 from waybill.backend.router import OPEN, Route, Router
+from waybill.backend.shortcut import Take
 from waybill.client import ClientError
 from waybill.ojs.errors import ControlFailed, CronNotFound, DatabaseUnusable, DuplicateJob, InvalidJob, PushFailed
-from waybill.ojs.spec.identifiers import new_id
 
-MAX_REQUEST_ID: Final = 128
 HOSTS_REMEMBERED: Final = 100
 LOOPBACK: Final = frozenset({"localhost", "[::1]"})
 _LOOPBACK_ADDRESS: Final = re.compile(r"127(\.[0-9]{1,3}){3}")
@@ -46,9 +45,17 @@ class Application:
             raise
         return self.conclude(request, begun)
 
+    def shortcut(self, request: Request) -> Take | None:
+        """Return how usual requests with the head of this one, which has no body, are answered; None if in no way."""
+        try:
+            found = self._route(request)
+        except RequestRefused:
+            return None
+        return None if isinstance(found, Response) or found.shorten is None else found.shorten(request)
+
     def begin(self, request: Request) -> Response | asyncio.Future[Response]:
         """Return the answer to a request, or a future from which `conclude` makes the answer."""
-        request.id = _request_id(request.headers.get("x-request-id", ""))
+        request.id = request_id_of(request.headers.get("x-request-id", ""))
         try:
             found = self._route(request)
             if isinstance(found, Response):
@@ -58,31 +65,28 @@ class Application:
                 if answer is not None:
                     return answer if isinstance(answer, asyncio.Future) else _finish(request, answer)
             return asyncio.get_running_loop().create_task(found.handler(request))
-        except RequestRefused as error:
-            return _finish(request, _refusal(request, error))
         except Exception as error:  # noqa: BLE001 - the client must get an answer
-            return _finish(request, _refusal(request, _explained(error, request)))
+            return _finish(request, _failure(request, error))
 
     @staticmethod
     def conclude(request: Request, answer: asyncio.Future[Response]) -> Response:
-        """Return the answer from a finished future of `begin`. Raises CancelledError."""
+        """Return the answer from a finished future of `begin` or of a shortcut. Raises CancelledError."""
+        request.id = request.id or request_id_of(request.headers.get("x-request-id", ""))
         try:
             response = answer.result()
-        except RequestRefused as error:
-            response = _refusal(request, error)
         except Exception as error:  # noqa: BLE001 - the client must get an answer
-            response = _refusal(request, _explained(error, request))
+            response = _failure(request, error)
         return _finish(request, response)
 
     @staticmethod
     def refuse(request: Request, code: str, message: str) -> Response:
         """Return the answer to a request that the server could not read."""
-        request.id = _request_id(request.headers.get("x-request-id", ""))
+        request.id = request_id_of(request.headers.get("x-request-id", ""))
         return _finish(request, _refusal(request, RequestRefused(code, message)))
 
     def admit(self, request: Request, role: str) -> Response | None:
         """Check the role for a request that is answered elsewhere. Return None, or an error."""
-        request.id = _request_id(request.headers.get("x-request-id", ""))
+        request.id = request_id_of(request.headers.get("x-request-id", ""))
         try:
             self._check(request, role)
         except RequestRefused as error:
@@ -140,19 +144,10 @@ def _is_local(host: str, origin: str | None) -> bool:
 
 def _finish(request: Request, response: Response) -> Response:
     """Add the headers of every answer."""
-    if response.stream is None:
-        client = request.headers.get("user-agent", "")
-        media_type = CLIENT_MEDIA_TYPE if client.startswith("python-httpx") else MEDIA_TYPE
-        if "Content-Type" not in dict(response.headers):
-            response.headers.append(("Content-Type", media_type))
+    if response.stream is None and "Content-Type" not in dict(response.headers):
+        response.headers.append(("Content-Type", media_type_for(request)))
     response.headers += (("OJS-Version", SPEC_VERSION), ("X-Request-ID", request.id))
     return response
-
-
-def _request_id(given: str) -> str:
-    if 0 < len(given) <= MAX_REQUEST_ID and given.isascii() and given.isprintable():
-        return given
-    return f"req_{new_id()}"
 
 
 def _refusal(request: Request, error: RequestRefused) -> Response:
@@ -163,6 +158,10 @@ def _refusal(request: Request, error: RequestRefused) -> Response:
     if status == 401:
         headers.append(("WWW-Authenticate", 'Bearer realm="ojs"'))
     return answer(error.body(request.id), status, headers)
+
+
+def _failure(request: Request, error: Exception) -> Response:
+    return _refusal(request, error if isinstance(error, RequestRefused) else _explained(error, request))
 
 
 def _explained(error: Exception, request: Request) -> RequestRefused:

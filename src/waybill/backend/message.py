@@ -11,6 +11,7 @@ import msgspec
 
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.server.limits import BATCH_PATH
+from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper, is_too_heavy
 
 MEDIA_TYPE: Final = "application/openjobspec+json"
@@ -18,6 +19,7 @@ CLIENT_MEDIA_TYPE: Final = f'{MEDIA_TYPE}; alt="application/json"'
 """For clients that ignore bodies whose type does not contain application/json."""
 ACCEPTED: Final = frozenset({MEDIA_TYPE, "application/json"})
 SPEC_VERSION: Final = "1.0"
+MAX_REQUEST_ID: Final = 128
 MAX_QUERY_FIELDS: Final = 100
 MAX_REQUEST_WEIGHT: Final = 500_000
 """See `waybill.ojs.spec.nesting.MAX_WEIGHT`."""
@@ -103,6 +105,21 @@ class Response:
     stream: AsyncIterator[bytes] | None = None
     unheard: Callable[[], None] | None = None
     """Called if the client has disconnected before the answer."""
+    lines: bytes = b""
+    """The encoded status line and headers, instead of `headers`, without the date and the length of the body."""
+
+
+def request_id_of(given: str) -> str:
+    """Return the id of a request: the client's, if it is usable, else a new one."""
+    if 0 < len(given) <= MAX_REQUEST_ID and given.isascii() and given.isprintable():
+        return given
+    return f"req_{new_id()}"
+
+
+def media_type_for(request: Request) -> str:
+    """Return the content type of an answer that has no other one."""
+    client = request.headers.get("user-agent", "")
+    return CLIENT_MEDIA_TYPE if client.startswith("python-httpx") else MEDIA_TYPE
 
 
 def whole_of(body: Mapping[str, object], name: str, default: int, least: int, most: int) -> int:

@@ -69,10 +69,21 @@ class PushChecks:
         self._coming: Counter[str] = Counter()
         """Pushed jobs of bounded queues that the view has not applied yet."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there are no settings for pushes."""
+        # Every push passes here.
+        return not (
+            self.bounds.known or self.tenants.shelf.known or self._defaults.shelf.known or self._schemas.versions.known
+        )
+
+    def concerns(self, request: Request) -> bool:
+        """Return whether pushes with the head of a request are checked without settings, too."""
+        return TENANT_HEADER in request.headers or self.region is not None
+
     def lets_pass(self, request: Request) -> bool:
         """Return whether there is nothing to check."""
-        is_set = self.bounds or self.tenants or self._defaults
-        if not self._schemas.is_idle or is_set or TENANT_HEADER in request.headers:
+        if TENANT_HEADER in request.headers or not self.is_idle:
             return False
         # JSON may escape characters of a name.
         return self.region is None or (_PINNED not in request.body and b"\\u" not in request.body)

@@ -9,18 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from waybill.backend.backend import FOLD_SECONDS, Backend
 from waybill.backend.errors import partly
 from waybill.backend.message import ACCEPTED, MEDIA_TYPE, Request, Response
-from waybill.backend.request_template import RequestedJob, RequestedJobs, RequestTemplate, RequestTemplates
+from waybill.backend.push_flight import Failures, PushFlight
+from waybill.backend.request_template import (
+    JobMessage,
+    PlainJob,
+    PlainJobs,
+    RequestedJob,
+    RequestedJobs,
+    RequestTemplates,
+)
+from waybill.backend.shortcut import Asker, FutureAsker, HeadLines, Take, is_usual
 from waybill.ojs.errors import InvalidJob, PushFailed
-from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
 
@@ -28,6 +36,8 @@ MAX_GROUPS: Final = 2
 """The maximum number of groups in progress."""
 LARGE: Final = 200
 """A group of this size starts while others are in progress. Smaller ones wait: a group costs as much as ten jobs."""
+MAX_FLIGHT_BYTES: Final = 1024 * 1024
+"""Larger groups are published piece by piece, as the broker reads them."""
 PAUSE_SECONDS: Final = 0.001
 """How long a group waits for the next requests of clients that were just answered."""
 PAUSES_SKIPPED: Final = 50
@@ -35,19 +45,27 @@ PAUSES_SKIPPED: Final = 50
 MAX_JOBS: Final = 5000
 MAX_BATCH: Final = 1000
 MAX_OPTIONS_NESTING: Final = MAX_CARRIED_NESTING // 2
+_PATH: Final = "/ojs/v1/jobs/"
+
+T = TypeVar("T")
+S = TypeVar("S")
+Jobs = Sequence[PlainJob] | Sequence[RequestedJob]
 
 _log = logging.getLogger("waybill.backend")
-_decode_job = msgspec.json.Decoder(RequestedJob).decode
-_decode_jobs = msgspec.json.Decoder(RequestedJobs).decode
+_plain_job = msgspec.json.Decoder(PlainJob)
+_any_job = msgspec.json.Decoder(RequestedJob)
+_plain_jobs = msgspec.json.Decoder(PlainJobs)
+_any_jobs = msgspec.json.Decoder(RequestedJobs)
 
 
 class _Entry(NamedTuple):
     """A request that waits for its jobs."""
 
-    jobs: list[Outgoing]
-    templates: list[RequestTemplate]
-    answer: asyncio.Future[Response]
+    jobs: list[JobMessage]
+    asker: Asker
     is_batch: bool
+    lines: HeadLines | None
+    """The head of its answer; None for one that the application finishes."""
 
 
 class PushGroups:
@@ -55,12 +73,12 @@ class PushGroups:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._templates = RequestTemplates()
+        self._templates = RequestTemplates(backend.jobs.topology.max_priority)
         self._gathering: deque[_Entry] = deque()
         self._count = 0
         """The number of jobs in the next group."""
         self._is_due = False
-        self._running: set[asyncio.Task[int]] = set()
+        self._running: set[object] = set()
         self._pause: asyncio.TimerHandle | None = None
         """The timer of a pause."""
         self._expected = 0
@@ -72,25 +90,72 @@ class PushGroups:
         """Enqueue the job of a request, if it has the common form."""
         if not self._is_usual(request):
             return None
-        try:
-            job = _decode_job(request.body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        return None if is_nested_deeper(request.body, MAX_CARRIED_NESTING) else self._add([job], is_batch=False)
+        asker = FutureAsker()
+        return asker.future if self._take(request.body, asker, None) else None
 
     def push_many(self, request: Request) -> asyncio.Future[Response] | None:
         """Enqueue the jobs of a batch, if they have the common form."""
         if not self._is_usual(request):
             return None
-        try:
-            jobs = _decode_jobs(request.body).jobs
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        asker = FutureAsker()
+        return asker.future if self._take_many(request.body, asker, None) else None
+
+    def shorten(self, request: Request) -> Take | None:
+        """Return the shortcut of `push` for requests with a head."""
+        if not is_usual(request):
             return None
+        lines = HeadLines(request, 201)
+
+        def take(body: bytes, asker: Asker) -> bool:
+            return not self._backend.jobs.enqueue_middleware and self._take(body, asker, lines)
+
+        return take
+
+    def shorten_many(self, request: Request) -> Take | None:
+        """Return the shortcut of `push_many` for requests with a head."""
+        if not is_usual(request):
+            return None
+        lines = HeadLines(request, 201)
+
+        def take(body: bytes, asker: Asker) -> bool:
+            return not self._backend.jobs.enqueue_middleware and self._take_many(body, asker, lines)
+
+        return take
+
+    def _take(self, body: bytes, asker: Asker, lines: HeadLines | None) -> bool:
+        job = _decode(body, _plain_job, _any_job)
+        if job is None or is_nested_deeper(body, MAX_CARRIED_NESTING):
+            return False
+        message = self._message(job, self._backend.broker.events.timestamp())
+        return message is not None and self._add(_Entry([message], asker, is_batch=False, lines=lines))
+
+    def _take_many(self, body: bytes, asker: Asker, lines: HeadLines | None) -> bool:
+        batch = _decode(body, _plain_jobs, _any_jobs)
+        if batch is None:
+            return False
+        jobs: Jobs = batch.jobs
         # Arguments and metadata are checked for depth; batches that may be nested too deeply take the slow path.
         options = (bytes(job.options) for job in jobs if job.options)
         if not 0 < len(jobs) <= MAX_BATCH or any(is_nested_deeper(one, MAX_OPTIONS_NESTING) for one in options):
+            return False
+        time = self._backend.broker.events.timestamp()
+        messages: list[JobMessage] = []
+        for job in jobs:
+            message = self._message(job, time)
+            if message is None:
+                return False
+            messages.append(message)
+        return self._add(_Entry(messages, asker, is_batch=True, lines=lines))
+
+    def _message(self, job: PlainJob | RequestedJob, time: str) -> JobMessage | None:
+        """Return the message of a job, None if it must take the slow path."""
+        template = self._templates.find(job)
+        if template is None or not self._backend.knows_queue(template.queue):
             return None
-        return self._add(jobs, is_batch=True)
+        try:
+            return template.message(job, time)
+        except InvalidJob:
+            return None
 
     def _is_usual(self, request: Request) -> bool:
         headers, jobs = request.headers, self._backend.jobs
@@ -101,31 +166,16 @@ class PushGroups:
             and not request.is_too_heavy
         )
 
-    def _add(self, jobs: list[RequestedJob], *, is_batch: bool) -> asyncio.Future[Response] | None:
-        backend = self._backend
-        time = backend.broker.events.timestamp()
-        made: list[Outgoing] = []
-        templates: list[RequestTemplate] = []
-        for job in jobs:
-            template = self._templates.find(job)
-            if template is None or not backend.knows_queue(template.queue):
-                return None
-            try:
-                made.append(template.outgoing(job, time))
-            except InvalidJob:
-                return None
-            templates.append(template)
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Response] = loop.create_future()
-        self._gathering.append(_Entry(made, templates, answer, is_batch))
-        self._count += len(made)
+    def _add(self, entry: _Entry) -> bool:
+        self._gathering.append(entry)
+        self._count += len(entry.jobs)
         if self._pause is not None and (len(self._gathering) >= self._expected or self._count >= LARGE):
             self._pause.cancel()
             self._pause, self._is_due = None, False
         if not self._is_due and self._may_run():
             self._is_due = True
-            loop.call_soon(self._flush)
-        return answer
+            asyncio.get_running_loop().call_soon(self._flush)
+        return True
 
     def _may_run(self) -> bool:
         return not self._running or (len(self._running) < MAX_GROUPS and self._count >= LARGE)
@@ -138,16 +188,30 @@ class PushGroups:
             entries.append(self._gathering.popleft())
             count += len(entries[-1].jobs)
         self._count -= count
-        if entries:
-            task = asyncio.get_running_loop().create_task(self._run(entries))
-            self._running.add(task)
-            task.add_done_callback(partial(self._ended, len(entries)))
+        if not entries:
+            return
+        jobs = [one for entry in entries for one in entry.jobs]
+        if sum([len(one.body) for one in jobs]) <= MAX_FLIGHT_BYTES:
+            flight = PushFlight(self._backend, jobs, lambda failures: self._arrived(flight, entries, failures))
+            if flight.start():
+                self._running.add(flight)
+                return
+        task = asyncio.get_running_loop().create_task(self._run(entries))
+        self._running.add(task)
+        task.add_done_callback(lambda _: self._ended(task, len(entries), 0 if task.cancelled() else task.result()))
 
-    def _ended(self, answered: int, task: asyncio.Task[int]) -> None:
-        self._running.discard(task)
+    def _arrived(self, flight: PushFlight, entries: Sequence[_Entry], failures: Failures) -> None:
+        """Answer the requests of a flight."""
+        before = len(self._gathering)
+        # Their next requests arrive after this.
+        asyncio.get_running_loop().call_soon(self._ended, flight, len(entries), before)
+        self._tell_all(entries, failures)
+
+    def _ended(self, group: object, answered: int, before: int) -> None:
+        """Begin the next group; `before` is how many of its requests arrived before others were `answered`."""
+        self._running.discard(group)
         if not self._gathering or self._is_due or not self._may_run():
             return
-        before = 0 if task.cancelled() else task.result()
         self._expected = before + answered
         if self._pauses_skipped or self._count >= LARGE or len(self._gathering) >= self._expected:
             self._pauses_skipped = max(0, self._pauses_skipped - 1)
@@ -167,47 +231,69 @@ class PushGroups:
     async def _run(self, entries: list[_Entry]) -> int:
         """Enqueue the jobs of some requests, and answer them; returns how many requests arrived meanwhile."""
         backend = self._backend
-        jobs = [one for entry in entries for one in entry.jobs]
         try:
             publisher = await backend.jobs.publisher()
+            jobs = [one.outgoing() for entry in entries for one in entry.jobs]
             outcomes = await publisher.enqueue(jobs, datetime.now(UTC))
             known = [one.id for one in outcomes if isinstance(one, Envelope)]
             if known and not await backend.view.knows(known, FOLD_SECONDS):
                 _log.warning(
                     "the job view is behind: it lacks some of %d new jobs after %g s", len(known), FOLD_SECONDS
                 )
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - the clients must get an answer
             for entry in entries:
-                if not entry.answer.done():
-                    entry.answer.set_exception(error) if isinstance(error, Exception) else entry.answer.cancel()
-            if not isinstance(error, Exception):
-                raise
+                entry.asker.failed(error)
             return 0
         before = len(self._gathering)
-        failed = {one.job_id: one for one in outcomes if isinstance(one, PushFailed)}
-        for entry in entries:
-            if not entry.answer.done():
-                self._tell(entry, failed)
+        self._tell_all(entries, {one.job_id: one for one in outcomes if isinstance(one, PushFailed)})
         return before
 
-    def _tell(self, entry: _Entry, failed: dict[str, PushFailed]) -> None:
-        failures = [failed[one.envelope.id] for one in entry.jobs if one.envelope.id in failed] if failed else []
-        pushed = [
-            (one, template)
-            for one, template in zip(entry.jobs, entry.templates, strict=True)
-            if not failures or one.envelope.id not in failed
-        ]
-        for template in set(entry.templates):
-            self._backend.limits.note_priority(template.queue, template.prototype.priority)
-        if failures:
-            entry.answer.set_exception(partly(failures, [one.envelope.id for one, _ in pushed]))
-            return
-        forms = [template.form(one) for one, template in pushed]
-        if entry.is_batch:
-            body = b'{"jobs":[%b],"count":%d}' % (b",".join(forms), len(forms))
-            entry.answer.set_result(Response(201, body))
-            return
-        form = forms[0]
-        headers = [("Location", f"/ojs/v1/jobs/{entry.jobs[0].envelope.id}")]
-        # Clients of the specification read `job`, others the flat fields.
-        entry.answer.set_result(Response(201, b'%b,"job":%b}' % (form[:-1], form), headers))
+    def _tell_all(self, entries: Sequence[_Entry], failed: Failures) -> None:
+        for template in {one.template for entry in entries for one in entry.jobs}:
+            self._backend.limits.note_priority(template.queue, template.priority)
+        for entry in entries:
+            try:
+                error = _error_of(entry, failed) if failed else None
+                if error is None:
+                    entry.asker.told(_answer(entry))
+                else:
+                    entry.asker.failed(error)
+            except Exception:  # noqa: BLE001 - the others must be told
+                _log.exception("a request to enqueue jobs could not be answered")
+
+
+def _decode(body: bytes, plain: msgspec.json.Decoder[T], others: msgspec.json.Decoder[S]) -> T | S | None:
+    """Return the content of a body, None if it has no common form."""
+    try:
+        return plain.decode(body)
+    except msgspec.ValidationError:
+        pass
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    try:
+        return others.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _error_of(entry: _Entry, failed: Failures) -> Exception | None:
+    """Return the error to answer a request with, None if all of its jobs were enqueued."""
+    found = {one.id: failed[one.id] for one in entry.jobs if one.id in failed}
+    refused = [one for one in found.values() if isinstance(one, PushFailed)]
+    if len(refused) < len(found):
+        return next(one for one in found.values() if not isinstance(one, PushFailed))
+    return partly(refused, [one.id for one in entry.jobs if one.id not in found]) if refused else None
+
+
+def _answer(entry: _Entry) -> Response:
+    lines = entry.lines
+    if entry.is_batch:
+        forms = [one.template.form(one.body) for one in entry.jobs]
+        body = b'{"jobs":[%b],"count":%d}' % (b",".join(forms), len(forms))
+        return Response(201, body, lines=b"" if lines is None else lines.encode())
+    job = entry.jobs[0]
+    location = _PATH + job.id
+    body = job.template.answer(job.body)
+    if lines is None:
+        return Response(201, body, [("Location", location)])
+    return Response(201, body, lines=lines.encode(location))

@@ -43,7 +43,7 @@ class Redaction:
         def begin(request: Request) -> Coroutine[Any, Any, Response]:
             return handle(request)
 
-        return route._replace(handler=begin, quick=None)
+        return route._replace(handler=begin, quick=None, shorten=None)
 
     def shown(self, value: object) -> object:
         """Return a response with arguments hidden. Jobs with hidden arguments have `args_redacted`."""

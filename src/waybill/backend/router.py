@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
 from waybill.backend.message import Request, Response
+from waybill.backend.shortcut import Shorten
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 Quick = Callable[[Request], "Response | asyncio.Future[Response] | None"]
@@ -27,6 +28,7 @@ class Route(NamedTuple):
     handler: Handler
     role: str
     quick: Quick | None = None
+    shorten: Shorten | None = None
 
 
 class _Node:

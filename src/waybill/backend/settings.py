@@ -35,19 +35,20 @@ class Shelf(Generic[T]):
         self._records = records
         self._prefix = f"{kind}/"
         self._value = value
-        self._known: dict[str, T] = {}
+        self.known: dict[str, T] = {}
+        """The present settings by name."""
         self._raw: dict[str, Record] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self.known)
 
     def get(self, name: str) -> T | None:
         """Return a setting, None if it is not set."""
-        return self._known.get(name)
+        return self.known.get(name)
 
     def items(self) -> list[tuple[str, T]]:
         """Return all settings, sorted by name."""
-        return sorted(self._known.items())
+        return sorted(self.known.items())
 
     def created_at(self, name: str) -> str:
         """Return when a setting was created."""
@@ -59,7 +60,7 @@ class Shelf(Generic[T]):
 
     async def put(self, name: str, value: T, *, is_new: bool = False, expires_at: str | None = None) -> bool:
         """Store a setting; False if it must be new but exists. Raises RequestRefused for too many, TimeoutError."""
-        if name not in self._known and len(self._known) >= MOST:
+        if name not in self.known and len(self.known) >= MOST:
             raise RequestRefused("conflict", f"The limit of {MOST} is reached.")
         is_put = await self._records.put(
             self._prefix + name, value, expected=0 if is_new else None, expires_at=expires_at
@@ -69,12 +70,12 @@ class Shelf(Generic[T]):
 
     def put_soon(self, name: str, value: T, *, expires_at: str | None = None) -> None:
         """Store a setting: immediately for this server, and soon for the others."""
-        self._known[name] = value
+        self.known[name] = value
         self._records.put_soon(self._prefix + name, value, expires_at=expires_at)
 
     async def remove(self, name: str) -> bool:
         """Remove a setting; False if there is none. Raises TimeoutError."""
-        if name not in self._known:
+        if name not in self.known:
             return False
         await self._records.remove(self._prefix + name)
         await self.look()
@@ -88,14 +89,14 @@ class Shelf(Generic[T]):
             name = record.key.removeprefix(self._prefix)
             before = self._raw.get(name)
             raw[name] = record
-            if before is not None and before.raw == record.raw and name in self._known:
-                found[name] = self._known[name]
+            if before is not None and before.raw == record.raw and name in self.known:
+                found[name] = self.known[name]
                 continue
             try:
                 found[name] = record.read(self._value)
             except msgspec.ValidationError as error:
                 _log.warning("this version cannot read the setting %s and ignores it: %s", record.key, error)
-        self._known, self._raw = found, raw
+        self.known, self._raw = found, raw
         if self.on_look is not None:
             self.on_look(self)
 

@@ -20,7 +20,7 @@ from waybill.client.errors import (
 )
 from waybill.client.hosts import ChannelHost, ChannelOwner, PublishingHost
 from waybill.client.own_loop import running_loop, wrong_loop
-from waybill.client.publishing import WINDOW, Confirmation, OutgoingMessage, Unpublished, publish_all
+from waybill.client.publishing import WINDOW, Confirmation, OutgoingMessage, Publish, Unpublished, bytes_of, publish_all
 from waybill.client.ranges import check_whole
 from waybill.client.requests import ask, ask_many, ignore, request_of
 from waybill.client.service import Closing
@@ -148,7 +148,7 @@ class Channel(Closing, TopologyMethods, PublishingHost, ChannelOwner, ChannelEve
                 failed.set_exception(error)
                 return failed
         if type(body) is not bytes:
-            body = _bytes_of(body)
+            body = bytes_of(body)
         if not self._confirming:
             channel.publisher.publish(body, exchange, routing_key, properties, mandatory, None)
             return self._done
@@ -181,10 +181,24 @@ class Channel(Closing, TopologyMethods, PublishingHost, ChannelOwner, ChannelEve
             future.add_done_callback(lambda done: tell(done.exception()))
             return
         self.check_loop()
-        body = body if type(body) is bytes else _bytes_of(body)
+        body = body if type(body) is bytes else bytes_of(body)
         channel.publisher.publish(body, exchange, routing_key, properties, mandatory, Confirmation(tell))
         if self._unwatched:
             self._watch_confirms(channel)
+
+    def publish_run(self, exchange: str, messages: Iterable[Publish]) -> bool:
+        """Publish mandatory messages at once; their confirmations are told as that of `publish_telling`.
+
+        False if the channel is not open or has no confirms: then nothing was published.
+        """
+        channel = self.present()
+        if channel is None or not self._confirming:
+            return False
+        for confirmation, body, routing_key, properties in messages:
+            channel.publisher.publish(body, exchange, routing_key, properties, True, confirmation)  # noqa: FBT003
+        if self._unwatched:
+            self._watch_confirms(channel)
+        return True
 
     async def publish_many(
         self,
@@ -480,9 +494,3 @@ class Channel(Closing, TopologyMethods, PublishingHost, ChannelOwner, ChannelEve
         for step in steps:
             channel.request(step, reply if step is steps[-1] else ignore)
         return channel
-
-
-def _bytes_of(body: object) -> bytes:
-    if isinstance(body, bytearray | memoryview):
-        return bytes(body)
-    raise TypeError(f"a message body must be bytes, not {type(body).__name__}")

@@ -47,6 +47,10 @@ class Confirmation:
             log.exception("a callback for a confirm failed")
 
 
+Publish = tuple[Confirmation, bytes, str, BasicProperties | bytes | None]
+"""What is told of the confirm, a body, a routing key, and properties."""
+
+
 @dataclass(frozen=True)
 class OutgoingMessage:
     """The arguments of `Channel.publish`, as a value."""
@@ -64,6 +68,13 @@ class Unpublished:
 
     message: OutgoingMessage
     error: ClientError
+
+
+def bytes_of(body: object) -> bytes:
+    """Return the body of a message as bytes. Raises TypeError for what has no bytes."""
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    raise TypeError(f"a message body must be bytes, not {type(body).__name__}")
 
 
 async def publish_all(

@@ -113,6 +113,10 @@ class Application:
         return answer.result()
 
     @staticmethod
+    def shortcut(_request: Request) -> None:
+        """Return None: no request is frequent enough."""
+
+    @staticmethod
     def refuse(_request: Request, code: str, message: str) -> Response:
         """Return the answer to a request that the server could not read."""
         status = {"payload_too_large": 413, "uri_too_long": 414, "headers_too_large": 431}.get(code, 400)

@@ -14,6 +14,7 @@ from waybill.backend.server.connections import Answering
 from waybill.backend.server.limits import Limits
 from waybill.backend.server.listening import listen
 from waybill.backend.server.server import HttpServer
+from waybill.backend.shortcut import Take
 from waybill.broker import Broker
 from waybill.management.api_context import ApiContext
 from waybill.management.application import PREFIX, SAFE
@@ -151,6 +152,10 @@ class Beside:
     def __init__(self, management: Management, other: Application) -> None:
         self._management = management
         self._other = other
+
+    def shortcut(self, request: Request) -> Take | None:
+        """Return how usual requests with the head of this one are answered, None if in no way."""
+        return self._other.shortcut(request) if self._of(request) is self._other else None
 
     def begin(self, request: Request) -> Response | asyncio.Future[Response]:
         """Return the answer to a request, or a future of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
@@ -60,6 +60,10 @@ class Generations(Generic[K, V]):
             if (found := generation.get(key)) is not None:
                 return found
         return None
+
+    def has_none(self, keys: Collection[K]) -> bool:
+        """Return whether none of these keys exists."""
+        return all(generation.keys().isdisjoint(keys) for generation in self._dicts)
 
     def discard(self, key: K) -> None:
         """Remove a key if it exists."""

@@ -476,6 +476,12 @@ class Jobs(Closing):
                     self._broker = await BrokerConnection.open(self.uri, self.topology, self.source, self.reconnect)
         return self._broker
 
+    @property
+    def publisher_now(self) -> Publisher | None:
+        """The publisher of the present connection, None if there is none yet."""
+        found = self._publishes
+        return found if found is not None and found.broker is self._broker else None
+
     async def publisher(self) -> Publisher:
         """Return the publisher. Internal to the package and the backend."""
         broker = await self._open()

@@ -47,9 +47,10 @@ class JobRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
+        groups = self._groups
         return [
-            Route("POST", "/ojs/v1/jobs", self._push, OPERATE, self._groups.push),
-            Route("POST", "/ojs/v1/jobs/batch", self._push_many, OPERATE, self._groups.push_many),
+            Route("POST", "/ojs/v1/jobs", self._push, OPERATE, groups.push, groups.shorten),
+            Route("POST", "/ojs/v1/jobs/batch", self._push_many, OPERATE, groups.push_many, groups.shorten_many),
             Route("GET", "/ojs/v1/jobs", self._list, READ),
             Route("GET", "/ojs/v1/jobs/{id}", self._get, READ),
             Route("DELETE", "/ojs/v1/jobs/{id}", self._cancel, OPERATE),

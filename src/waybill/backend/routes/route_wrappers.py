@@ -12,6 +12,7 @@ from waybill.backend.idempotency import HEADER, METHODS, UNKEYED
 from waybill.backend.message import Request, Response
 from waybill.backend.push_checks import PUSHES
 from waybill.backend.router import OPEN, Route
+from waybill.backend.shortcut import Asker, Take
 from waybill.backend.tenancy import Tenancy
 
 UNAUDITED: Final = ("/ojs/v1/workers/", "/ojs/v1/jobs/results", "/ojs/v1/jobs/{id}/")
@@ -37,7 +38,7 @@ def _changing(route: Route, backend: Backend) -> Route:
 
 def _tenanted(route: Route, tenancy: Tenancy) -> Route:
     """Restrict tenants to their own jobs."""
-    handler, quick = route.handler, route.quick
+    handler, quick, shorten = route.handler, route.quick, route.shorten
 
     def handle(request: Request) -> Coroutine[Any, Any, Response]:
         return tenancy.handle(request, route, handler) if request.tenant else handler(request)
@@ -45,12 +46,15 @@ def _tenanted(route: Route, tenancy: Tenancy) -> Route:
     def answer_quickly(request: Request) -> Response | asyncio.Future[Response] | None:
         return None if request.tenant or quick is None else quick(request)
 
-    return route._replace(handler=handle, quick=None if quick is None else answer_quickly)
+    def shortcut(request: Request) -> Take | None:
+        return None if request.tenant or shorten is None else shorten(request)
+
+    return route._replace(handler=handle, quick=None if quick is None else answer_quickly, shorten=shortcut)
 
 
 def _keyed(route: Route, backend: Backend) -> Route:
     """Make a change once for each idempotency key."""
-    handler, quick = route.handler, route.quick
+    handler, quick, shorten = route.handler, route.quick, route.shorten
 
     def handle(request: Request) -> Coroutine[Any, Any, Response]:
         if HEADER in request.headers:
@@ -60,12 +64,15 @@ def _keyed(route: Route, backend: Backend) -> Route:
     def answer_quickly(request: Request) -> Response | asyncio.Future[Response] | None:
         return None if HEADER in request.headers or quick is None else quick(request)
 
-    return route._replace(handler=handle, quick=None if quick is None else answer_quickly)
+    def shortcut(request: Request) -> Take | None:
+        return None if HEADER in request.headers or shorten is None else shorten(request)
+
+    return route._replace(handler=handle, quick=None if quick is None else answer_quickly, shorten=shortcut)
 
 
 def _gated(route: Route, backend: Backend) -> Route:
     """Check pushes, if there are settings for them."""
-    handler, quick = route.handler, route.quick
+    handler, quick, shorten = route.handler, route.quick, route.shorten
 
     def handle(request: Request) -> Coroutine[Any, Any, Response]:
         push_checks = backend.extensions.push_checks
@@ -74,7 +81,18 @@ def _gated(route: Route, backend: Backend) -> Route:
     def answer_quickly(request: Request) -> Response | asyncio.Future[Response] | None:
         return quick(request) if quick is not None and backend.extensions.push_checks.lets_pass(request) else None
 
-    return route._replace(handler=handle, quick=None if quick is None else answer_quickly)
+    def shortcut(request: Request) -> Take | None:
+        push_checks = backend.extensions.push_checks
+        take = None if shorten is None or push_checks.concerns(request) else shorten(request)
+        if take is None:
+            return None
+
+        def take_unchecked(body: bytes, asker: Asker) -> bool:
+            return push_checks.is_idle and take(body, asker)
+
+        return take_unchecked
+
+    return route._replace(handler=handle, quick=None if quick is None else answer_quickly, shorten=shortcut)
 
 
 def _audited(route: Route, backend: Backend) -> Route:
@@ -86,4 +104,4 @@ def _audited(route: Route, backend: Backend) -> Route:
         note(backend.extensions.records, request, response.status)
         return response
 
-    return route._replace(handler=handle, quick=None)
+    return route._replace(handler=handle, quick=None, shorten=None)

@@ -20,9 +20,17 @@ def _date(second: int) -> str:
     return f"Date: {formatdate(second, usegmt=True)}\r\n"
 
 
+@functools.lru_cache(1)
+def _encoded_date(second: int) -> bytes:
+    return _date(second).encode()
+
+
 def encode_answer(response: Response, *, is_head: bool, stays: bool, is_old: bool = False) -> bytes:
     """Return a response with its body; `stays`: the connection is kept open."""
     body = response.body
+    if response.lines:
+        framing = f"Content-Length: {len(body)}\r\n{_closing(stays=stays, is_old=is_old)}\r\n"
+        return b"".join((response.lines, _encoded_date(int(time.time())), framing.encode(), body))
     if response.status in NO_BODY:
         return _head(response, "" if stays else "Connection: close\r\n", has_type=False)
     closing = _closing(stays=stays, is_old=is_old)

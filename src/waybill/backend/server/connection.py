@@ -20,7 +20,7 @@ from waybill.backend.server.answers import CONTINUE, chunk, encode_answer, encod
 from waybill.backend.server.connections import Connections
 from waybill.backend.server.head import BadRequest, Head
 from waybill.backend.server.limits import MAX_LENGTH_DIGITS
-from waybill.backend.server.requests import Phase, Received, RequestReader
+from waybill.backend.server.requests import END_OF_HEAD, REMEMBERED_BYTES, Phase, Received, RequestReader
 from waybill.backend.streams import close_stream
 
 WRITE_BUFFER_BYTES: Final = 64 * 1024
@@ -117,6 +117,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Process received data."""
+        if self._current is None and self._take_shortcut(data):
+            return
         if self._is_dropping or self._refusal is not None:
             return
         if self._rest:
@@ -125,6 +127,47 @@ class Connection(asyncio.Protocol):
             self._parse(data)
         else:
             self._take(data)
+
+    def _take_shortcut(self, data: bytes) -> bool:
+        """Answer one whole request with a head that was seen before, while nothing else is in progress."""
+        end = data.find(END_OF_HEAD, 0, REMEMBERED_BYTES) + len(END_OF_HEAD)
+        raw = data[:end]
+        shortcut = self._server.shortcuts.get(raw) or self._server.find_shortcut(raw)
+        head = shortcut.head
+        if head is None or shortcut.length != len(data) - end or not self._is_fresh:
+            return False
+        self._current = received = Received(head, data[end:], 0)
+        try:
+            is_taken = shortcut.take(received.body, self)
+        except Exception as error:  # noqa: BLE001 - the client must get an answer
+            self.failed(error)
+            return True
+        if not is_taken:
+            self._begin(received)
+        return True
+
+    @property
+    def _is_fresh(self) -> bool:
+        is_busy = self._is_dropping or self._is_paused or self._is_in_line or self._rest or self._refusal is not None
+        return not is_busy and self._reader.is_fresh
+
+    def told(self, response: Response) -> None:
+        """Answer a request that went through a shortcut."""
+        current = self._current
+        if current is None or self._is_dropping or self._transport.is_closing():
+            return
+        self._end(current.head, response)
+        if self._ahead or self._rest or self._refusal is not None or self._reader.ready:
+            self._advance()
+
+    def failed(self, error: Exception) -> None:
+        """Answer such a request with an error."""
+        current = self._current
+        if current is None:
+            return
+        ended: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        ended.set_exception(error)
+        self.told(self._server.application.conclude(self._request_of(current), ended))
 
     def _take(self, data: bytes) -> None:
         """Parse input, and answer what is complete. The rest is set aside if there is no time."""
@@ -314,16 +357,7 @@ class Connection(asyncio.Protocol):
         """Pass a request to the application."""
         self._current = received
         head = received.head
-        request = Request(
-            head.method,
-            head.path,
-            {},
-            head.headers,
-            received.body,
-            target=head.target,
-            raw_query=head.query,
-            peer=self._peer,
-        )
+        request = self._request_of(received)
         try:
             if head.query:
                 request.query = read_query(head.query)
@@ -336,6 +370,19 @@ class Connection(asyncio.Protocol):
         else:
             self._answer = answer
             answer.add_done_callback(partial(self._answered, head, request))
+
+    def _request_of(self, received: Received) -> Request:
+        head = received.head
+        return Request(
+            head.method,
+            head.path,
+            {},
+            head.headers,
+            received.body,
+            target=head.target,
+            raw_query=head.query,
+            peer=self._peer,
+        )
 
     def _answered(self, head: Head, request: Request, answer: asyncio.Future[Response]) -> None:
         self._answer = None

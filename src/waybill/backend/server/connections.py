@@ -6,10 +6,15 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Collection, Coroutine
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from waybill.backend.message import Request, Response
+from waybill.backend.server.head import Head
 from waybill.backend.server.limits import Limits
+from waybill.backend.server.requests import known_head
+from waybill.backend.shortcut import MAX_SHORTCUT_BYTES, Asker, Take
+
+MAX_SHORTCUTS: Final = 500
 
 
 class Answering(Protocol):
@@ -19,10 +24,28 @@ class Answering(Protocol):
         """Return the answer to a request, or a future from which `conclude` makes the answer."""
 
     def conclude(self, request: Request, answer: asyncio.Future[Response], /) -> Response:
-        """Return the answer from a finished future of `begin`. Raises CancelledError."""
+        """Return the answer from a finished future of `begin` or of a shortcut. Raises CancelledError."""
+
+    def shortcut(self, request: Request, /) -> Take | None:
+        """Return how usual requests with the head of this one, which has no body, are answered; None if in no way."""
 
     def refuse(self, request: Request, code: str, message: str, /) -> Response:
         """Return the answer to a request that the server could not read."""
+
+
+class Shortcut(NamedTuple):
+    """How requests with one head are answered, with bodies of one length."""
+
+    length: int
+    head: Head | None
+    take: Take
+
+
+def _refuse_to_take(_body: bytes, _asker: Asker) -> bool:
+    return False
+
+
+NO_SHORTCUT: Final = Shortcut(-1, None, _refuse_to_take)
 
 
 class Looked(Protocol):
@@ -56,7 +79,9 @@ class Connections:
 
     def __init__(self, application: Answering, waiting_paths: Collection[str], limits: Limits) -> None:
         """If a client disconnects during a request to one of `waiting_paths`, the request is cancelled."""
-        self.application = application
+        self._application = application
+        self.shortcuts: dict[bytes, Shortcut] = {}
+        """By head. `find_shortcut` adds those of heads that were seen before."""
         self.limits = limits
         self.now = asyncio.get_running_loop().time()
         """The time of the last check, by the clock of the loop."""
@@ -76,6 +101,31 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._connections)
+
+    @property
+    def application(self) -> Answering:
+        """The application, which may be replaced."""
+        return self._application
+
+    @application.setter
+    def application(self, application: Answering) -> None:
+        self._application = application
+        self.shortcuts.clear()
+
+    def find_shortcut(self, raw: bytes) -> Shortcut:
+        """Return the shortcut for a head, NO_SHORTCUT if there is none."""
+        head = known_head(raw)
+        if head is None:
+            return NO_SHORTCUT
+        take = None
+        if not head.query and 0 < head.length <= MAX_SHORTCUT_BYTES:
+            request = Request(head.method, head.path, {}, head.headers, target=head.target)
+            take = self._application.shortcut(request)
+        found = NO_SHORTCUT if take is None else Shortcut(head.length, head, take)
+        if len(self.shortcuts) >= MAX_SHORTCUTS:
+            self.shortcuts.clear()
+        self.shortcuts[raw] = found
+        return found
 
     def all(self) -> list[Looked]:
         """Return the current connections."""

@@ -22,7 +22,7 @@ REMEMBERED_BYTES: Final = 1024
 KNOWN_WHOLE: Final = 500
 UNRESERVED_BYTES: Final = 4 * 1024
 """Heads and bodies up to this size need no reservation: the limit of connections covers them."""
-_END: Final = b"\r\n\r\n"
+END_OF_HEAD: Final = b"\r\n\r\n"
 _known: Final[dict[bytes, Head]] = {}
 """The heads of simple requests that arrived alone and in one piece."""
 _METHOD: Final = re.compile(rb"(?:\r\n)*([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}+)( |\Z|[!#$%&'*+.^_`|~0-9A-Za-z-])")
@@ -80,6 +80,11 @@ class RequestReader:
         return 0 if head is None or self.phase is not Phase.BODY else max(0, head.length - len(self._body))
 
     @property
+    def is_fresh(self) -> bool:
+        """Whether the next octet begins a request, and none is waiting."""
+        return self.phase is Phase.NOTHING and not (self._loose or self._method or self.is_last or self.ready)
+
+    @property
     def size(self) -> int:
         """The received size of the body."""
         return len(self._body)
@@ -96,7 +101,7 @@ class RequestReader:
         # With a method, the parser gets a substitute for the real input.
         is_first, parser = self.phase is Phase.NOTHING and not self._loose and not self._method, self._parser
         if is_first:
-            end = data.find(_END, 0, REMEMBERED_BYTES) + len(_END)
+            end = data.find(END_OF_HEAD, 0, REMEMBERED_BYTES) + len(END_OF_HEAD)
             known = _known.get(data[:end])
             if known is not None and known.length == len(data) - end:
                 self.ready.append(Received(known, data[end:], 0))
@@ -254,11 +259,16 @@ class RequestReader:
         self._fields.clear()
 
 
+def known_head(raw: bytes) -> Head | None:
+    """Return the head of simple requests that begin with these octets, None if there was none lately."""
+    return _known.get(raw)
+
+
 def _remember(head: Head, data: bytes) -> None:
     """Cache the head of a request, if it arrived alone."""
-    end = data.find(_END, 0, REMEMBERED_BYTES) + len(_END)
+    end = data.find(END_OF_HEAD, 0, REMEMBERED_BYTES) + len(END_OF_HEAD)
     is_usual = head.stays and not (head.is_old or head.is_special or head.is_cut)
-    if is_usual and end >= len(_END) and data[:1].isalpha() and head.length == len(data) - end:
+    if is_usual and end >= len(END_OF_HEAD) and data[:1].isalpha() and head.length == len(data) - end:
         if len(_known) >= KNOWN_WHOLE:
             _known.clear()
         _known[data[:end]] = head

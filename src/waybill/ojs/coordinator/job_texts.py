@@ -10,7 +10,7 @@ million waiting jobs take megabytes, not half a gigabyte.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Final
 
@@ -22,6 +22,7 @@ FEW: Final = 64
 ALIKE: Final = 16
 """The average number of jobs per text beyond FEW; below it, no more texts are kept here."""
 
+_MEMBER_MARK: Final = "01"
 _ID: Final = b"\0"
 """Stands for the id: JSON cannot contain this byte."""
 
@@ -89,6 +90,21 @@ class JobTexts:
                 return
         self._own[job_id] = text
 
+    def put_new(self, job_id: str, text: bytes) -> None:
+        """Store the text of a job that has none and that is like others."""
+        if job_id[MEMBERS_LENGTH : MEMBERS_LENGTH + 2] == _MEMBER_MARK:
+            self.put(job_id, text, alike=True)
+        else:
+            self._own[job_id] = text
+
+    def has_all(self, job_ids: Iterable[str]) -> bool:
+        """Return whether all of these jobs have texts of their own; False if they may have."""
+        return all(map(self._own.__contains__, job_ids))
+
+    def has_none(self, job_ids: Collection[str]) -> bool:
+        """Return whether none of these jobs has a text."""
+        return self._own.keys().isdisjoint(job_ids) and not (self._groups and any(one in self for one in job_ids))
+
     def get(self, job_id: str) -> bytes | None:
         """Return the text of a job, None if there is none."""
         found = self._own.get(job_id)
@@ -124,7 +140,7 @@ class JobTexts:
 
 def _place_of(job_id: str) -> tuple[str, int] | None:
     """Return the workflow of a streamed job and its index there; None if the id does not have exactly that form."""
-    if job_id[MEMBERS_LENGTH : MEMBERS_LENGTH + 2] != "01":
+    if job_id[MEMBERS_LENGTH : MEMBERS_LENGTH + 2] != _MEMBER_MARK:
         return None
     place = read_member_id(job_id)
     return place if place is not None and member_job_id(*place) == job_id else None

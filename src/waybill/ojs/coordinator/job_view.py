@@ -348,17 +348,21 @@ class JobView(EventFollower):
                 tell_ends([job_id for job_id in ended if job_id in self.watched])
         self._tell_folded()
 
+    def knows_now(self, job_ids: Sequence[str]) -> bool:
+        """Return whether an event of each of these jobs is folded; False also if the store is busy or may block."""
+        store = self._known
+        if not store.is_in_memory or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return not store.missing(job_ids)
+        finally:
+            self._lock.release()
+
     async def knows(self, job_ids: Sequence[str], seconds: float) -> bool:
         """Return once an event of each of these jobs is folded; False if that takes longer."""
+        if self.knows_now(job_ids):
+            return True
         store = self._known
-        if store.is_in_memory and self._lock.acquire(blocking=False):
-            # The usual case.
-            try:
-                job_ids = store.missing(job_ids)
-            finally:
-                self._lock.release()
-            if not job_ids:
-                return True
         try:
             async with asyncio.timeout(seconds):
                 while True:

@@ -183,6 +183,8 @@ class MemoryJobStore(JobStore):
 
     def missing(self, job_ids: Sequence[str]) -> list[str]:
         jobs, over = self._jobs, self._over
+        if jobs.has_all(job_ids):
+            return []
         return [job_id for job_id in job_ids if job_id not in jobs and over.get(job_id) is None]
 
     def adopt(self, events: Sequence[OwnEvent], user: str | None) -> dict[str, JobRecord]:
@@ -205,7 +207,7 @@ class MemoryJobStore(JobStore):
     def _adopt_new(self, events: Sequence[OwnEvent], user: str | None) -> bool:
         """Store new jobs as texts; False if one of them is already known."""
         ids = {one.event.subject for one in events}
-        if len(ids) < len(events) or len(self.missing(list(ids))) < len(events):
+        if len(ids) < len(events) or not (self._jobs.has_none(ids) and self._over.has_none(ids)):
             return False
         self._count_mark = CountMark(self._count_mark.epoch, self._count_mark.number + 1)
         counted: Counter[Pair] = Counter()
@@ -215,7 +217,7 @@ class MemoryJobStore(JobStore):
             text = b"".join(
                 (before_id, event.subject.encode(), before_time, event.time.encode(), before_job, envelope or b"", rest)
             )
-            self._jobs.put(event.subject, text, alike=True)
+            self._jobs.put_new(event.subject, text)
             counted[queue, _AVAILABLE] += 1
         self._count(counted)
         return True

@@ -26,6 +26,8 @@ _RESULT: Final = '"<result>"'
 _DURATION: Final = 2**53 + 1
 """Not a valid duration: an integer too large for JSON readers to represent exactly."""
 
+JobKind = tuple[str, str, int]
+"""The type, the queue and the priority of a job."""
 Form = tuple[str, ...]
 """The text before, between and after the values."""
 
@@ -42,7 +44,7 @@ class EventForms:
         """`source` is the source of all events."""
         self._source = source
         self._enqueued: dict[tuple[str, str, int, bool], Form] = {}
-        self._described: dict[tuple[str, str, int], Form] = {}
+        self._described: dict[JobKind, Form] = {}
         self._started: dict[tuple[str, str, int, str], Form] = {}
         self._completed: dict[tuple[str, str, int, bool], Form] = {}
         self._attempts: dict[tuple[str, str, int, str], Form] = {}
@@ -70,18 +72,16 @@ class EventForms:
         unique = unique_key or ""
         return f"{before_id}{event_id}{before_time}{time}{before_subject}{job_id}{before_key}{unique}{rest}"
 
-    def described(
-        self, event_id: str, time: str, job_id: str, job_type: str, queue: str, priority: int, job: str
-    ) -> str:
+    def described(self, event_id: str, time: str, job_id: str, kind: JobKind, job: str) -> str:
         """Write job.enqueued of a job that is due immediately, with its envelope as JSON."""
-        key = (job_type, queue, priority)
-        form = self._described.get(key)
+        form = self._described.get(kind)
         if form is None:
+            job_type, queue, priority = kind
             data = JobEnqueued(job_type=job_type, queue=queue, priority=priority, job=msgspec.Raw(_JOB.encode()))
             form = self._cut(data)
             before, _, after = form[-1].rpartition(_JOB)
             form = (*form[:-1], before, after)
-            _keep(self._described, key, form)
+            _keep(self._described, kind, form)
         before_id, before_time, before_subject, before_job, rest = form
         return f"{before_id}{event_id}{before_time}{time}{before_subject}{job_id}{before_job}{job}{rest}"
 

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import time as clock
 from typing import Final
 
@@ -26,7 +26,7 @@ from waybill.client import BasicProperties, Channel, MessageReturned
 from waybill.ojs.connection.identity import Identity
 from waybill.ojs.observe.counters import Counters
 from waybill.ojs.observe.event_batch import Batch, Place, cut, messages_of
-from waybill.ojs.observe.event_forms import EventForms, is_plain
+from waybill.ojs.observe.event_forms import MAX_FORMS, EventForms, JobKind, is_plain
 from waybill.ojs.observe.own_events import EventFollower, OwnEvent
 from waybill.ojs.spec.envelope import CONTENT_TYPE
 from waybill.ojs.spec.event_data import EventData
@@ -60,6 +60,9 @@ RETRY_SECONDS: Final = 1.0
 MAX_SHORT_STRING: Final = 255
 """The maximum bytes of a text property."""
 
+DescribedJob = tuple[str, str, JobKind, bytes]
+"""A pushed job: its id, its time, its kind and its envelope."""
+
 _log = logging.getLogger("waybill.ojs.events")
 
 
@@ -81,6 +84,7 @@ class EventWriter:
         self._identity = identity
         self._source = source
         self._forms = EventForms(source)
+        self._data: dict[JobKind, dict[str, object]] = {}
         self._loop = asyncio.get_running_loop()
         self._gathering = Batch()
         self._in_flight: set[Batch] = set()
@@ -136,13 +140,29 @@ class EventWriter:
 
     def record_described(self, job_id: str, time: str, job_type: str, queue: str, priority: int, job: bytes) -> None:
         """Add job.enqueued for a job that is due immediately, with its envelope."""
-        event_id = "evt_" + new_id()
-        text = self._forms.described(event_id, time, job_id, job_type, queue, priority, job.decode())
-        if self.follower is not None:
-            data: dict[str, object] = {"job_type": job_type, "queue": queue, "priority": priority}
-            event = ReceivedEvent(event_id, "job.enqueued", self._source, time, job_id, data)
-            self._gathering.own.append(OwnEvent(event, text, job))
-        self._add(event_id, "job.enqueued", text, job_id)
+        self.record_all_described([(job_id, time, (job_type, queue, priority), job)])
+
+    def record_all_described(self, jobs: Iterable[DescribedJob]) -> None:
+        """Do the same for many jobs, whose ids are plain."""
+        batch = self._gathering
+        follows = self.follower is not None
+        for job_id, time, kind, job in jobs:
+            event_id = "evt_" + new_id()
+            text = self._forms.described(event_id, time, job_id, kind, job.decode())
+            if follows:
+                event = ReceivedEvent(event_id, "job.enqueued", self._source, time, job_id, self._data_of(kind))
+                batch.own.append(OwnEvent(event, text, job))
+            self._add(event_id, "job.enqueued", text, job_id)
+
+    def _data_of(self, kind: JobKind) -> dict[str, object]:
+        """Return the data of job.enqueued, without the job, which the events of a kind share: nobody changes it."""
+        found = self._data.get(kind)
+        if found is None:
+            if len(self._data) >= MAX_FORMS:
+                self._data.clear()
+            job_type, queue, priority = kind
+            found = self._data[kind] = {"job_type": job_type, "queue": queue, "priority": priority}
+        return found
 
     def record_started(self, job_id: str, time: str, job_type: str, queue: str, attempt: int, worker_id: str) -> None:
         """Add job.started: like `record`, but faster."""

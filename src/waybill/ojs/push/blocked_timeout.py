@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Protocol
 
 from waybill.client import Connection
+
+
+class Limited(Protocol):
+    """Something that takes limited time."""
+
+    def reschedule(self, when: float | None, /) -> None:
+        """Give up at this time of the loop's clock; None for never."""
 
 
 class BlockedTimeout:
@@ -20,7 +28,7 @@ class BlockedTimeout:
         self._connection = connection
         self._while_blocked = while_blocked
         self._seconds = seconds
-        self._limits: set[asyncio.Timeout] = set()
+        self._limits: set[asyncio.Timeout | Limited] = set()
         connection.on_blocked(lambda _: self._changed())
         connection.on_loss(lambda _: self._changed())
         connection.on_reconnect(self._changed)
@@ -36,6 +44,19 @@ class BlockedTimeout:
         """Return a limit for one wait."""
         return Limit(self._limits, self._seconds if self._is_limited() else None)
 
+    def watch(self, limited: Limited) -> None:
+        """Reschedule `limited` as the limits, until `leave`. The broker must accept publishes now."""
+        self._limits.add(limited)
+
+    def leave(self, limited: Limited) -> None:
+        """Reschedule it no more."""
+        self._limits.discard(limited)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the time runs now."""
+        return self._is_limited()
+
     def _is_limited(self) -> bool:
         if not self._connection.is_open:
             return True
@@ -43,14 +64,14 @@ class BlockedTimeout:
 
     def _changed(self) -> None:
         at = asyncio.get_running_loop().time() + self._seconds if self._is_limited() else None
-        for limit in self._limits:
+        for limit in list(self._limits):
             limit.reschedule(at)
 
 
 class Limit:
     """See `BlockedTimeout.limit`."""
 
-    def __init__(self, limits: set[asyncio.Timeout], seconds: float | None) -> None:
+    def __init__(self, limits: set[asyncio.Timeout | Limited], seconds: float | None) -> None:
         self._limits = limits
         self._timeout = asyncio.timeout(seconds)
 

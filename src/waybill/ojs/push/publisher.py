@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -62,8 +62,20 @@ class Publisher:
         self._guard = guard
         topology = broker.declarer.topology
         self._direct = topology.direct
-        self._nacks_pass = nacks_pass(topology)
+        self.nacks_pass = nacks_pass(topology)
+        """Whether refusals are temporary."""
         self.places = UniquePlaces(broker.connection, topology)
+
+    def is_ready_for(self, queues: Collection[str]) -> bool:
+        """Return whether the broker accepts publishes to these queues now: nothing to wait for or to declare."""
+        connection, has_declared = self.broker.connection, self.broker.declarer.has_declared
+        return connection.is_open and connection.blocked is None and all(has_declared(queue) for queue in queues)
+
+    def took(self, queue: str, count: int, seconds: float) -> None:
+        """Count jobs of a queue that were published by others than `enqueue`, and how long that took."""
+        counters = self.broker.events.counters
+        counters.push_latency.add(seconds)
+        counters.pushed[queue] += count
 
     async def enqueue(self, jobs: list[Outgoing], now: datetime) -> list[Envelope | PushFailed]:
         """Publish encoded jobs and their events; return each job, or why it was not enqueued."""
@@ -122,7 +134,7 @@ class Publisher:
             if not told:
                 self.broker.events.counters.refused[envelope.queue, "BACKEND_UNAVAILABLE"] += 1
                 raise PushFailed(envelope.id, "BACKEND_UNAVAILABLE", self.blocked_timeout.reason) from None
-            self._warn_of_events()
+            self.warn_of_events()
         return self._is_taken(told[0], envelope)
 
     def _is_taken(self, error: BaseException | None, envelope: Envelope) -> bool:
@@ -132,7 +144,7 @@ class Publisher:
         if isinstance(error, MessageReturned):
             # A queue that we declared was deleted.
             self.broker.declarer.forget_queue(envelope.queue)
-        elif isinstance(error, MessageNacked) and not self._nacks_pass:
+        elif isinstance(error, MessageNacked) and not self.nacks_pass:
             self.broker.events.counters.refused[envelope.queue, "QUEUE_FULL"] += 1
             raise not_taken(envelope.id, error)
         elif not isinstance(error, (ConnectionLost, MessageNacked)):
@@ -172,9 +184,10 @@ class Publisher:
             async with self.blocked_timeout.limit():
                 await confirmed.wait()
         except TimeoutError:
-            self._warn_of_events()
+            self.warn_of_events()
 
-    def _warn_of_events(self) -> None:
+    def warn_of_events(self) -> None:
+        """Log that jobs are enqueued whose events are not confirmed."""
         # The jobs are safe. Their events follow as soon as the broker accepts them.
         blocked = self.broker.connection.blocked or "it cannot be reached"
         _log.warning("the broker accepts no events at the moment: %s", blocked)
@@ -244,7 +257,7 @@ class Publisher:
         broker, blocked_timeout = self.broker, self.blocked_timeout
         redeclared = False
         while jobs:
-            publication = Publication(broker, nack_is_loss=self._nacks_pass and time.monotonic() < deadline)
+            publication = Publication(broker, nack_is_loss=self.nacks_pass and time.monotonic() < deadline)
             try:
                 async with blocked_timeout.limit():
                     if broker.connection.blocked is not None:
@@ -268,7 +281,7 @@ class Publisher:
                 jobs = jobs + returned
             else:
                 failures += [PushFailed(one.envelope.id, "NOT_FOUND", "no queue is bound for it") for one in returned]
-            if publication.lost and self._nacks_pass and broker.connection.is_open:
+            if publication.lost and self.nacks_pass and broker.connection.is_open:
                 await asyncio.sleep(NACK_PAUSE_SECONDS)
             if jobs and not await is_back(broker, deadline):
                 text = "the broker cannot be reached"
