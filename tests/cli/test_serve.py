@@ -57,6 +57,31 @@ def test_it_serves_the_broker_of_a_context(waybill_uri: str, tmp_path: Path) -> 
     assert sum(found) == 1
 
 
+def limited(count: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `waybill serve` with so many descriptors until it ends."""
+    command = ["sh", "-c", f'ulimit -n {count}; exec "$@"', "sh", sys.executable, "-m", "waybill", "serve", *arguments]
+    environment = {name: value for name, value in program_environment().items() if not name.startswith("WAYBILL_")}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("count", [48, 200])
+def test_too_few_descriptors_for_a_broker_are_said_with_the_way_out(count: int) -> None:
+    ended = limited(count, "--memory", "--port", "0")
+    assert ended.returncode == 1
+    assert f"may open {count} files" in ended.stderr
+    assert "ulimit -n" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_broker_that_refuses_the_topology_is_an_error_without_a_traceback(waybill_uri: str) -> None:
+    with pika.BlockingConnection(pika.URLParameters(waybill_uri)) as before:
+        before.channel().queue_declare("ojs.control", durable=True)
+    ended = limited(1024, "--uri", waybill_uri, "--port", "0")
+    assert ended.returncode == 1
+    assert "ojs.control" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

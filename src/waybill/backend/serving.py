@@ -88,6 +88,7 @@ class Serving(Service):
             await self._begin()
         except BaseException:
             listening.close()
+            await self._stack.aclose()
             raise
         self.url = url
         self._server = HttpServer(self._application, WAITING_PATHS, self._limits, self._tls)

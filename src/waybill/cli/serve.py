@@ -24,7 +24,7 @@ from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
 from waybill.ojs import Jobs, Topology
 from waybill.settings import Configuration
 from waybill.settings.sources import DEFAULT, ENVIRONMENT, OPTION
-from waybill.transport.descriptors import raise_descriptor_limit
+from waybill.transport.descriptors import descriptor_limit, raise_descriptor_limit
 from waybill.transport.loop import run
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ RECONNECT = ReconnectPolicy(first_delay_s=0.1, max_delay_s=5.0)
 """Clients wait while the broker is away, so it reconnects sooner than the binding's default."""
 PUSH_SECONDS = 20.0
 """How long a push waits for a broker that is away before it fails."""
+
+MIN_DESCRIPTORS = 64
+MIN_DESCRIPTORS_WITH_BROKER = 288
+"""Each stream of a broker has a file open, and the broker gives them a share of the descriptors only."""
 
 
 @click.command()
@@ -66,6 +70,7 @@ def command(uri: str | None, context_name: str | None, source: Source, *, test_m
     if (uri := _broker_of(uri, configuration)) is not None:
         _ = Target(uri).address
     raise_descriptor_limit()
+    _check_descriptors(MIN_DESCRIPTORS_WITH_BROKER if uri is None else MIN_DESCRIPTORS)
     set_up_log(configuration)
     try:
         run(_serve(http, uri, source, configuration, topology, is_test=test_mode))
@@ -77,6 +82,16 @@ def command(uri: str | None, context_name: str | None, source: Source, *, test_m
         raise click.ClickException(f"cannot start on {http.host}:{http.port}: {error}") from None
     except (BrokerFailed, DefinitionsLost, UnsupportedStoreVersion) as error:
         raise click.ClickException(str(error)) from None
+
+
+def _check_descriptors(count: int) -> None:
+    """Raises click.ClickException if this process may not open so many files and sockets."""
+    limit = descriptor_limit()
+    if limit < count:
+        raise click.ClickException(
+            f"this process may open {limit} files and sockets, and needs at least {count}: raise the limit with"
+            f" `ulimit -n 4096`, or with LimitNOFILE= in a systemd unit."
+        )
 
 
 def _broker_of(uri: str | None, configuration: Configuration) -> str | None:

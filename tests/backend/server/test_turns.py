@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -14,9 +15,11 @@ from waybill.backend.router import OPEN, Route
 from waybill.backend.server.connection import REQUESTS_IN_A_ROW, WRITE_BUFFER_BYTES, Connection
 from waybill.backend.server.connections import Connections
 from waybill.backend.server.limits import Limits
+from waybill.backend.server.turns import PATIENT_COUNT
 
 ONE = b"GET /one HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SLOW = b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LARGE = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Transport(asyncio.Transport):
@@ -75,12 +78,21 @@ class Site:
             Route("GET", "/one", self._slow, OPEN, lambda request: answer({"size": len(request.body)})),
             Route("POST", "/one", self._slow, OPEN, lambda request: answer({"size": len(request.body)})),
             Route("GET", "/slow", self._slow, OPEN),
+            Route("GET", "/large", self._large, OPEN),
         ]
-        self.server = Connections(Application(routes), (), limits)
+        self.server = Connections(Application(routes), ("/slow",), limits)
+        self.cancelled_count = 0
 
     async def _slow(self, _request: Request) -> Response:
-        await self.release.wait()
+        try:
+            await self.release.wait()
+        except asyncio.CancelledError:
+            self.cancelled_count += 1
+            raise
         return answer({})
+
+    async def _large(self, _request: Request) -> Response:
+        return answer({"text": "x" * WRITE_BUFFER_BYTES})
 
     def client(self, *, is_read: bool = True) -> tuple[Connection, Transport]:
         connection, transport = Connection(self.server), Transport(is_read=is_read)
@@ -214,3 +226,63 @@ async def test_of_clients_that_do_not_read_the_first_is_closed_when_it_is_too_mu
         await asyncio.sleep(0)
         assert not transport.is_closing()
         assert not clients[3][1].is_closing()
+
+
+async def test_clients_that_disconnect_together_are_closed_in_several_turns() -> None:
+    async with site(Limits()) as place:
+        clients = [place.client() for _ in range(3 * PATIENT_COUNT)]
+        assert all(connection.eof_received() for connection, _ in clients)
+        counts: list[int] = []
+        while not counts or counts[-1] < len(clients):
+            await asyncio.sleep(0)
+            counts.append(sum(transport.is_closing() for _, transport in clients))
+        steps = [after - before for before, after in pairwise([0, *counts])]
+        assert max(steps) <= PATIENT_COUNT
+
+
+async def test_long_polls_of_clients_that_disconnect_together_are_cancelled_in_several_turns() -> None:
+    async with site(Limits(turn=60)) as place:
+        clients = [place.client() for _ in range(3 * PATIENT_COUNT)]
+        for connection, _ in clients:
+            connection.data_received(SLOW)
+        await asyncio.sleep(0)
+        for connection, _ in clients:
+            connection.connection_lost(None)
+        counts = [0]
+        while counts[-1] < len(clients):
+            await asyncio.sleep(0)
+            counts.append(place.cancelled_count)
+        assert max(after - before for before, after in pairwise(counts)) <= PATIENT_COUNT
+        assert not len(place.server)
+
+
+async def test_first_requests_wait_for_a_turn_with_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.backend.server.turns.FIRST_SECONDS", -1)
+    async with site(Limits(turn=0)) as place:
+        clients = [place.client() for _ in range(50)]
+        for connection, transport in clients:
+            connection.data_received(ONE)
+            connection.data_received(ONE)
+            assert not transport.answers
+        seen = [0]
+        while seen[-1] < 100:
+            await asyncio.sleep(0)
+            seen.append(sum(transport.answers for _, transport in clients))
+        assert max(after - before for before, after in pairwise(seen)) == 1
+
+
+async def test_large_answers_are_sent_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.backend.server.turns.PATIENT_SECONDS", -1)
+    async with site(Limits(turn=60)) as place:
+        clients = [place.client() for _ in range(20)]
+        for connection, _ in clients:
+            connection.data_received(LARGE * 2)
+        gone, unsent = clients[7]
+        gone.connection_lost(None)
+        unsent.close()
+        seen = [0]
+        while seen[-1] < 2 * 19:
+            await asyncio.sleep(0)
+            seen.append(sum(transport.answers for _, transport in clients))
+        assert max(after - before for before, after in pairwise(seen)) == 1
+        assert not unsent.answers

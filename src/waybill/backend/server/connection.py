@@ -109,6 +109,11 @@ class Connection(asyncio.Protocol):
         self._is_dropping = True
         self._rest = b""
         self._reader.close()
+        if self._pump is not None or self._answer is not None:
+            self._server.turns.do_patiently(self._cancel)
+
+    def _cancel(self) -> None:
+        """Cancel what is done only for a client that has disconnected."""
         if self._pump is not None:
             self._pump.cancel()
         current = self._current
@@ -135,6 +140,9 @@ class Connection(asyncio.Protocol):
         shortcut = self._server.shortcuts.get(raw) or self._server.find_shortcut(raw)
         head = shortcut.head
         if head is None or shortcut.length != len(data) - end or not self._is_fresh:
+            return False
+        if not self._server.turns.may_begin():
+            # It waits in line, as any other.
             return False
         self._current = received = Received(head, data[end:], 0)
         try:
@@ -174,7 +182,7 @@ class Connection(asyncio.Protocol):
         start = 0
         while start < len(data) and not self._is_dropping and self._refusal is None:
             missing = self._reader.missing
-            if start and not missing and not (self._may_answer and self._server.has_time()):
+            if start and not missing and not (self._may_answer and self._server.turns.has_time()):
                 self._set_aside(data[start:])
                 self._wait_in_line()
                 return
@@ -192,7 +200,7 @@ class Connection(asyncio.Protocol):
             self._refusal = error
         if reader.phase is not before:
             self._since = self._server.now
-        if self._may_answer:
+        if self._may_answer and not self._is_in_line:
             self._advance()
         else:
             self._ahead += len(data)
@@ -219,13 +227,13 @@ class Connection(asyncio.Protocol):
         """Continue in another turn, unless an answer or the client has to come first."""
         if self._may_answer and not self._is_in_line:
             self._is_in_line = True
-            self._server.put_in_line(self)
+            self._server.turns.put_in_line(self)
 
     def proceed(self) -> None:
         """Continue with the received input."""
         self._is_in_line = False
         if not self._is_dropping:
-            self._advance()
+            self._advance(is_due=True)
 
     def unread_bytes(self) -> int:
         """Return the size of the answers that the client has not read."""
@@ -247,11 +255,14 @@ class Connection(asyncio.Protocol):
         reader, current = self._reader, self._current
         if reader.phase is not Phase.NOTHING and self._refusal is None:
             self._refusal = BadRequest("invalid_request", "The request is incomplete.")
+        is_over = not reader.ready and self._refusal is None
         if current is not None:
-            return self._pump is None and not self._server.is_waiting(current.head.path)
-        if not reader.ready and self._refusal is None:
-            return False
-        self._advance()
+            is_over = self._pump is not None or self._server.is_waiting(current.head.path)
+        if is_over:
+            # Thousands may disconnect at once.
+            self._server.turns.do_patiently(self._transport.close)
+        elif current is None:
+            self._advance()
         return True
 
     def pause_writing(self) -> None:
@@ -319,12 +330,12 @@ class Connection(asyncio.Protocol):
             raise BadRequest("overloaded", "The server is processing too many large requests.")
         self._reserved += size
 
-    def _advance(self) -> None:
-        """Answer the next request; more only while there is time."""
+    def _advance(self, *, is_due: bool = False) -> None:
+        """Answer the next request; more only while there is time. `is_due`: it has waited in line for this."""
         reader = self._reader
         count = 0
         while self._may_answer and not self._is_dropping and not self._is_in_line:
-            if count and (reader.ready or self._rest) and not self._may_go_on(count):
+            if (reader.ready or self._rest) and not self._may_go_on(count, is_due=is_due):
                 self._wait_in_line()
             elif reader.ready:
                 count += 1
@@ -340,9 +351,11 @@ class Connection(asyncio.Protocol):
                 self._read_on()
                 return
 
-    def _may_go_on(self, count: int) -> bool:
+    def _may_go_on(self, count: int, *, is_due: bool) -> bool:
+        if not count:
+            return is_due or self._server.turns.may_begin()
         is_read = self._transport.get_write_buffer_size() <= WRITE_BUFFER_BYTES
-        return is_read and count < REQUESTS_IN_A_ROW and self._server.has_time()
+        return is_read and count < REQUESTS_IN_A_ROW and self._server.turns.has_time()
 
     def _read_on(self) -> None:
         if self._reader.is_asked:
@@ -368,6 +381,7 @@ class Connection(asyncio.Protocol):
         if isinstance(answer, Response):
             self._end(head, answer)
         else:
+            self._server.turns.charge_task()
             self._answer = answer
             answer.add_done_callback(partial(self._answered, head, request))
 
@@ -390,6 +404,14 @@ class Connection(asyncio.Protocol):
             self._transport.close()
             return
         response = self._server.application.conclude(request, answer)
+        if len(response.body) > WRITE_BUFFER_BYTES:
+            # To copy and send it takes a while.
+            self._server.turns.do_patiently(partial(self._conclude, head, response))
+        else:
+            self._conclude(head, response)
+
+    def _conclude(self, head: Head, response: Response) -> None:
+        """Send the answer of a task, and continue with the next request."""
         if self._is_dropping or self._transport.is_closing():
             if response.stream is not None:
                 self._server.spawn(close_stream(response.stream))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import deque
 from collections.abc import Collection, Coroutine
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -12,6 +10,7 @@ from waybill.backend.message import Request, Response
 from waybill.backend.server.head import Head
 from waybill.backend.server.limits import Limits
 from waybill.backend.server.requests import known_head
+from waybill.backend.server.turns import Turns
 from waybill.backend.shortcut import MAX_SHORTCUT_BYTES, Asker, Take
 
 MAX_SHORTCUTS: Final = 500
@@ -71,11 +70,7 @@ class Looked(Protocol):
 
 
 class Connections:
-    """The connections of one server.
-
-    One client can send thousands of requests in one piece. So a turn of the loop answers the first request of each
-    connection, and works on more only for a limited time. The other connections with input wait in line.
-    """
+    """The connections of one server."""
 
     def __init__(self, application: Answering, waiting_paths: Collection[str], limits: Limits) -> None:
         """If a client disconnects during a request to one of `waiting_paths`, the request is cancelled."""
@@ -93,9 +88,7 @@ class Connections:
         self._connections: set[Looked] = set()
         self._reserved = 0
         self._loop = asyncio.get_running_loop()
-        self._turn_ends_at: float | None = None
-        self._line: deque[Looked] = deque()
-        """Connections with input for the next turns."""
+        self.turns = Turns(limits.turn)
         self._unread: dict[Looked, None] = {}
         """Connections whose clients do not read, the one that has waited longest first."""
 
@@ -160,35 +153,6 @@ class Connections:
     def release(self, size: int) -> None:
         """Release reserved memory."""
         self._reserved -= size
-
-    def has_time(self) -> bool:
-        """Whether this turn of the loop may do more than answer one request of each connection."""
-        now = time.perf_counter()
-        if self._turn_ends_at is None:
-            self._turn_ends_at = now + self.limits.turn
-            self._loop.call_soon(self._end_turn)
-        return now < self._turn_ends_at
-
-    def put_in_line(self, connection: Looked) -> None:
-        """Continue with a connection in another turn."""
-        self._line.append(connection)
-        if len(self._line) == 1:
-            self._loop.call_soon(self._proceed)
-
-    def _end_turn(self) -> None:
-        self._turn_ends_at = None
-
-    def _proceed(self) -> None:
-        """Work on the connections that are in line now. Each may join the line again."""
-        for _ in range(len(self._line)):
-            try:
-                self._line[0].proceed()
-            finally:
-                self._line.popleft()
-            if not self.has_time():
-                break
-        if self._line:
-            self._loop.call_soon(self._proceed)
 
     def stops_reading(self, connection: Looked) -> None:
         """Note that a client does not read. If too much is unread, those that have waited longest are closed."""

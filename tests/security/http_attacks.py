@@ -1,0 +1,106 @@
+"""What attackers do to `waybill serve`. Each takes how many to do it with: `make siege-http` has the large numbers."""
+
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Final
+
+from tests.security.http_siege import HttpSiege
+
+HttpAttack = Callable[[HttpSiege, int], None]
+
+
+def request(method: str, path: str, body: object = None) -> bytes:
+    data = b"" if body is None else json.dumps(body).encode()
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+HALF: Final = request("POST", "/ojs/v1/jobs", {"type": "half.job", "args": ["x" * 3000]})[:2000]
+LONG_POLL: Final = request(
+    "POST", "/ojs/v1/workers/fetch", {"queues": ["empty"], "worker_id": "attacker", "wait_ms": 50_000}
+)
+EVENTS: Final = request("GET", "/ojs/v1/events/stream")
+JOB: Final = {"type": "large.job", "args": ["x" * 20_000], "options": {"queue": "large"}}
+
+
+def idle_clients_close(siege: HttpSiege, count: int) -> None:
+    siege.crowd(count)
+    siege.leave()
+
+
+def idle_clients_reset(siege: HttpSiege, count: int) -> None:
+    siege.crowd(count)
+    siege.leave(by_reset=True)
+
+
+def answered_clients_close(siege: HttpSiege, count: int) -> None:
+    siege.crowd(count, request("GET", "/ojs/v1/health"))
+    siege.leave()
+
+
+def half_requests_close(siege: HttpSiege, count: int) -> None:
+    siege.crowd(count, HALF)
+    siege.leave()
+
+
+def half_requests_reset(siege: HttpSiege, count: int) -> None:
+    siege.crowd(count, HALF)
+    siege.leave(by_reset=True)
+
+
+def long_polls_close(siege: HttpSiege, count: int) -> None:
+    siege.crowd(count, LONG_POLL)
+    siege.leave()
+
+
+def long_polls_reset(siege: HttpSiege, count: int) -> None:
+    siege.crowd(count, LONG_POLL)
+    siege.leave(by_reset=True)
+
+
+def event_streams_close(siege: HttpSiege, count: int) -> None:
+    siege.crowd(count, EVENTS)
+    siege.leave()
+
+
+def event_streams_reset(siege: HttpSiege, count: int) -> None:
+    siege.crowd(count, EVENTS)
+    siege.leave(by_reset=True)
+
+
+def pushes_close(siege: HttpSiege, count: int) -> None:
+    """They push, and go without the answer."""
+    siege.crowd(count)
+    for attacker in siege.sockets:
+        with contextlib.suppress(OSError):
+            attacker.sendall(request("POST", "/ojs/v1/jobs", {"type": "gone.job", "args": []}))
+    siege.leave()
+
+
+def unread_answers(siege: HttpSiege, count: int) -> None:
+    """Many requests in a row for a large answer, which nobody reads."""
+    answers = request("GET", "/ojs/v1/openapi.json") * 40
+    for _ in range(count):
+        siege.connect(small_buffer=True)
+    for attacker in siege.sockets:
+        with contextlib.suppress(OSError):
+            attacker.setblocking(False)
+            attacker.send(answers)
+    siege.quiet()
+    siege.leave(by_reset=True)
+
+
+ATTACKS: Final[tuple[tuple[HttpAttack, int, int], ...]] = (
+    (idle_clients_close, 50, 15_000),
+    (idle_clients_reset, 50, 15_000),
+    (answered_clients_close, 50, 15_000),
+    (half_requests_close, 50, 15_000),
+    (half_requests_reset, 50, 15_000),
+    (long_polls_close, 50, 15_000),
+    (long_polls_reset, 50, 15_000),
+    (event_streams_close, 50, 15_000),
+    (event_streams_reset, 50, 15_000),
+    (pushes_close, 50, 15_000),
+    (unread_answers, 20, 400),
+)

@@ -1,0 +1,168 @@
+"""`waybill serve` in a process of its own, attackers at its sockets, and a bystander who pushes jobs all the while."""
+
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tests.program_environment import program_environment
+from tests.security.siege import RSS_MAX_KB, SERVED_TIMEOUT_S
+
+READY: Final = "ready http://127.0.0.1:"
+REPOSITORY: Final = Path(__file__).resolve().parent.parent.parent
+ADDRESSES: Final = 4
+"""How many addresses of this machine attackers come from: each has a limited number of ports."""
+RESET: Final = struct.pack("ii", 1, 0)
+CONNECT_TIMEOUT_S: Final = 20.0
+
+
+class HttpBystander(threading.Thread):
+    """Reads what `tests.security.http_served` tells of how it is served."""
+
+    def __init__(self, port: int, process: int) -> None:
+        super().__init__(daemon=True)
+        self.rounds = 0
+        self.longest_ms = 0
+        self.longest_cpu_ms = 0
+        self.trouble = ""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.security.http_served", str(port), str(process)],
+            env=program_environment(),
+            cwd=REPOSITORY,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            words = line.split()
+            if len(words) == 3 and all(word.isdecimal() for word in words):
+                self.rounds, self.longest_ms, self.longest_cpu_ms = map(int, words)
+            else:
+                self.trouble += line
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class HttpSiege:
+    """A server that is attacked. `arguments` go to `waybill serve`."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self._log = directory / "serve.log"
+        self._arguments = arguments
+        self.most_kb = 0
+        self.sockets: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "waybill", "serve", "--memory", "--port", "0", *self._arguments]
+        with self._log.open("a") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=program_environment()
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().strip()
+        assert line.startswith(READY), line + self.log()
+        self.port = int(line.removeprefix(READY))
+        self.bystander = HttpBystander(self.port, self.process.pid)
+        self.bystander.start()
+        self.serve(3)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bystander.end()
+        self.leave()
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    # --- attackers ---
+
+    def connect(self, request: bytes = b"", *, small_buffer: bool = False) -> socket.socket:
+        """Connect, and send a request whose answer is not awaited."""
+        attacker = socket.socket()
+        if small_buffer:
+            attacker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        attacker.settimeout(CONNECT_TIMEOUT_S)
+        attacker.bind((f"127.0.0.{2 + len(self.sockets) % ADDRESSES}", 0))
+        attacker.connect(("127.0.0.1", self.port))
+        if request:
+            attacker.sendall(request)
+        self.sockets.append(attacker)
+        return attacker
+
+    def crowd(self, count: int, request: bytes = b"") -> None:
+        """Connect many, and wait until the server has taken all of them and their requests."""
+        for number in range(count):
+            self.connect(request)
+            if number % 500 == 0:
+                self.look()
+        self.quiet()
+
+    def quiet(self) -> None:
+        """Wait until the server has read everything, and rests."""
+        local = f"0100007F:{self.port:04X}"
+        deadline = time.monotonic() + 2 * SERVED_TIMEOUT_S
+        while time.monotonic() < deadline:
+            lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+            ours = [words for words in map(str.split, lines) if words[1] == local]
+            waiting = sum(int(words[4].partition(":")[2], 16) for words in ours)
+            self.look()
+            if not waiting:
+                break
+            time.sleep(0.02)
+        self.serve(3)
+
+    def leave(self, *, by_reset: bool = False) -> None:
+        """All attackers close at once."""
+        if by_reset:
+            for attacker in self.sockets:
+                attacker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        # The server stops meanwhile: to it, all have closed in the same moment.
+        self.process.send_signal(signal.SIGSTOP)
+        for attacker in self.sockets:
+            attacker.close()
+        self.sockets = []
+        self.process.send_signal(signal.SIGCONT)
+
+    # --- the server ---
+
+    def look(self) -> None:
+        """Note how much memory the server has."""
+        if self.process.poll() is None:
+            status = Path(f"/proc/{self.process.pid}/status").read_text()
+            self.most_kb = max(self.most_kb, int(status.partition("VmRSS:")[2].split()[0]))
+
+    def serve(self, rounds: int) -> None:
+        """Until the bystander was served so many times more."""
+        until = self.bystander.rounds + rounds
+        deadline = time.monotonic() + SERVED_TIMEOUT_S
+        while self.bystander.rounds < until and self.bystander.is_alive() and time.monotonic() < deadline:
+            self.look()
+            time.sleep(0.002)
+        assert self.bystander.rounds >= until, f"the bystander is not served: {self.bystander.trouble}"
+
+    def check(self) -> None:
+        assert self.process.poll() is None, self.log()[-2000:]
+        assert "Traceback" not in self.log(), self.log()[-3000:]
+        assert not self.bystander.trouble, self.bystander.trouble
+        self.look()
+        assert self.most_kb <= RSS_MAX_KB, f"the server held {self.most_kb // 1000} MB"
