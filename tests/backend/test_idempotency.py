@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.backend.conftest import Client, client_of
-from waybill.backend.idempotency import Claim
+from waybill.backend.idempotency import MAX_TOTAL_BYTES, Claim, _Room
 from waybill.backend.message import Request, Response
 from waybill.backend.router import Handler
 
@@ -37,6 +37,27 @@ async def test_who_asks_twice_gets_the_same_answer(client: Client) -> None:
     assert dict(first.headers)["Location"] == dict(second.headers)["Location"]
     assert await waiting(client) == 1
     assert read(await post(client, "k2"))["id"] != read(first)["id"]
+
+
+async def test_answers_beyond_the_room_for_all_are_made_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = await post(client, "k1")
+    monkeypatch.setattr("waybill.backend.idempotency.MAX_TOTAL_BYTES", len(kept.body))
+    first, second = [await post(client, "k2") for _ in range(2)]
+    assert (first.status, second.status) == (201, 201)
+    assert read(first)["id"] == read(second)["id"]
+    assert await waiting(client) == 2
+    assert dict(second.headers).get("Idempotency-Replayed") is None
+    assert (await post(client, "k1")).body == kept.body
+
+
+def test_room_for_answers_is_free_again_after_their_time() -> None:
+    room, hour = _Room(), 3600.0
+    assert room.take(MAX_TOTAL_BYTES - 10, 1000 * hour)
+    assert not room.take(11, 1000 * hour)
+    assert room.take(10, 1010 * hour)
+    assert not room.take(1, 1025 * hour)
+    assert room.take(MAX_TOTAL_BYTES - 10, 1026 * hour)
+    assert not room.take(1, 1026 * hour)
 
 
 async def test_a_key_stands_for_one_request(client: Client) -> None:

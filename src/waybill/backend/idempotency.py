@@ -41,6 +41,8 @@ KEPT: Final = timedelta(hours=25)
 """The specification requires 24 hours."""
 MAX_KEPT_BYTES: Final = 256 * 1024
 """The limit of a stored answer, compressed. A larger one is made again from the current state."""
+MAX_TOTAL_BYTES: Final = 64 * 1024 * 1024
+"""The limit of all answers that a server has stored and that have not expired. Beyond it, answers are made again, too."""
 PACKED_FROM_BYTES: Final = 1024
 WAIT_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 0.25
@@ -74,6 +76,25 @@ class _Line:
         self.length = 0
 
 
+class _Room:
+    """The room for answers, which are kept for a time. `now` is in seconds of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._by_hour: dict[int, int] = {}
+
+    def take(self, size: int, now: float) -> bool:
+        """Take room until it expires; False if there is too little."""
+        hour = int(now // 3600)
+        for begun in [one for one in self._by_hour if one < hour - KEPT // timedelta(hours=1)]:
+            self._size -= self._by_hour.pop(begun)
+        if self._size + size > MAX_TOTAL_BYTES:
+            return False
+        self._size += size
+        self._by_hour[hour] = self._by_hour.get(hour, 0) + size
+        return True
+
+
 class Idempotency:
     """Makes each change once."""
 
@@ -83,6 +104,7 @@ class Idempotency:
         self._view = view
         self._presence = presence
         self._under_way: dict[str, _Line] = {}
+        self._room = _Room()
 
     async def handle(self, request: Request, owner: str, handler: Handler) -> Response:
         """Return the answer to a request with a key. Keys are separate for each `owner`."""
@@ -122,7 +144,7 @@ class Idempotency:
         if response.status >= 300:
             await self._records.remove(key)
         else:
-            self._records.put_soon(key, _answered(claim, response), expires_at=_expiry())
+            self._records.put_soon(key, self._answered(claim, response), expires_at=_expiry())
         return response
 
     async def _claimed(self, key: str, digest: str) -> tuple[Claim, bool]:
@@ -152,6 +174,15 @@ class Idempotency:
                 text = "Another server is still processing this request."
                 raise RequestRefused("conflict", text, hint="Try again in a moment.")
             await asyncio.sleep(POLL_SECONDS)
+
+    def _answered(self, claim: Claim, response: Response) -> Claim:
+        """Return the claim with its answer, or without it if there is no room."""
+        location = next((value for name, value in response.headers if name == "Location"), "")
+        is_packed = len(response.body) >= PACKED_FROM_BYTES
+        body = zlib.compress(response.body, 1) if is_packed else response.body
+        if len(body) > MAX_KEPT_BYTES or not self._room.take(len(body), asyncio.get_running_loop().time()):
+            return Claim(claim.digest, claim.seed, claim.by, response.status, is_too_large=True)
+        return Claim(claim.digest, claim.seed, claim.by, response.status, location, body, is_packed=is_packed)
 
     async def _again(self, request: Request, ids: list[str], handler: Handler) -> Response:
         """Push the missing jobs of a partly enqueued batch, and return the current state of all."""
@@ -201,15 +232,6 @@ def _seeded_id(seed: str, index: int) -> str:
     number = int.from_bytes(hashlib.sha256(f"{seed}/{index}".encode()).digest()[:8])
     tail = f"{(2 << 62) | (number & ((1 << 62) - 1)):016x}"
     return f"{seed[:14]}7{count:03x}-{tail[:4]}-{tail[4:]}"
-
-
-def _answered(claim: Claim, response: Response) -> Claim:
-    location = next((value for name, value in response.headers if name == "Location"), "")
-    is_packed = len(response.body) >= PACKED_FROM_BYTES
-    body = zlib.compress(response.body, 1) if is_packed else response.body
-    if len(body) > MAX_KEPT_BYTES:
-        return Claim(claim.digest, claim.seed, claim.by, response.status, is_too_large=True)
-    return Claim(claim.digest, claim.seed, claim.by, response.status, location, body, is_packed=is_packed)
 
 
 def _replayed(claim: Claim) -> Response:
