@@ -42,7 +42,7 @@ KEPT: Final = timedelta(hours=25)
 MAX_KEPT_BYTES: Final = 256 * 1024
 """The limit of a stored answer, compressed. A larger one is made again from the current state."""
 MAX_TOTAL_BYTES: Final = 64 * 1024 * 1024
-"""The limit of all answers that a server has stored and that have not expired. Beyond it, answers are made again, too."""
+"""The limit of all stored answers of a server that have not expired. Beyond it, answers are made again, too."""
 PACKED_FROM_BYTES: Final = 1024
 WAIT_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 0.25

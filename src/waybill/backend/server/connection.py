@@ -141,9 +141,6 @@ class Connection(asyncio.Protocol):
         head = shortcut.head
         if head is None or shortcut.length != len(data) - end or not self._is_fresh:
             return False
-        if not self._server.turns.may_begin():
-            # It waits in line, as any other.
-            return False
         self._current = received = Received(head, data[end:], 0)
         try:
             is_taken = shortcut.take(received.body, self)
@@ -157,7 +154,7 @@ class Connection(asyncio.Protocol):
     @property
     def _is_fresh(self) -> bool:
         is_busy = self._is_dropping or self._is_paused or self._is_in_line or self._rest or self._refusal is not None
-        return not is_busy and self._reader.is_fresh
+        return not is_busy and self._reader.is_fresh and self._server.turns.may_begin()
 
     def told(self, response: Response) -> None:
         """Answer a request that went through a shortcut."""
