@@ -231,3 +231,46 @@ async def test_a_closing_server_says_so(serving: Serving) -> None:
         assert (status, headers[b"connection"]) == (201, b"close")
         assert await client.at_end() == b""
         serving._server.connections.is_closing = False
+
+
+async def _acked(serving: Serving, result: object, **fields: object) -> list[object]:
+    """Push, fetch and acknowledge jobs over one connection; what the acks answer, and what a second ack does."""
+    found: list[object] = []
+    async with caller(serving) as client:
+        for _ in range(4):
+            await client.post("/ojs/v1/jobs", {"type": "a.b", "args": ["é"]})
+            job = (await client.post("/ojs/v1/workers/fetch", {"queues": ["default"], "worker_id": "w"}))[2]["jobs"][0]
+            ack = {"job_id": job["id"], "worker_id": "w", "result": result, **fields}
+            for _ in range(2):
+                status, headers, told = await client.post("/ojs/v1/workers/ack", ack)
+                shown = {name: value for name, value in headers.items() if name not in CHANGING}
+                ended = told.get("job")
+                found.append((status, shown, sorted(told), _same(ended), told.get("error", {}).get("code")))
+                if ended is not None:
+                    assert (ended["id"], told["completed_at"]) == (job["id"], ended["completed_at"])
+            if status == 409 and found[-2][0] != 200:  # type: ignore[index]
+                await client.post("/ojs/v1/workers/ack", {"job_id": job["id"]})
+    return found
+
+
+async def test_acks_are_answered_as_the_application_does(
+    serving: Serving, begun: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases: list[tuple[object, dict[str, object]]] = [
+        (None, {}),
+        ({"ok": [1, "é"]}, {}),
+        ("x", {"attempt": 1}),
+        ("x", {"attempt": 2}),
+        ("x", {"worker_id": "another"}),
+        ("x", {"more": 1}),
+    ]
+    short = [await _acked(serving, result, **fields) for result, fields in cases]
+    acks = begun.count("/ojs/v1/workers/ack")
+    monkeypatch.setattr(Connections, "find_shortcut", lambda *_: NO_SHORTCUT)
+    assert serving._server is not None
+    serving._server.connections.shortcuts.clear()
+    begun.clear()
+    usual = [await _acked(serving, result, **fields) for result, fields in cases]
+    for first, second in zip(short, usual, strict=True):
+        assert first == second
+    assert begun.count("/ojs/v1/workers/ack") - acks >= 6

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -17,8 +16,9 @@ from waybill.backend.backend import FOLD_SECONDS, Backend
 from waybill.backend.job_form import form_of
 from waybill.backend.job_text import WHEN_COMPLETED, open_text, with_fields
 from waybill.backend.leases import Lease
-from waybill.backend.message import ACCEPTED, MEDIA_TYPE, Request, Response, answer
-from waybill.ojs.coordinator.expectations import Key, Tell
+from waybill.backend.message import Request, Response
+from waybill.backend.shortcut import Asker, FutureAsker, HeadLines, Take, is_usual
+from waybill.ojs.coordinator.expectations import Key
 from waybill.ojs.coordinator.job_fold import JobRecord
 from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
@@ -40,6 +40,29 @@ class Ack(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _decode = msgspec.json.Decoder(Ack).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class _Waiting:
+    """An unanswered ack."""
+
+    __slots__ = ("_acks", "asker", "ends_at", "key", "lease", "lines")
+
+    def __init__(
+        self, acks: QuickAcks, lease: Lease, asker: Asker, lines: HeadLines | None, ends_at: float, key: Key
+    ) -> None:
+        self._acks = acks
+        self.lease = lease
+        self.asker = asker
+        self.lines = lines
+        """The head of its answer; None for one that the application finishes."""
+        self.ends_at = ends_at
+        self.key = key
+        """The awaited event."""
+
+    def tell(self, job: JobRecord | None) -> None:
+        """Answer: the view has applied the end."""
+        self._acks.tell(self, job)
 
 
 class QuickAcks:
@@ -47,92 +70,113 @@ class QuickAcks:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._waiting: dict[asyncio.Future[Response], tuple[Key, Tell, float]] = {}
-        """Unanswered acks: the awaited event, the future of the answer, the deadline; oldest first."""
+        self._waiting: dict[_Waiting, None] = {}
+        """Unanswered acks, oldest first."""
         self._timer: asyncio.TimerHandle | None = None
         self._telling: set[asyncio.Task[None]] = set()
 
     def ack(self, request: Request) -> asyncio.Future[Response] | None:
         """Complete the job of a request, if it has the common form."""
-        headers = request.headers
-        if headers.get("content-type", MEDIA_TYPE) not in ACCEPTED or "idempotency-key" in headers:
+        if not is_usual(request):
             return None
+        asker = FutureAsker()
+        return asker.future if self._take(request.body, asker, None) else None
+
+    def shorten(self, request: Request) -> Take | None:
+        """Return the shortcut of `ack` for requests with a head."""
+        if not is_usual(request):
+            return None
+        lines = HeadLines(request, 200)
+
+        def take(body: bytes, asker: Asker) -> bool:
+            return self._take(body, asker, lines)
+
+        return take
+
+    def _take(self, body: bytes, asker: Asker, lines: HeadLines | None) -> bool:
         try:
-            ack = _decode(request.body)
+            ack = _decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
+            return False
         backend = self._backend
-        lease = backend.leases.get(ack.job_id)
-        view = backend.view
+        job_id = ack.job_id
+        lease = backend.leases.get(job_id)
+        if lease is None:
+            return False
+        view, execution = backend.view, lease.execution
+        envelope = execution.envelope
         if (
-            lease is None
-            or not view.is_in_memory
+            not view.is_in_memory
             or (ack.worker_id and lease.worker_id and ack.worker_id != lease.worker_id)
-            or ack.attempt not in {0, lease.execution.attempt}
-            or lease.execution.envelope.workflow_id is not None
-            or lease.execution.envelope.unique is not None
-            or is_nested_deeper(request.body, MAX_CARRIED_NESTING)
+            or ack.attempt not in {0, execution.attempt}
+            or envelope.workflow_id is not None
+            or envelope.unique is not None
+            or is_nested_deeper(body, MAX_CARRIED_NESTING)
         ):
-            return None
+            return False
+        backend.leases.end(job_id)
         loop = asyncio.get_running_loop()
-        execution = lease.execution
-        backend.leases.end(ack.job_id)
-        found: asyncio.Future[Response] = loop.create_future()
         now = loop.time()
-        key, tell = (_COMPLETED, ack.job_id), partial(self._tell, found, lease)
-        self._waiting[found] = key, tell, now + FOLD_SECONDS
+        waiting = _Waiting(self, lease, asker, lines, now + FOLD_SECONDS, (_COMPLETED, job_id))
+        self._waiting[waiting] = None
         if self._timer is None:
             self._timer = loop.call_later(POLL_SECONDS, self._look)
-        view.expectations.tell(key, tell)
+        view.expectations.tell(waiting.key, waiting.tell)
         backend.settlement.completed(execution, ack.result, now - execution.started)
-        return found
+        return True
 
-    def _tell(self, found: asyncio.Future[Response], lease: Lease, job: JobRecord | None) -> None:
-        """Answer: the view has applied the end."""
-        self._waiting.pop(found, None)
-        if found.done():
+    def tell(self, waiting: _Waiting, job: JobRecord | None) -> None:
+        """Answer an ack: the view has applied the end of its job."""
+        if waiting not in self._waiting:
             return
+        del self._waiting[waiting]
+        lease = waiting.lease
         execution = lease.execution
         text = None if job is None else _text_of(lease, job)
         if job is not None and text is not None:
-            found.set_result(_told(execution, job.ended_at, text))
+            waiting.asker.told(_answer(execution, job.ended_at, text, waiting.lines))
             return
         detail = self._backend.view.detail_now(execution.envelope.id)
         if detail is not None:
-            found.set_result(self._answer(execution, detail))
+            self._tell_detail(waiting, detail)
             return
-        task = asyncio.get_running_loop().create_task(self._tell_later(found, execution))
+        task = asyncio.get_running_loop().create_task(self._tell_later(waiting))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
-    async def _tell_later(self, found: asyncio.Future[Response], execution: Execution) -> None:
+    async def _tell_later(self, waiting: _Waiting) -> None:
         """Answer when the store is free."""
-        detail = await self._backend.view.detail(execution.envelope.id)
-        if not found.done():
-            found.set_result(self._answer(execution, detail))
+        try:
+            detail = await self._backend.view.detail(waiting.lease.execution.envelope.id)
+        except Exception as error:  # noqa: BLE001 - the client must get an answer
+            waiting.asker.failed(error)
+        else:
+            self._tell_detail(waiting, detail)
 
-    def _answer(self, execution: Execution, detail: JobDetail | None) -> Response:
+    def _tell_detail(self, waiting: _Waiting, detail: JobDetail | None) -> None:
+        execution = waiting.lease.execution
         form = {"id": execution.envelope.id} if detail is None else form_of(detail, datetime.now(UTC))
-        return _told(execution, form.get("completed_at") or self._backend.now(), form)
+        completed_at = form.get("completed_at") or self._backend.now()
+        waiting.asker.told(_answer(execution, completed_at, form, waiting.lines))
 
     def _look(self) -> None:
         """Time out old acks."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(POLL_SECONDS, self._look) if self._waiting else None
         now = loop.time()
-        for found, (key, tell, ends_at) in list(self._waiting.items()):
-            if ends_at > now:
+        for waiting in list(self._waiting):
+            if waiting.ends_at > now:
                 break
-            self._waiting.pop(found)
-            self._backend.view.expectations.tell_no_more(key, tell)
-            if not found.done():
-                found.set_exception(TimeoutError())
+            del self._waiting[waiting]
+            self._backend.view.expectations.tell_no_more(waiting.key, waiting.tell)
+            waiting.asker.failed(TimeoutError())
 
 
-def _told(execution: Execution, completed_at: object, job: object) -> Response:
+def _answer(execution: Execution, completed_at: object, job: object, lines: HeadLines | None) -> Response:
     job_id = execution.envelope.id
     told = {"acknowledged": True, "id": job_id, "job_id": job_id, "state": _STATE, "attempt": execution.attempt}
-    return answer({**told, "completed_at": completed_at, "job": job})
+    body = _encode({**told, "completed_at": completed_at, "job": job})
+    return Response(200, body, lines=b"" if lines is None else lines.encode())
 
 
 def _text_of(lease: Lease, job: JobRecord) -> msgspec.Raw | None:

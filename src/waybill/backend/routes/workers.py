@@ -54,7 +54,7 @@ class WorkerRoutes:
         """Return the routes."""
         return [
             Route("POST", "/ojs/v1/workers/fetch", self._fetch, OPERATE),
-            Route("POST", "/ojs/v1/workers/ack", self._ack, OPERATE, self._quick.ack),
+            Route("POST", "/ojs/v1/workers/ack", self._ack, OPERATE, self._quick.ack, self._quick.shorten),
             Route("POST", "/ojs/v1/workers/nack", self._nack, OPERATE),
             Route("POST", "/ojs/v1/workers/heartbeat", self._beat, OPERATE),
         ]

@@ -6,6 +6,7 @@ always use the pool's.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -277,7 +278,14 @@ def _waited_ms(lease: Lease, now: datetime) -> float:
     since = envelope.scheduled_at or envelope.enqueued_at
     if execution.attempt > 1 or not since:
         return 0.0
+    moment = _moment(since)
+    return 0.0 if moment is None else max(0.0, (now - moment).total_seconds() * 1000)
+
+
+@functools.lru_cache(1000)
+def _moment(text: str) -> datetime | None:
+    """Return the time of a text, None if it has none. Jobs that were pushed together have the same one."""
     try:
-        return max(0.0, (now - parse_timestamp(since, "time")).total_seconds() * 1000)
+        return parse_timestamp(text, "time")
     except InvalidJob:
-        return 0.0
+        return None
