@@ -127,7 +127,7 @@ class FeatureFolds:
         if len(event.subject) > MAX_ID_LENGTH or "\0" in event.subject:
             return False
         # A loop instead of a generator, because every event of every job passes here.
-        for fold in self._that_look_at(event.type):  # noqa: SIM110
+        for fold in self._of_type.get(event.type) or self._that_look_at(event.type):  # noqa: SIM110
             if fold.keys(event):
                 return True
         return False

@@ -34,7 +34,7 @@ ENDS: Final = {
 }
 _ACTIVE: Final = State.ACTIVE.value
 _AVAILABLE: Final = State.AVAILABLE.value
-_END_VALUES: Final = frozenset(state.value for state in TERMINAL)
+END_STATES: Final = frozenset(state.value for state in TERMINAL)
 _PHASES: Final = {
     "job.enqueued": (0, _AVAILABLE),
     "job.started": (1, _ACTIVE),
@@ -227,7 +227,7 @@ def info_of(job: JobRecord) -> JobInfo:
 
 def has_ended(job: JobInfo) -> bool:
     """Return whether a job is in a terminal state."""
-    return job.state in _END_VALUES
+    return job.state in END_STATES
 
 
 def _advance(job: JobRecord, event: ReceivedEvent) -> None:

@@ -25,7 +25,13 @@ from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 from waybill.ojs.workflow.definition import MAX_NAME_LENGTH, read_definition
 from waybill.ojs.workflow.flow import MAX_QUEUES, Flow
 from waybill.ojs.workflow.members import MEMBERS_PER_PIECE, Members, Piece
-from waybill.ojs.workflow.numbering import is_workflow_id, nodes_prefix, read_member_id, read_node_id
+from waybill.ojs.workflow.numbering import (
+    is_workflow_id,
+    may_be_numbered,
+    nodes_prefix,
+    read_member_id,
+    read_node_id,
+)
 from waybill.ojs.workflow.plan import Plan
 from waybill.ojs.workflow.progress import Progress, StepError, WorkflowState
 from waybill.ojs.workflow.rows import (
@@ -93,6 +99,8 @@ class WorkflowFold(FeatureFold):
         """Return the row of the workflow that an event is about, or the row that leads to it."""
         kind, subject = event.type, event.subject
         if kind in _JOB_EVENTS:
+            if not may_be_numbered(subject):
+                return ()
             node = read_node_id(subject)
             if node is not None:
                 return (nodes_key(node[0]),)

@@ -64,6 +64,11 @@ def member_job_id(workflow_id: str, index: int) -> str:
     return f"{workflow_id[:MEMBERS_LENGTH]}{_FIRST_MEMBER + index:08x}"
 
 
+def may_be_numbered(job_id: str) -> bool:
+    """Return whether an id may be one of `node_job_id` or `member_job_id`; few other ids look like them."""
+    return job_id[13:19] == _DERIVED or job_id[MEMBERS_LENGTH : MEMBERS_LENGTH + 2] == _MEMBER_MARK
+
+
 def read_node_id(job_id: str) -> tuple[str, int] | None:
     """Return the prefix and the number of the node whose job may have this id; None if the id has another form."""
     if job_id[13:19] != _DERIVED:
