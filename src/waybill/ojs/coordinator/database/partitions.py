@@ -153,8 +153,9 @@ class Partitions:
 def _make(connection: Connection, one: Partition) -> None:
     """Create a partition, and move its rows from the default one."""
     connection.execute(sql.text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
-    # Who folds another partition of the stream could put more there after it was emptied.
-    connection.execute(sql.text(f"LOCK TABLE {OTHER} IN ACCESS EXCLUSIVE MODE"))
+    # Who folds another partition of the stream waits here, before its statements are planned: a plan without the new
+    # partition would not find the jobs that move, and would take them for new ones.
+    connection.execute(sql.text(f"LOCK TABLE ONLY {JOBS.name}, ONLY {OTHER} IN ACCESS EXCLUSIVE MODE"))
     connection.execute(sql.text(f"CREATE TABLE {one.name} (LIKE {JOBS.name} INCLUDING DEFAULTS)"))
     within = f"id >= '{one.lower}' AND id < '{one.upper}'"
     moved = f"WITH moved AS (DELETE FROM {OTHER} WHERE {within} RETURNING *)"  # noqa: S608 - ours
