@@ -6,6 +6,7 @@ import msgspec
 
 from waybill.ojs.coordinator.claims import Claim, key_of
 from waybill.ojs.coordinator.responder import Answer, Request, Responder
+from waybill.ojs.coordinator.stream_identity import StreamReplaced
 from waybill.ojs.spec.control_message import ADMIT, Admission, AdmissionRequest
 from waybill.ojs.spec.cron_events import ClaimAdmitted
 from waybill.ojs.spec.envelope import MAX_ID_LENGTH
@@ -45,5 +46,9 @@ class Admissions:
             data = ClaimAdmitted(copy=asked.copy, worker_id=asked.worker_id)
             record = responder.broker.events.record
             await responder.view.folded(event_id, lambda: record(asked.job_id, data, event_id=event_id))
-            found = await responder.view.row(key, Claim)
+            try:
+                # Refused once, a copy is gone for good.
+                found = await responder.view.folded_row(key, Claim)
+            except StreamReplaced:
+                return
         await responder.reply(request, Admission(is_admitted=found is not None and found.copy == asked.copy))

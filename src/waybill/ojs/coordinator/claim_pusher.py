@@ -13,11 +13,12 @@ import msgspec
 from waybill.client import ClientError
 from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.coordinator.claims import PENDING, Claim
+from waybill.ojs.coordinator.claims import PENDING, Claim, key_of
 from waybill.ojs.coordinator.feature_fold import kind_of
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.leader import Leader
 from waybill.ojs.coordinator.leader_loop import LeaderLoop
+from waybill.ojs.coordinator.stream_identity import StreamReplaced
 from waybill.ojs.errors import ControlFailed, InvalidJob, TopologyConflict
 from waybill.ojs.handler import Options
 from waybill.ojs.push.new_envelope import trace_of
@@ -26,7 +27,7 @@ from waybill.ojs.spec.cron_events import ClaimCopied, ClaimPushed
 from waybill.ojs.spec.envelope import Envelope, parse_envelope, seconds_until_scheduled
 from waybill.ojs.spec.events import JobEnqueued
 from waybill.ojs.spec.headers import COPY, push_properties
-from waybill.ojs.spec.identifiers import derived_id, new_id
+from waybill.ojs.spec.identifiers import new_id, push_event_id
 from waybill.ojs.spec.nesting import shown
 from waybill.ojs.spec.states import State
 
@@ -41,6 +42,8 @@ OnPushed = Callable[[str, Claim], None]
 """Called with a job's id and its claim after the push is confirmed, to write the feature's event."""
 Maker = Callable[[str, Claim], Awaitable[dict[str, object]]]
 """Returns the job of a claim that is too large to store twice, and is therefore made when it is pushed."""
+
+_EXPECTED: Final = (ClientError, ControlFailed, TopologyConflict, InvalidJob, StreamReplaced, TimeoutError)
 
 _log = logging.getLogger("waybill.ojs.coordinator")
 
@@ -96,7 +99,7 @@ class ClaimPusher(LeaderLoop):
             failures = self._failures[job_id] = self._failures.get(job_id, 0) + 1
             pause = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), MAX_PAUSE_SECONDS)
             self._not_before[job_id] = asyncio.get_running_loop().time() + pause
-            expected = isinstance(error, (ClientError, ControlFailed, TopologyConflict, InvalidJob, TimeoutError))
+            expected = isinstance(error, _EXPECTED)
             _log.warning(
                 "could not push job %s to %s, trying again in %g s: %r",
                 shown(job_id),
@@ -116,6 +119,8 @@ class ClaimPusher(LeaderLoop):
         if before_push is not None:
             await before_push(job_id, one)
         copy = await self._copy(job_id, one)
+        if copy is None:
+            return
         broker = self._broker
         await broker.declarer.ensure_queue(envelope.queue, as_found=True)
         topology = broker.declarer.topology
@@ -142,8 +147,8 @@ class ClaimPusher(LeaderLoop):
         )
         self._tell(job_id, one, envelope, copy)
 
-    async def _copy(self, job_id: str, one: Claim) -> str:
-        """Return a copy id that no other push of this job has."""
+    async def _copy(self, job_id: str, one: Claim) -> str | None:
+        """Return a copy id that no other push of this job has; None if the job need not be pushed any more."""
         if one.by == self._coordinator and job_id not in self._tried:
             self._tried[job_id] = None
             return one.copies[0]
@@ -151,7 +156,9 @@ class ClaimPusher(LeaderLoop):
         event_id = f"evt_{new_id()}"
         data = ClaimCopied(copy=copy, by=self._coordinator)
         await self._view.folded(event_id, lambda: self._broker.events.record(job_id, data, event_id=event_id))
-        return copy
+        # Now everything is known that was told before: the job may have been pushed, and may have ended.
+        found = await self._view.folded_row(key_of(job_id), Claim)
+        return None if found is None or found.is_pushed else copy
 
     def _tell(self, job_id: str, one: Claim, envelope: Envelope, copy: str) -> None:
         events = self._broker.events
@@ -163,7 +170,7 @@ class ClaimPusher(LeaderLoop):
             scheduled_at=later,
             job=msgspec.Raw(envelope.encode()) if self._describes else None,
         )
-        events.record(job_id, enqueued, envelope.enqueued_at, event_id=_enqueued_id(job_id))
+        events.record(job_id, enqueued, envelope.enqueued_at, event_id=push_event_id(job_id))
         on_pushed = self.on_pushed.get(kind_of(one.owner))
         if on_pushed is not None:
             on_pushed(job_id, one)
@@ -181,11 +188,6 @@ def read_claimed(job: dict[str, object], now: datetime) -> Envelope:
     envelope.state = SCHEDULED if seconds_until_scheduled(envelope, now) > 0 else State.AVAILABLE.value
     envelope.max_attempts = envelope.policy.max_attempts
     return envelope
-
-
-def _enqueued_id(job_id: str) -> str:
-    """Return the id of the single job.enqueued event of a job, the same for every coordinator."""
-    return f"evt_{derived_id(0, 'enqueued', job_id)}"
 
 
 __all__ = ["ClaimPusher", "OnPushed", "read_claimed"]

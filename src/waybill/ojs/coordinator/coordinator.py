@@ -25,6 +25,7 @@ from waybill.ojs.coordinator.forgetting import forget_for_ever
 from waybill.ojs.coordinator.job_requests import JobRequests
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
+from waybill.ojs.coordinator.partition_lag import PartitionLag
 from waybill.ojs.coordinator.policy import ControlPolicy
 from waybill.ojs.coordinator.queue_counts import QueueCounts, watch_queues
 from waybill.ojs.coordinator.records import RecordFold
@@ -185,8 +186,15 @@ class Coordinator(Service):
         return 0 if self._view is None else self._view.skipped_count
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return how many jobs there are by queue and state. Blocks: do not call it from the event loop's thread."""
+        """Return how many jobs there are by queue and state. Blocks: do not call it from the event loop's thread.
+
+        Raises TimeoutError if the store is busy for long, and errors of the store.
+        """
         return {} if self._view is None else self._view.counts()
+
+    def lags(self) -> list[PartitionLag]:
+        """Return how far the state is behind each partition of the event stream. Any thread may call it."""
+        return [] if self._view is None else self._view.lags()
 
     def _is_trusted(self, user: str | None) -> bool:
         return self.policy.is_trusted(user, None if self._broker is None else self._broker.identity.user)

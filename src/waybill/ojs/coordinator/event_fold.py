@@ -62,12 +62,15 @@ def fold_messages(store: JobStore, messages: Sequence[Message], partition: int =
     return verdicts, skipped
 
 
-def recall_messages(store: JobStore, messages: Sequence[Message]) -> Verdicts:
-    """Return the verdicts of messages that another coordinator has folded into the store; note what is expected."""
+def recall_messages(store: JobStore, messages: Sequence[Message], partition: int = 0) -> Verdicts:
+    """Return the verdicts of messages that another coordinator has folded into the store; note what is expected.
+
+    Raises StreamReplaced if the store has lost them since.
+    """
     verdicts: Verdicts = {}
     for message in messages:
         events, _ = _events_of(store, message)
-        verdicts |= store.recall(events)
+        verdicts |= store.recall(events, partition)
         store.note(events)
     return verdicts
 

@@ -50,6 +50,16 @@ class EventReader:
         self._queue = ""
         self._stream: Consumer | None = None
 
+    @property
+    def stream(self) -> str:
+        """The name of the stream."""
+        return self._queue
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the broker sends messages of the stream."""
+        return self._stream is not None and self._stream.is_registered
+
     async def open(self, broker: BrokerConnection, partition: int = 0) -> None:
         """Prepare to read the stream of a broker, or one of its partitions."""
         self._channel = await broker.connection.channel(prefetch_count=PREFETCH)

@@ -21,6 +21,7 @@ from waybill.ojs.spec.checkpoint import read_checkpoint
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import MAX_ERRORS, MAX_ID_LENGTH
 from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.spec.identifiers import push_event_id
 from waybill.ojs.spec.nesting import clean_text
 from waybill.ojs.spec.states import TERMINAL, State
 from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
@@ -235,7 +236,12 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
     phase, state = _PHASES[event.type]
     attempt = _number(data.get("attempt"))
     rank = attempt * _PHASES_PER_ATTEMPT + phase
-    if event.type in {"job.enqueued", "job.started"} and job.ended_at is not None and job.ended_at < event.time:
+    # A coordinator may push a job twice, but the second copy does not run: see `claims`.
+    is_copy = event.type == "job.enqueued" and (job.enqueued_at or job.ended_at) and event.id == push_event_id(job.id)
+    if is_copy and job.enqueued_at is not None:
+        return
+    is_again = event.type in {"job.enqueued", "job.started"} and not is_copy
+    if is_again and job.ended_at is not None and job.ended_at < event.time:
         # A dead letter was tried again: everything begins anew. The event of its start may arrive first.
         _begin_anew(job)
     if event.type == "job.enqueued":

@@ -169,9 +169,15 @@ class JobStore:
         """
         raise NotImplementedError
 
-    def recall(self, events: Sequence[ReceivedEvent]) -> dict[str, JobInfo | None]:
-        """Return what `apply` does, for events that another coordinator has folded into the same database."""
+    def recall(self, events: Sequence[ReceivedEvent], partition: int = 0) -> dict[str, JobInfo | None]:
+        """Return what `apply` does, for events of a partition that another has folded into the same database.
+
+        Raises StreamReplaced as `apply` does.
+        """
         raise NotImplementedError
+
+    def check(self, partition: int = 0) -> None:
+        """Raise StreamReplaced as `apply` does, if a database has lost what it had confirmed of a partition."""
 
     def follow(self, partition: int) -> int:
         """Return the offset from which on nobody has folded a partition. Raises StreamReplaced as `apply` does."""

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from waybill.ojs.connection.broker_connection import BrokerConnection
@@ -21,6 +22,7 @@ from waybill.ojs.coordinator.feature_fold import FeatureFolds, R
 from waybill.ojs.coordinator.job_fold import ENDS, JobRecord
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobStore, keys_of
 from waybill.ojs.coordinator.open_store import open_job_store
+from waybill.ojs.coordinator.partition_lag import PartitionLag
 from waybill.ojs.coordinator.store_thread import StoreThread
 from waybill.ojs.coordinator.stream_fold import NOTHING_LEFT, StreamFold
 from waybill.ojs.observe.event_writer import EventWriter
@@ -35,6 +37,8 @@ SHARE_SECONDS: Final = 2.0
 SETTLE_SECONDS: Final = 1.0
 """How long a job's events may be in transit before the job counts as unknown."""
 
+COUNT_SECONDS: Final = 5.0
+"""How long a scrape waits for the store: Prometheus waits for 10 seconds."""
 VERDICT_SECONDS: Final = 30.0
 """How long an event of this process may take to come back."""
 
@@ -183,8 +187,11 @@ class JobView(EventFollower):
         return await self.in_thread(lambda: store.kept_message(job_id, attempt))
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return how many jobs there are by queue and state. Blocks: do not call it from the event loop's thread."""
-        return self._thread.run_from_outside(self._known.counts)
+        """Return how many jobs there are by queue and state. Blocks: do not call it from the event loop's thread.
+
+        Raises TimeoutError if the store is busy for long, and errors of the store.
+        """
+        return self._thread.run_from_outside(self._known.counts, COUNT_SECONDS)
 
     async def settled(
         self, job_id: str, is_settled: Callable[[JobInfo | None], bool], seconds: float = SETTLE_SECONDS
@@ -220,6 +227,20 @@ class JobView(EventFollower):
         store = self._known
         return await self.soon(lambda: store.row(key, kind))
 
+    async def folded_row(self, key: str, kind: type[R]) -> R | None:
+        """Return a row, not older than the last event of the first partition that anybody was told is folded.
+
+        Raises StreamReplaced if the database has lost that event: it is folded again.
+        """
+
+        def read(store: JobStore) -> R | None:
+            found = store.row(key, kind)
+            # Afterwards: the row may come from a replica that has just been promoted.
+            store.check()
+            return found
+
+        return await self.look(read)
+
     async def marked(self, mark: str, kind: type[R], limit: int) -> list[tuple[str, R]]:
         """Return rows with a mark; see `JobStore`."""
         store = self._known
@@ -247,6 +268,11 @@ class JobView(EventFollower):
         Raises TimeoutError if the stream does not bring it back in time.
         """
         await self.verdict(event_id, record)
+
+    def lags(self) -> list[PartitionLag]:
+        """Return how far the state is behind each partition of the event stream. Any thread may call it."""
+        now = datetime.now(UTC)
+        return [one.lag(now) for one in self._streams]
 
     @property
     def partition_count(self) -> int:
@@ -420,6 +446,8 @@ class JobView(EventFollower):
             try:
                 share = functools.partial(store.share, self._id, leads=self.leads())
                 owned = await self.in_thread(share)
+                for one in self._streams:
+                    await one.check(store)
             except Exception as error:  # noqa: BLE001 - whatever a database can have against it
                 _log.warning("the coordinators that share the database are not known: %s", error)
             else:

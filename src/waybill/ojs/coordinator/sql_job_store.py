@@ -194,12 +194,27 @@ class SqlJobStore(SqlJobReads):
 
     def follow(self, partition: int) -> int:
         """Return the offset from which on nobody has folded a partition."""
+        with self._connected(partition) as (_, position):
+            self._folded[partition] = position.next_offset
+        return position.next_offset
+
+    def check(self, partition: int = 0) -> None:
+        with self._connected(partition):
+            pass
+
+    @contextlib.contextmanager
+    def _connected(self, partition: int) -> Iterator[tuple[Connection, Position]]:
+        """Connect to a database that has not lost what it had confirmed of a partition. Raises StreamReplaced.
+
+        After a fail-over, the pool connects to another server, and nothing else tells.
+        """
         with self._engine.connect() as connection:
             position = read_positions(connection, [partition])[partition]
-        if self._is_behind(partition, position):
+            is_behind = self._is_behind(partition, position)
+            if not is_behind:
+                yield connection, position
+        if is_behind:
             self._begin_epoch(partition, position)
-        self._folded[partition] = position.next_offset
-        return position.next_offset
 
     def _is_behind(self, partition: int, position: Position) -> bool:
         """Whether a database has lost what it had confirmed. Raises StreamReplaced if that is known."""
@@ -216,9 +231,8 @@ class SqlJobStore(SqlJobReads):
         text = "the database has lost committed changes (was a stale replica promoted?): its position is"
         raise StreamReplaced(f"{text} {found.next_offset}, after {self._folded[partition]}. Events are folded again")
 
-    def recall(self, events: Sequence[ReceivedEvent]) -> dict[str, JobInfo | None]:
-        """Return what `apply` does, for events that another coordinator has folded into the database."""
-        with self._engine.connect() as connection:
+    def recall(self, events: Sequence[ReceivedEvent], partition: int = 0) -> dict[str, JobInfo | None]:
+        with self._connected(partition) as (connection, _):
             return self._recalled(connection, events)
 
     def _recalled(self, connection: Connection, events: Sequence[ReceivedEvent]) -> dict[str, JobInfo | None]:

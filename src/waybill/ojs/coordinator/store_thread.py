@@ -41,9 +41,14 @@ class StoreThread:
         """Run a call and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._locked, call)
 
-    def run_from_outside(self, call: Callable[[], T]) -> T:
-        """Do the same from any thread except that of the event loop: it blocks."""
-        return self._executor.submit(self._locked, call).result()
+    def run_from_outside(self, call: Callable[[], T], seconds: float) -> T:
+        """Do the same from any thread except that of the event loop: it blocks. Raises TimeoutError after `seconds`."""
+        running = self._executor.submit(self._locked, call)
+        try:
+            return running.result(seconds)
+        except TimeoutError:
+            running.cancel()
+            raise
 
     def shut_down(self) -> None:
         """Run nothing more."""

@@ -18,6 +18,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
 from waybill.client import Delivery
@@ -25,6 +26,7 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.event_fold import Verdicts, fold_messages, fold_what_can_be, recall_messages
 from waybill.ojs.coordinator.event_reader import PREFETCH, EventReader
 from waybill.ojs.coordinator.job_store import JobStore
+from waybill.ojs.coordinator.partition_lag import PartitionLag, age_of
 from waybill.ojs.coordinator.store_thread import Outage
 from waybill.ojs.coordinator.stream_identity import StreamMark, StreamReplaced
 
@@ -81,6 +83,8 @@ class StreamFold:
         self._reader = EventReader(self._take, self._stop)
         self._waiting: deque[Waiting] = deque()
         """Messages that are to be folded, each with its place in the stream."""
+        self._folding: Sequence[Waiting] = ()
+        """Those that are being folded."""
         self._arrived = asyncio.Event()
         self._many_wait = asyncio.Event()
         self._passed = 0
@@ -91,10 +95,28 @@ class StreamFold:
         """How many messages had no properties that could be read."""
         return self._reader.malformed_count
 
+    def lag(self, now: datetime) -> PartitionLag:
+        """Return how far the state is behind this partition. Any thread may call it."""
+        bodies = [delivery.body for _, delivery in self._folding]
+        # Not a loop over the messages: the event loop may take some meanwhile.
+        with contextlib.suppress(IndexError):
+            bodies.append(self._waiting[0][1].body)
+        seconds = age_of(bodies, now) if bodies or self._reader.is_reading else None
+        return PartitionLag(self._reader.stream, seconds, self.is_owner)
+
     async def begin(self, broker: BrokerConnection, store: JobStore) -> None:
         """Read from where the store ends."""
         await self._reader.open(broker, self.partition)
         await self._reader.begin(*await self._host.in_thread(functools.partial(store.begin, self.partition)))
+
+    async def check(self, store: JobStore) -> None:
+        """Begin anew if the database has lost what it had confirmed: the next event may take long to come."""
+        try:
+            await self._host.in_thread(functools.partial(store.check, self.partition))
+        except StreamReplaced as error:
+            if not self._reader.is_replaced:
+                _log.warning("%s", error)
+                self._reader.replace()
 
     def own(self, *, is_owner: bool) -> None:
         """Fold from now on, or follow."""
@@ -157,9 +179,13 @@ class StreamFold:
         self._host.on_the_way.clear()
         self._passed = 0
         run = self._host.in_thread
+        is_begun = False
         while True:
             try:
-                await run(functools.partial(store.begin_anew, self.partition))
+                if not is_begun:
+                    # Once: the second time, it would forget all.
+                    await run(functools.partial(store.begin_anew, self.partition))
+                    is_begun = True
                 await self._reader.begin(*await run(functools.partial(store.begin, self.partition)))
             except Exception:  # noqa: BLE001 - whatever a broker or a database can have against it
                 _log.exception("the job state cannot be rebuilt, trying again in %g s", RETRY_SECONDS)
@@ -188,6 +214,7 @@ class StreamFold:
         # The properties were decoded for the offset.
         messages = [(mark.offset, self._body_of(delivery), delivery.properties.user_id) for mark, delivery in waiting]
         store.marks[self.partition] = waiting[0][0]
+        self._folding = waiting
         failures = 0
         while True:
             try:
@@ -200,6 +227,7 @@ class StreamFold:
             except StreamReplaced as error:
                 _log.warning("%s", error)
                 self._waiting.extendleft(reversed(waiting))
+                self._folding = ()
                 self._reader.replace()
                 return
             except Exception as error:  # noqa: BLE001 - whatever a database can have against it
@@ -211,6 +239,7 @@ class StreamFold:
 
     def _done(self, store: JobStore, waiting: Sequence[Waiting], verdicts: Verdicts, skipped: int) -> None:
         self._reader.folded(waiting[-1][0])
+        self._folding = ()
         for _, delivery in waiting:
             delivery.ack()
         self._host.was_folded(store, verdicts, skipped)
@@ -252,7 +281,7 @@ class StreamFold:
         verdicts: Verdicts = {}
         if self._host.is_waited_for():
             messages = [(mark.offset, delivery.body, delivery.properties.user_id) for mark, delivery in waiting]
-            verdicts = await self._host.in_thread(functools.partial(recall_messages, store, messages))
+            verdicts = await self._host.in_thread(functools.partial(recall_messages, store, messages, self.partition))
         for _ in waiting:
             self._waiting.popleft()
         self._done(store, waiting, verdicts, 0)

@@ -83,6 +83,11 @@ def may_be_derived(identifier: str) -> bool:
     return identifier[15:18] == DERIVED
 
 
+def push_event_id(job_id: str) -> str:
+    """Return the id of the job.enqueued event of a job that coordinators push: the same for each of its copies."""
+    return f"evt_{derived_id(0, 'enqueued', job_id)}"
+
+
 def new_traceparent() -> str:
     """Return a new, unsampled W3C traceparent: the root of a trace that others may join."""
     return f"00-{random.getrandbits(128) or 1:032x}-{random.getrandbits(64) or 1:016x}-00"
