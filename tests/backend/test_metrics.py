@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.backend.conftest import Client, client_of
+from waybill.backend.backend import Backend
 from waybill.backend.metrics import family
+from waybill.ojs.errors import DatabaseUnusable
 
 Value = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -55,6 +60,20 @@ async def test_tenants_and_bounds_are_told_of(client: Client) -> None:
     assert of(found, "ojs_tenant_queue_depth", tenant_id="acme", queue="acme.a") == 2
     assert of(found, "ojs_backpressure_pressure", queue="acme.a") == 0.5
     assert not any("other" in dict(labels).get("tenant_id", "") for _, labels in found)
+
+
+async def test_the_lag_of_the_job_view_is_told_also_without_the_database(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unusable(_: Backend) -> Mapping[tuple[str, str], int]:
+        raise DatabaseUnusable("it is away")
+
+    await client.push()
+    monkeypatch.setattr(Backend, "counts", unusable)
+    found = await scrape(client)
+    assert of(found, "ojs_coordinator_partition_owned", partition="ojs.events") == 1
+    assert ("ojs_coordinator_lag_seconds", (("partition", "ojs.events"),)) in found
+    assert not any(name == "ojs_queue_depth" for name, _ in found)
 
 
 def test_a_label_is_quoted() -> None:

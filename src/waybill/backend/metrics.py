@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from waybill.ojs.bounded_dict import BoundedDict
+from waybill.ojs.coordinator.partition_lag import PartitionLag
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.observe.counters import Histogram
 from waybill.ojs.spec.events import ReceivedEvent
@@ -128,6 +129,17 @@ def gauges(
         waiting = sum(n for (name, state), n in counts.items() if name == queue and state in _OPEN)
         pressures[_labels(queue=queue)] = round(waiting / bound, 6)
     yield from family("ojs_backpressure_pressure", "gauge", "Used share of a queue's bound.", pressures)
+
+
+def partitions(lags: Iterable[PartitionLag]) -> Iterator[str]:
+    """Return how far the job view is behind each partition of the event stream, as text."""
+    found = [(_labels(partition=one.stream), one) for one in lags]
+    seconds = {labels: round(one.seconds, 3) for labels, one in found if one.seconds is not None}
+    yield from family("ojs_coordinator_lag_seconds", "gauge", "Age of the oldest event not in the job state.", seconds)
+    owned = {labels: int(one.is_folded_here) for labels, one in found}
+    yield from family(
+        "ojs_coordinator_partition_owned", "gauge", "Whether this coordinator folds the partition.", owned
+    )
 
 
 def scheduling(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Mapping
 from typing import Final
 
 from waybill.backend.backend import Backend
 from waybill.backend.message import Request, Response
-from waybill.backend.metrics import MEDIA_TYPE, ServerMetrics, gauges, scheduling
+from waybill.backend.metrics import MEDIA_TYPE, ServerMetrics, gauges, partitions, scheduling
 from waybill.backend.router import READ, Route
+from waybill.ojs.coordinator.job_view import COUNT_SECONDS
 
 PATHS: Final = ("/metrics", "/ojs/v1/metrics")
+
+_log = logging.getLogger("waybill.backend")
 
 
 class MetricsRoutes:
@@ -30,8 +36,18 @@ class MetricsRoutes:
             backend.events.on_events.append(self._jobs.take)
         tenants = [name for name, _ in backend.extensions.push_checks.tenants.shelf.items()]
         bounds = {name: bound.max_depth for name, bound in backend.extensions.push_checks.bounds.items()}
-        now = gauges(await backend.counts(), tenants, bounds, len(backend.extensions.workers.all()))
+        now = gauges(await self._counts(), tenants, bounds, len(backend.extensions.workers.all()))
         scheduler = backend.extensions.scheduler
         dispatched = scheduling(scheduler.dispatches.totals, scheduler.ratios(), scheduler.utilization())
-        text = "\n".join((*now, *dispatched, *self._jobs.lines(), ""))
+        behind = partitions(backend.coordinator.lags())
+        text = "\n".join((*now, *behind, *dispatched, *self._jobs.lines(), ""))
         return Response(200, text.encode(errors="replace"), [("Content-Type", MEDIA_TYPE)])
+
+    async def _counts(self) -> Mapping[tuple[str, str], int]:
+        """Return no counts while the database cannot be read: that is when the other metrics matter."""
+        try:
+            async with asyncio.timeout(COUNT_SECONDS):
+                return await self._backend.counts()
+        except Exception as error:  # noqa: BLE001 - whatever a database can have against it
+            _log.warning("the number of jobs is not known: %s", type(error).__name__)
+            return {}

@@ -8,6 +8,7 @@ A scrape reads the worker's own counters. It may run in another thread.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -20,9 +21,13 @@ from waybill.ojs.worker.worker import Worker
 
 _BY_QUEUE = ("queue",)
 
+_log = logging.getLogger("waybill.ojs.coordinator")
+
 
 class CoordinatorMetrics(Collector):
-    """The number of jobs, as a coordinator knows it: `ojs_queue_depth` by queue and state.
+    """The number of jobs, as a coordinator knows it, and how far it is behind their events.
+
+    While the database cannot be read, there is no number of jobs.
 
     Scrape it in a thread, as `prometheus_client.start_http_server` does.
     """
@@ -34,14 +39,20 @@ class CoordinatorMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Return the present values."""
         depth = GaugeMetricFamily("ojs_queue_depth", "Jobs by queue and state.", labels=("queue", "state"))
-        for (queue, state), count in self._coordinator.counts().items():
+        try:
+            counts = self._coordinator.counts()
+        except Exception as error:  # noqa: BLE001 - an outage of the database is when the lag matters
+            _log.warning("the number of jobs is not known: %s", type(error).__name__)
+            counts = {}
+        for (queue, state), count in counts.items():
             depth.add_metric((queue, state), count)
         yield depth
+        yield from self._of_the_events()
         backlog = GaugeMetricFamily("ojs_queue_backlog", "Jobs ready in the broker's queue.", labels=_BY_QUEUE)
         consumers = GaugeMetricFamily("ojs_queue_consumers", "Workers that consume the queue.", labels=_BY_QUEUE)
-        for queue, counts in dict(self._coordinator.queue_counts).items():
-            backlog.add_metric((queue,), counts.ready)
-            consumers.add_metric((queue,), counts.consumers)
+        for queue, found in dict(self._coordinator.queue_counts).items():
+            backlog.add_metric((queue,), found.ready)
+            consumers.add_metric((queue,), found.consumers)
         yield backlog
         yield consumers
         skipped = CounterMetricFamily(
@@ -51,6 +62,20 @@ class CoordinatorMetrics(Collector):
         for reason, count in dict(self._coordinator.skipped_requests).items():
             skipped.add_metric((reason,), count)
         yield skipped
+
+    def _of_the_events(self) -> Iterator[Metric]:
+        behind = GaugeMetricFamily(
+            "ojs_coordinator_lag_seconds", "Age of the oldest event not in the job state.", labels=("partition",)
+        )
+        folds = GaugeMetricFamily(
+            "ojs_coordinator_partition_owned", "Whether this coordinator folds the partition.", labels=("partition",)
+        )
+        for one in self._coordinator.lags():
+            if one.seconds is not None:
+                behind.add_metric((one.stream,), one.seconds)
+            folds.add_metric((one.stream,), int(one.is_folded_here))
+        yield behind
+        yield folds
 
 
 class ProducerMetrics(Collector):
