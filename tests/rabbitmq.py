@@ -85,6 +85,7 @@ class RabbitMQ:
     """
 
     host = "127.0.0.1"
+    start_timeout_s = START_TIMEOUT_S
 
     def __init__(self, *plugins: str, policies: Sequence[Mapping[str, object]] = ()) -> None:
         """`policies` are as in RabbitMQ's definitions."""
@@ -147,12 +148,12 @@ class RabbitMQ:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + self.start_timeout_s
         while not answers_amqp(self.port, self.host):
             if self._broker.poll() is not None or time.monotonic() > deadline:
                 tail = self._output_tail()
                 self.kill()
-                raise RabbitMQFailedError(f"RabbitMQ did not start within {START_TIMEOUT_S:.0f} s\n{tail}")
+                raise RabbitMQFailedError(f"RabbitMQ did not start within {self.start_timeout_s:.0f} s\n{tail}")
             time.sleep(POLL_INTERVAL_S)
 
     def stop(self) -> None:

@@ -31,6 +31,8 @@ class Node(RabbitMQ):
         self._tick_s = tick_s
         self.namespace = f"waybill{os.getpid()}-{number}"
         self.name = f"rabbit@{CLUSTER}.{number}"
+        # The machine may do much else.
+        self.start_timeout_s = 600.0
         self._cookie = cookie
         self.host = f"10.213.{number}.2"
         super().__init__()
