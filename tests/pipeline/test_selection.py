@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tests.pipeline.own_broker import OwnBroker
+from tests.pipeline.streams import Stream
 from tests.rabbitmq import free_port
 from waybill.cli.main import main
 from waybill.client import blocking
 from waybill.pipeline.named_options import OptionError
 from waybill.pipeline.offsets import DataLossError
-from waybill.pipeline.options import parse_options
+from waybill.pipeline.options import chosen_stream, parse_options
 from waybill.pipeline.selection import selected
 from waybill.pipeline.source import RangePartition, StreamTailReader, message_stream_reader
 from waybill.pipeline.stream_log import StreamError
@@ -141,3 +142,41 @@ def test_streams_are_found_by_a_pattern(tmp_path: Path) -> None:
 def test_bad_selections_are_errors(given: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         parse_options({"uri": "amqp://localhost", **given}, default_stream="s", streaming=True)
+
+
+def test_the_partitions_of_an_event_stream_are_read_together(broker_uri: str) -> None:
+    given = {"uri": broker_uri, "eventStream": "parts.events", "startingOffsets": "earliest"}
+    options = parse_options(given, default_stream=None, streaming=True)
+    with Stream(broker_uri, "parts.events"), Stream(broker_uri, "parts.events-2"):
+        assert selected(options) == ("parts.events",), "partitions have no gaps"
+        with Stream(broker_uri, "parts.events-1"):
+            assert selected(options) == ("parts.events", "parts.events-1", "parts.events-2")
+    assert selected(options) == ("parts.events",), "that it does not exist is said when it is read"
+
+
+@pytest.mark.parametrize(
+    ("given", "event_stream", "streams"),
+    [
+        ({}, "s", ()),
+        ({"stream": ""}, "s", ()),
+        ({"stream": "a"}, None, ("a",)),
+        ({"eventStream": "e"}, "e", ()),
+        ({"superStream": "x"}, None, ()),
+        ({"assign": '{"x": [1]}'}, None, ("x-1",)),
+    ],
+)
+def test_all_partitions_of_the_default_are_read(
+    given: dict[str, str], event_stream: str | None, streams: tuple[str, ...]
+) -> None:
+    options = parse_options({"uri": "amqp://a", **given}, default_stream="s", streaming=True)
+    assert (options.event_stream, options.streams) == (event_stream, streams)
+
+
+def test_an_offset_alone_is_that_of_the_event_stream() -> None:
+    options = parse_options({"uri": "amqp://a", "startingOffsets": "7"}, default_stream="s", streaming=True)
+    assert options.starting == {"s": 7}
+
+
+def test_a_list_of_streams_is_no_event_stream() -> None:
+    assert chosen_stream("ojs.events") == ("eventStream", "ojs.events")
+    assert chosen_stream("a,b") == ("stream", "a,b")

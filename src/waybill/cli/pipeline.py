@@ -79,7 +79,12 @@ command.add_command(alerts)
 @click.option("--data", required=True, type=_DATA, help="Directory of the tables and the checkpoint.")
 @_TABLE_FORMAT
 @_CATALOG
-@click.option("--stream", default="ojs.events", show_default=True, help="Stream that contains the events.")
+@click.option(
+    "--stream",
+    default="ojs.events",
+    show_default=True,
+    help="Stream of the events, read with all of its partitions; or several streams, separated by commas.",
+)
 @click.option(
     "--once/--continuous",
     default=False,

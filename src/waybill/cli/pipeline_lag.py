@@ -23,7 +23,12 @@ from waybill.cli.target import json_option
     type=click.Path(file_okay=False, path_type=Path),
     help="Checkpoint of another query, instead of --data.",
 )
-@click.option("--stream", default="ojs.events", show_default=True, help="Comma-separated streams that the query reads.")
+@click.option(
+    "--stream",
+    default="ojs.events",
+    show_default=True,
+    help="Stream that the query reads, with its partitions; or several, separated by commas.",
+)
 @click.option("--super-stream", help="Super stream that the query reads, instead of --stream.")
 @click.option(
     "--max",
@@ -48,11 +53,11 @@ def lag(
     place = checkpoint or (data or Path()) / "checkpoint"
     from waybill.pipeline.checkpoints import CheckpointError, streams_behind
     from waybill.pipeline.named_options import OptionError
-    from waybill.pipeline.options import parse_options
+    from waybill.pipeline.options import chosen_stream, parse_options
     from waybill.pipeline.stream_log import StreamError
 
     given = {"uri": uri, "fetchOffset.numRetries": "0"}
-    given |= {"stream": stream} if super_stream is None else {"superStream": super_stream}
+    given |= dict([chosen_stream(stream)]) if super_stream is None else {"superStream": super_stream}
     try:
         found = streams_behind(place, parse_options(given, default_stream=None, streaming=True))
     except OptionError as problem:

@@ -25,6 +25,7 @@ _NAMES: Final = (
     "subscribe",
     "subscribePattern",
     "superStream",
+    "eventStream",
     "assign",
     "managementUri",
     "startingOffsets",
@@ -48,7 +49,7 @@ _NAMES: Final = (
 # The numbers that Spark's Kafka source uses for these words.
 _WORDS: Final[Mapping[int, Place]] = {-2: EARLIEST, -1: LATEST}
 # Options that select streams; they exclude each other.
-_CHOICES: Final = ("stream", "subscribe", "subscribePattern", "superStream", "assign")
+_CHOICES: Final = ("stream", "subscribe", "subscribePattern", "superStream", "eventStream", "assign")
 _PATTERN_MAX: Final = 500
 _PREFETCH_MAX: Final = 65_535
 _TIME_MAX_MS: Final = 31_536_000_000
@@ -59,12 +60,13 @@ _MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
 class SourceOptions:
     """The options of a reader. Offsets count messages of a stream; an ending offset is the first one not read.
 
-    Without `streams`, `super_stream` or `pattern` says which ones are read: see `selection`.
+    Without `streams`, `super_stream`, `event_stream` or `pattern` says which ones are read: see `selection`.
     """
 
     uri: str
     streams: tuple[str, ...]
     super_stream: str | None = None
+    event_stream: str | None = None
     pattern: str | None = None
     management_uri: str | None = None
     starting: Position = EARLIEST
@@ -87,6 +89,14 @@ class SourceOptions:
         return address(self.uri)
 
 
+def chosen_stream(text: str) -> tuple[str, str]:
+    """The source option, and its value, for what a user of the pipeline calls the stream.
+
+    It is one event stream with all of its partitions, or the streams of a comma-separated list and no others.
+    """
+    return ("stream" if "," in text else "eventStream"), text
+
+
 def parse_options(given: Mapping[str, str], *, default_stream: str | None, streaming: bool) -> SourceOptions:
     """Check `given`. Raises OptionError, which names the option and, for an unknown one, the most similar known one.
 
@@ -95,9 +105,11 @@ def parse_options(given: Mapping[str, str], *, default_stream: str | None, strea
     options = NamedOptions(given, _NAMES)
     uri = options.uri()
     super_stream, pattern = options.text("superStream"), _pattern(options)
-    streams = _streams(options, default_stream)
-    starting = _position(options, "starting", LATEST if streaming else EARLIEST, streams)
-    ending = _position(options, "ending", LATEST, streams)
+    event_stream = options.text("eventStream") or (None if _is_chosen(options) else default_stream)
+    streams = _streams(options, event_stream)
+    single = streams[0] if len(streams) == 1 else event_stream
+    starting = _position(options, "starting", LATEST if streaming else EARLIEST, streams, single)
+    ending = _position(options, "ending", LATEST, streams, single)
     _check_positions(options, starting, ending, streaming=streaming)
     retries = options.count("fetchOffset.numRetries", 0)
     most, least = options.count("maxOffsetsPerTrigger"), options.count("minOffsetsPerTrigger")
@@ -107,6 +119,7 @@ def parse_options(given: Mapping[str, str], *, default_stream: str | None, strea
         uri=uri,
         streams=streams,
         super_stream=super_stream,
+        event_stream=event_stream,
         pattern=pattern,
         management_uri=_management_uri(options),
         starting=starting,
@@ -125,16 +138,21 @@ def parse_options(given: Mapping[str, str], *, default_stream: str | None, strea
     )
 
 
-def _streams(options: NamedOptions, default_stream: str | None) -> tuple[str, ...]:
+def _is_chosen(options: NamedOptions) -> bool:
+    """Whether a stream is named; an empty name means the default."""
+    return any(options.text(name) for name in _CHOICES)
+
+
+def _streams(options: NamedOptions, event_stream: str | None) -> tuple[str, ...]:
     """The named streams; none if they are to be searched."""
     chosen = [name for name in _CHOICES if name in options]
     if len(chosen) > 1:
         raise OptionError(f"options {chosen[0]} and {chosen[1]} exclude each other: use one of them")
     if "assign" in options:
         return _assigned(options.text("assign") or "")
-    if options.text("superStream") or options.text("subscribePattern"):
+    if options.text("superStream") or options.text("subscribePattern") or event_stream is not None:
         return ()
-    text = options.text("stream") or options.text("subscribe") or default_stream
+    text = options.text("stream") or options.text("subscribe")
     streams = tuple(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
     if not streams:
         raise OptionError("option stream is required: a comma-separated list of stream queues")
@@ -189,8 +207,10 @@ def _management_uri(options: NamedOptions) -> str | None:
     return uri
 
 
-def _position(options: NamedOptions, end: str, default: Position, streams: tuple[str, ...]) -> Position:
-    """`earliest`, `latest`, a number (for a single stream), or JSON such as {"ojs.events": 1000}.
+def _position(
+    options: NamedOptions, end: str, default: Position, streams: tuple[str, ...], single: str | None
+) -> Position:
+    """`earliest`, `latest`, a number (for the `single` stream), or JSON such as {"ojs.events": 1000}.
 
     A timestamp of all streams comes first, then those of each, as in Spark's Kafka source.
     """
@@ -213,8 +233,8 @@ def _position(options: NamedOptions, end: str, default: Position, streams: tuple
         value = json.loads(text)
     except ValueError:
         raise OptionError(f"option {name} must be earliest, latest or JSON, not {text!r}") from None
-    if _is_offset(value) and len(streams) == 1:
-        value = {streams[0]: value}
+    if _is_offset(value) and single is not None:
+        value = {single: value}
     is_complete = isinstance(value, dict) and (set(value) == set(streams) or not streams)
     if not is_complete or not all(map(_is_offset, value.values())):
         raise OptionError(

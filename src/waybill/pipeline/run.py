@@ -27,6 +27,7 @@ from waybill.pipeline.gold_tables import GOLD, GOLD_TABLES, Silver
 from waybill.pipeline.incremental import is_small, rebuild, update
 from waybill.pipeline.lag import lag
 from waybill.pipeline.lake_tables import LakeTables
+from waybill.pipeline.options import chosen_stream
 from waybill.pipeline.progress_reports import BatchWritten, Compacted, Pace, Progress, Step, TableWritten
 from waybill.pipeline.retention import all_events, with_closed
 from waybill.pipeline.snapshots import VERSIONS_KEPT, Snapshots
@@ -48,6 +49,7 @@ class Settings:
     uri: str
     directory: Path | str
     stream: str = EVENT_STREAM
+    """An event stream, which is read with all of its partitions, or a comma-separated list of streams."""
     table_format: str = PARQUET
     catalog: str | None = None
     """The catalog of Iceberg tables, in pyiceberg's settings. None: one in the directory."""
@@ -289,7 +291,7 @@ def _start(
     source = (
         spark.readStream.format("ojs")
         .option("uri", settings.uri)
-        .option("stream", settings.stream)
+        .option(*chosen_stream(settings.stream))
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(settings.max_offsets_per_trigger))
         .option("minPartitions", str(spark.sparkContext.defaultParallelism))

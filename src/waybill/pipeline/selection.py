@@ -1,6 +1,7 @@
-"""The streams that a source reads: named ones, all partitions of a super stream, or all that match a pattern.
+"""The streams that a source reads: named ones, all partitions of a super stream or of events, or those of a pattern.
 
 AMQP 0-9-1 cannot list queues. The partitions of a super stream are numbered, so they are searched until one is missing.
+So are those of an event stream: the first has the name itself, and the second is NAME-1.
 For a pattern, the management API of the broker, Waybill's or RabbitMQ's, lists the streams.
 """
 
@@ -35,6 +36,8 @@ def selected(options: SourceOptions) -> tuple[str, ...]:
     """The streams to read now. Raises StreamError if there are none, StreamUnavailable."""
     if options.super_stream is not None:
         return _partitions(options, options.super_stream)
+    if options.event_stream is not None:
+        return _event_partitions(options, options.event_stream)
     if options.pattern is not None:
         return _matching(options, re.compile(options.pattern))
     return options.streams
@@ -65,12 +68,20 @@ def _partitions(options: SourceOptions, name: str) -> tuple[str, ...]:
     return found
 
 
-async def _existing(uri: str, name: str) -> tuple[str, ...]:
+def _event_partitions(options: SourceOptions, name: str) -> tuple[str, ...]:
+    """The event stream itself comes first, also if it does not exist: that is an error where it is read."""
+    try:
+        return name, *run(_existing(options.uri, name, first=1))
+    except BROKER_ERRORS as problem:
+        raise unreadable(f"stream {name!r}", options.uri, problem) from None
+
+
+async def _existing(uri: str, name: str, first: int = 0) -> tuple[str, ...]:
     found: list[str] = []
     async with connect(uri, name="waybill-pipeline") as connection:
         inspector = Inspector(connection)
         while len(found) < PARTITIONS_MAX:
-            stream = partition_name(name, len(found))
+            stream = partition_name(name, first + len(found))
             if await inspector.queue(stream) is None:
                 break
             found.append(stream)

@@ -43,6 +43,8 @@ _ROWS_PER_BATCH: Final = 8192
 _BYTES_PER_BATCH: Final = 1 << 25
 # The connections that planning opens at a time.
 _ASKED_AT_ONCE: Final = 8
+# How often a query looks for new partitions of the event stream.
+_SEARCH_S: Final = 60.0
 
 
 # With and without the option includeHeaders.
@@ -129,11 +131,13 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[str, int] | None = None
         self._triggered_at = time.monotonic()
         self._is_first = True
+        self._event_streams: tuple[str, ...] = ()
+        self._searched_at = 0.0
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         log = StreamLog(self._options)
         # A given offset is not checked: if it is gone, reading fails.
-        return _resolved(log, _selected(log, self._options), self._options.starting, log.end)
+        return _resolved(log, self._streams(log), self._options.starting, log.end)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         options = self._options
@@ -145,11 +149,11 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         log = StreamLog(self._options)
-        self._target = _of_each(_selected(log, self._options), log.end)
+        self._target = _of_each(self._streams(log), log.end)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         log = StreamLog(self._options)
-        ends = _of_each(_selected(log, self._options), log.end) if self._target is None else self._target
+        ends = _of_each(self._streams(log), log.end) if self._target is None else self._target
         self._latest = ends
         read_to = without_marks(start)
         check_none_gone(self._options, read_to, tuple(ends))
@@ -159,6 +163,14 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered_at = time.monotonic()
         reached = limited(read_to, end, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         return reached | self._marks(log, start, reached)
+
+    def _streams(self, log: StreamLog) -> tuple[str, ...]:
+        """The streams to read. A search for partitions of events that are not there yet is an error in broker logs."""
+        if self._options.event_stream is None:
+            return _selected(log, self._options)
+        if not self._event_streams or time.monotonic() - self._searched_at > _SEARCH_S:
+            self._event_streams, self._searched_at = _selected(log, self._options), time.monotonic()
+        return self._event_streams
 
     def _checked_ends(self, log: StreamLog, start: dict[str, Any], ends: dict[str, int]) -> dict[str, int]:
         """The ends of the streams. A recreated stream gets an end before its old position: it is read from its start.
