@@ -22,6 +22,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.utils.config import Config
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -34,8 +35,18 @@ from waybill.pipeline.tables import TablesError
 NAMESPACE: Final = "waybill"
 _OWN: Final = "waybill"
 _BATCH: Final = "waybill.batch"
-# A second writer of the same batch must fail, and not append the batch again.
-_PROPERTIES: Final = {"commit.retry.num-retries": "0"}
+_PROPERTIES: Final = {
+    # A second writer of the same batch must fail, and not append the batch again.
+    "commit.retry.num-retries": "0",
+    # Each append writes a manifest, and each reader reads all of them: without merging, one for each batch.
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+    # Files of metadata of earlier versions.
+    "write.metadata.delete-after-commit.enabled": "true",
+}
+# A commit writes and copies a description of each version, so its cost would grow with their number.
+_VERSIONS_KEPT: Final = 50
+_VERSIONS_MOST: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC).date()
 _DATA: Final = "data"
 
@@ -94,6 +105,7 @@ class IcebergLog(TableLog):
         try:
             with table.transaction() as change:
                 self._add_columns(table, change)
+                self._limit(table, change)
                 if removed:
                     there = _current(table)
                     with change.update_snapshot().overwrite() as old:
@@ -149,6 +161,18 @@ class IcebergLog(TableLog):
         if not known.issuperset(self.schema.fieldNames()):
             with change.update_schema() as update:
                 update.union_by_name(self._arrow())
+
+    def _limit(self, table: Table, change: Transaction) -> None:
+        """Limit what grows with each commit, also in tables of earlier versions of Waybill.
+
+        The files of forgotten versions stay until `clean`.
+        """
+        missing = {name: value for name, value in _PROPERTIES.items() if name not in table.properties}
+        if missing:
+            change.set_properties(missing)
+        versions = sorted(table.snapshots(), key=lambda version: version.sequence_number or 0)
+        if len(versions) > _VERSIONS_MOST:
+            ExpireSnapshots(change).by_ids([version.snapshot_id for version in versions[:-_VERSIONS_KEPT]]).commit()
 
     def _arrow(self) -> pa.Schema:
         return to_arrow_schema(self.schema, timezone="UTC")
