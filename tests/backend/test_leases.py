@@ -109,7 +109,7 @@ async def test_a_backend_that_is_gone_gives_back_what_it_had(client: Client, uri
 def client_of_backend(uri: str):  # type: ignore[no-untyped-def]  # noqa: ANN201 - see the test above
     from waybill.backend.backend import Backend
 
-    return Backend(Jobs(uri, results=False))
+    return Backend(Jobs(uri, results=False, push_timeout=5))
 
 
 async def test_a_long_poll_is_woken_by_a_push_of_anybody(client: Client, uri: str) -> None:
