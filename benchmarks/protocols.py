@@ -30,11 +30,11 @@ from waybill.engine.negotiation import Negotiation
 from waybill.engine.server_engine import ServerEngine
 from waybill.node.node import Node, NodeOptions
 from waybill.storage.memory import MemoryStore
-from waybill.wire.amqp010 import operations as ops
+from waybill.wire.amqp010 import class_connection, class_message, class_queue, class_session
 from waybill.wire.amqp010.codec import encode_command, encode_control
 from waybill.wire.amqp010.frames import PROTOCOL_HEADER as HEADER_010
 from waybill.wire.amqp010.message_header import encode_header
-from waybill.wire.amqp091 import methods
+from waybill.wire.amqp091 import methods_basic, methods_channel, methods_confirm, methods_connection, methods_queue
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, content_frames, method_frame
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10 import performatives
@@ -126,21 +126,23 @@ def bench_091(count: int, *, durable: bool, ids: bool = False) -> Figures:
     bench = Bench(
         [
             PROTOCOL_HEADER,
-            method_frame(0, methods.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest")),
-            method_frame(0, methods.ConnectionTuneOk(100, 131_072, 0)),
-            method_frame(0, methods.ConnectionOpen("/")),
-            method_frame(1, methods.ChannelOpen()),
-            method_frame(1, methods.QueueDeclare("q", durable=True)),
-            method_frame(1, methods.ConfirmSelect()),
+            method_frame(0, methods_connection.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest")),
+            method_frame(0, methods_connection.ConnectionTuneOk(100, 131_072, 0)),
+            method_frame(0, methods_connection.ConnectionOpen("/")),
+            method_frame(1, methods_channel.ChannelOpen()),
+            method_frame(1, methods_queue.QueueDeclare("q", durable=True)),
+            method_frame(1, methods_confirm.ConfirmSelect()),
         ]
     )
-    publish = method_frame(1, methods.BasicPublish("", "q"))
+    publish = method_frame(1, methods_basic.BasicPublish("", "q"))
     messages = []
     for number in range(count if ids else 1):
         properties = BasicProperties(delivery_mode=2 if durable else 1, message_id=f"{number:016}" if ids else None)
         messages.append(publish + content_frames(1, properties, BODY, 131_072))
-    consume = method_frame(1, methods.BasicQos(prefetch_count=RUN)) + method_frame(1, methods.BasicConsume("q"))
-    acks = [method_frame(1, methods.BasicAck(tag, multiple=False)) for tag in range(1, count + 1)]
+    consume = method_frame(1, methods_basic.BasicQos(prefetch_count=RUN)) + method_frame(
+        1, methods_basic.BasicConsume("q")
+    )
+    acks = [method_frame(1, methods_basic.BasicAck(tag, multiple=False)) for tag in range(1, count + 1)]
     return bench.measure(reads_of(messages, count), [consume, *reads_of(acks, count)], count)
 
 
@@ -152,32 +154,35 @@ def bench_010(count: int, *, durable: bool, ids: bool = False, one_accept: bool 
     bench = Bench(
         [
             HEADER_010,
-            encode_control(0, ops.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest", "en_US")),
-            encode_control(0, ops.ConnectionTuneOk(100, 65_535, 0)),
-            encode_control(0, ops.ConnectionOpen("/")),
-            encode_control(1, ops.SessionAttach(b"bench")) + encode_control(1, ops.SessionCommandPoint(0, 0)),
-            encode_command(1, ops.QueueDeclare("q", durable=True)),
+            encode_control(0, class_connection.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest", "en_US")),
+            encode_control(0, class_connection.ConnectionTuneOk(100, 65_535, 0)),
+            encode_control(0, class_connection.ConnectionOpen("/")),
+            encode_control(1, class_session.SessionAttach(b"bench"))
+            + encode_control(1, class_session.SessionCommandPoint(0, 0)),
+            encode_command(1, class_queue.QueueDeclare("q", durable=True)),
         ]
     )
-    delivery = ops.DeliveryProperties(routing_key="q", delivery_mode=2 if durable else None)
-    transfer = ops.MessageTransfer("", 1, 0)
+    delivery = class_message.DeliveryProperties(routing_key="q", delivery_mode=2 if durable else None)
+    transfer = class_message.MessageTransfer("", 1, 0)
     messages = []
     for number in range(count if ids else 1):
         message_id = Uuid(number.to_bytes(16, "big")) if ids else None
-        header = encode_header(delivery, ops.MessageProperties(content_length=len(BODY), message_id=message_id))
+        header = encode_header(
+            delivery, class_message.MessageProperties(content_length=len(BODY), message_id=message_id)
+        )
         messages.append(encode_command(1, transfer, header=header, body=BODY))
     subscribe = (
-        encode_command(1, ops.MessageSubscribe("q", "d"))
-        + encode_command(1, ops.MessageSetFlowMode("d", 1))
-        + encode_command(1, ops.MessageFlow("d", 1, 0xFFFFFFFF))
-        + encode_command(1, ops.MessageFlow("d", 0, RUN))
+        encode_command(1, class_message.MessageSubscribe("q", "d"))
+        + encode_command(1, class_message.MessageSetFlowMode("d", 1))
+        + encode_command(1, class_message.MessageFlow("d", 1, 0xFFFFFFFF))
+        + encode_command(1, class_message.MessageFlow("d", 0, RUN))
     )
     reads = [subscribe]
     for first in range(0, count, RUN):
         last = first + RUN - 1
         ranges = [(first, last)] if one_accept else [(number, number) for number in range(first, last + 1)]
-        accepts = [encode_command(1, ops.MessageAccept((each,))) for each in ranges]
-        reads.append(b"".join(accepts) + encode_control(1, ops.SessionCompleted(((first, last),))))
+        accepts = [encode_command(1, class_message.MessageAccept((each,))) for each in ranges]
+        reads.append(b"".join(accepts) + encode_control(1, class_session.SessionCompleted(((first, last),))))
     return bench.measure(reads_of(messages, count), reads, count)
 
 

@@ -65,9 +65,8 @@ def main(arguments: list[str]) -> int:
         _write("codes", specification.type_codes()),
         _write("constants", specification.constants()),
         *(_write(f"class_{one.attrib['name']}", specification.operations(one)) for one in specification.classes()),
-        _write("operations", specification.table()),
     ]
-    subprocess.run([sys.executable, "-m", "ruff", "check", "-q", "--fix", "--select", "I,RUF022", *written], check=True)
+    subprocess.run([sys.executable, "-m", "ruff", "check", "-q", "--fix", "--select", "I", *written], check=True)
     subprocess.run([sys.executable, "-m", "ruff", "format", "-q", *written], check=True)
     return 0
 
@@ -191,27 +190,6 @@ class Specification:
                 break
             kind = resolved
         return ARRAYS.get(kind) or self.structs.get(kind) or kind
-
-    def table(self) -> Iterator[str]:
-        yield f'"""All structs, controls and commands. {BY}"""\n'
-        yield "from typing import Final\n"
-        names: dict[str, list[str]] = {"struct": [], "control": [], "command": []}
-        for parent in self.classes():
-            members: list[str] = []
-            for kind in names:
-                new = [class_name_of(f"{parent.attrib['name']}.{one.attrib['name']}") for one in _members(parent, kind)]
-                names[kind] += new
-                members += new
-            yield f"from waybill.wire.amqp010.class_{parent.attrib['name']} import {', '.join(members)}"
-        yield "from waybill.wire.amqp010.struct import Command, Control, Struct\n"
-        exported = sorted(["COMMANDS", "CONTROLS", "STRUCTS", *(name for found in names.values() for name in found)])
-        yield f"__all__ = {exported!r}\n".replace("'", '"')
-        for kind, found in names.items():
-            yield f"{kind.upper()}S: Final[tuple[type[{kind.capitalize()}], ...]] = ({', '.join(found)},)\n"
-
-
-def _members(parent: Element, kind: str) -> list[Element]:
-    return list(parent.iter(f"{NAMESPACE}{kind}"))
 
 
 def _class_variables(one: Element) -> list[str]:

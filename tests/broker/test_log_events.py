@@ -20,7 +20,9 @@ from waybill.broker.log import BrokerLog, one_line
 from waybill.client import ClientError, connect
 from waybill.transport.clock import Clock
 from waybill.wire.amqp091.frames import method_frame
-from waybill.wire.amqp091.methods import ChannelOpen, ChannelOpenOk, ConnectionClose, ConnectionCloseOk, Method
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_channel import ChannelOpen, ChannelOpenOk
+from waybill.wire.amqp091.methods_connection import ConnectionClose, ConnectionCloseOk
 
 SECRET = "s3cret-word"
 

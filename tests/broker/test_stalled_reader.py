@@ -8,7 +8,7 @@ import pytest
 from tests.broker.process import BrokerProcess
 from tests.engine.amqp091.peer import Peer, SocketWire
 from waybill.wire.amqp091.frames import content_frames, method_frame
-from waybill.wire.amqp091.methods import BasicPublish
+from waybill.wire.amqp091.methods_basic import BasicPublish
 from waybill.wire.amqp091.properties import BasicProperties
 
 MEGABYTE = bytes(1 << 20)

@@ -7,19 +7,19 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 from waybill.wire.amqp091.frames import FRAME_METHOD, PROTOCOL_HEADER, Frame, method_frame, parse_frame
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods import decode_method
+from waybill.wire.amqp091.methods_basic import (
     BasicCancel,
     BasicCancelOk,
     BasicConsume,
     BasicConsumeOk,
     BasicQos,
     BasicQosOk,
-    ChannelClose,
-    ChannelCloseOk,
-    ChannelOpen,
-    ChannelOpenOk,
-    ConfirmSelect,
-    ConfirmSelectOk,
+)
+from waybill.wire.amqp091.methods_channel import ChannelClose, ChannelCloseOk, ChannelOpen, ChannelOpenOk
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect, ConfirmSelectOk
+from waybill.wire.amqp091.methods_connection import (
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpen,
@@ -27,11 +27,8 @@ from waybill.wire.amqp091.methods import (
     ConnectionStart,
     ConnectionStartOk,
     ConnectionTune,
-    Method,
-    QueueDeclare,
-    QueueDeclareOk,
-    decode_method,
 )
+from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDeclareOk
 
 
 class ClientGone(Exception):

@@ -8,15 +8,12 @@ import pytest
 from tests.client.breaking import until
 from waybill.client import Connection, connect
 from waybill.wire.amqp091.frames import FRAME_METHOD, PROTOCOL_HEADER, method_frame, parse_frame
-from waybill.wire.amqp091.methods import (
-    BasicAck,
-    BasicPublish,
-    ChannelClose,
-    ChannelCloseOk,
-    ChannelOpen,
-    ChannelOpenOk,
-    ConfirmSelect,
-    ConfirmSelectOk,
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods import decode_method
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicPublish
+from waybill.wire.amqp091.methods_channel import ChannelClose, ChannelCloseOk, ChannelOpen, ChannelOpenOk
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect, ConfirmSelectOk
+from waybill.wire.amqp091.methods_connection import (
     ConnectionBlocked,
     ConnectionClose,
     ConnectionCloseOk,
@@ -26,8 +23,6 @@ from waybill.wire.amqp091.methods import (
     ConnectionStartOk,
     ConnectionTune,
     ConnectionUnblocked,
-    Method,
-    decode_method,
 )
 
 

@@ -14,7 +14,9 @@ from tests.rabbitmq import READER, RabbitMQ
 from waybill.client import AccessRefused, PreconditionFailed, blocking, connect
 from waybill.ojs import Declaration, Jobs, Topology
 from waybill.testing import TestBroker
-from waybill.wire.amqp091.methods import ChannelClose, Method, QueueDeclare
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_channel import ChannelClose
+from waybill.wire.amqp091.methods_queue import QueueDeclare
 
 
 class Refusing(ScriptedBroker):

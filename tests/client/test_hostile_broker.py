@@ -27,25 +27,19 @@ from waybill.client import (
     channel as channel_module,
 )
 from waybill.wire.amqp091.frames import content_frames, method_frame
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import (
     BasicAck,
     BasicConsume,
     BasicDeliver,
     BasicNack,
     BasicPublish,
     BasicReturn,
-    ChannelClose,
-    ChannelFlow,
-    ChannelFlowOk,
-    ChannelOpen,
-    ConfirmSelect,
-    ConnectionBlocked,
-    ConnectionClose,
-    ConnectionStart,
-    ConnectionTune,
-    Method,
-    QueueDeclare,
 )
+from waybill.wire.amqp091.methods_channel import ChannelClose, ChannelFlow, ChannelFlowOk, ChannelOpen
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect
+from waybill.wire.amqp091.methods_connection import ConnectionBlocked, ConnectionClose, ConnectionStart, ConnectionTune
+from waybill.wire.amqp091.methods_queue import QueueDeclare
 from waybill.wire.amqp091.properties import BasicProperties
 
 NEVER = ReconnectPolicy(max_attempts=0)

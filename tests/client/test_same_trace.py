@@ -5,24 +5,11 @@ from urllib.parse import urlsplit
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Channel, Peer, SocketWire
 from tests.rabbitmq import RabbitMQ
-from waybill.wire.amqp091.methods import (
-    BasicGet,
-    BasicNack,
-    BasicQos,
-    BasicQosOk,
-    ChannelClose,
-    ChannelCloseOk,
-    ChannelOpen,
-    ExchangeBind,
-    ExchangeDeclare,
-    ExchangeDelete,
-    Method,
-    QueueBind,
-    QueueDeclare,
-    QueueDelete,
-    QueuePurge,
-    QueueUnbind,
-)
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import BasicGet, BasicNack, BasicQos, BasicQosOk
+from waybill.wire.amqp091.methods_channel import ChannelClose, ChannelCloseOk, ChannelOpen
+from waybill.wire.amqp091.methods_exchange import ExchangeBind, ExchangeDeclare, ExchangeDelete
+from waybill.wire.amqp091.methods_queue import QueueBind, QueueDeclare, QueueDelete, QueuePurge, QueueUnbind
 
 SCENARIO: list[Method | tuple[str, str, bytes]] = [
     ExchangeDeclare("trace.x", "topic"),

@@ -18,16 +18,16 @@ from tests.engine.amqp10.peer import declare, message
 from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.delivery import Delivery
 from waybill.wire.amqp091.frames import FRAME_HEADER, content_frames, frame, method_frame
+from waybill.wire.amqp091.method import Method
 from waybill.wire.amqp091.method_arguments import INTEGER_SIZES
-from waybill.wire.amqp091.methods import (
-    METHODS,
+from waybill.wire.amqp091.methods import METHODS
+from waybill.wire.amqp091.methods_basic import (
     BasicAck,
     BasicConsume,
     BasicConsumeOk,
     BasicNack,
     BasicPublish,
     BasicReject,
-    Method,
 )
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp091.reply_codes import PRECONDITION_FAILED

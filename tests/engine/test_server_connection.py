@@ -22,7 +22,8 @@ from waybill.engine.connection_state import (
     TRANSITIONS,
 )
 from waybill.model.operator_log import OperatorLog
-from waybill.wire.amqp091.methods import BasicQos, ConnectionClose, ConnectionCloseOk
+from waybill.wire.amqp091.methods_basic import BasicQos
+from waybill.wire.amqp091.methods_connection import ConnectionClose, ConnectionCloseOk
 from waybill.wire.amqp091.reply_codes import INTERNAL_ERROR
 from waybill.wire.amqp10.frames import AMQP_HEADER, frame
 from waybill.wire.amqp10.performatives import Close, Open

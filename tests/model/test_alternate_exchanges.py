@@ -4,7 +4,8 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Channel
-from waybill.wire.amqp091.methods import ExchangeDelete, ExchangeDeleteOk, QueueDelete, QueueDeleteOk
+from waybill.wire.amqp091.methods_exchange import ExchangeDelete, ExchangeDeleteOk
+from waybill.wire.amqp091.methods_queue import QueueDelete, QueueDeleteOk
 from waybill.wire.amqp091.reply_codes import PRECONDITION_FAILED
 
 pytestmark = pytest.mark.ours

@@ -8,14 +8,8 @@ from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Channel
 from tests.engine.disk_bench import DiskBench
 from waybill.model.delivery_recorder import MIN_DELIVERY_WINDOW
-from waybill.wire.amqp091.methods import (
-    BasicCancel,
-    BasicCancelOk,
-    QueueDelete,
-    QueueDeleteOk,
-    QueuePurge,
-    QueuePurgeOk,
-)
+from waybill.wire.amqp091.methods_basic import BasicCancel, BasicCancelOk
+from waybill.wire.amqp091.methods_queue import QueueDelete, QueueDeleteOk, QueuePurge, QueuePurgeOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 LENGTH = 3000

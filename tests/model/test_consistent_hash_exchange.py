@@ -7,14 +7,8 @@ from tests.engine.amqp091.peer import Channel, NodeBench
 from tests.engine.disk_bench import DiskBench
 from tests.security.restart import restarted
 from waybill.model.routing import STEPS_MAX
-from waybill.wire.amqp091.methods import (
-    ExchangeBind,
-    ExchangeBindOk,
-    ExchangeDeclare,
-    QueueBind,
-    QueueUnbind,
-    QueueUnbindOk,
-)
+from waybill.wire.amqp091.methods_exchange import ExchangeBind, ExchangeBindOk, ExchangeDeclare
+from waybill.wire.amqp091.methods_queue import QueueBind, QueueUnbind, QueueUnbindOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 pytestmark = pytest.mark.ours

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Bench, Channel
-from waybill.wire.amqp091.methods import QueueDeclare, QueueDelete, QueueDeleteOk, QueuePurge, QueuePurgeOk
+from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDelete, QueueDeleteOk, QueuePurge, QueuePurgeOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 TO_DEAD: dict[str, object] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}

@@ -4,7 +4,7 @@ import pytest
 
 from tests.engine.amqp091.peer import Bench, Channel
 from tests.engine.disk_bench import DiskBench
-from waybill.wire.amqp091.methods import QueuePurge, QueuePurgeOk
+from waybill.wire.amqp091.methods_queue import QueuePurge, QueuePurgeOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 pytestmark = pytest.mark.ours

@@ -5,17 +5,8 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Bench, Channel, NodeBench
 from tests.engine.disk_bench import DiskBench
-from waybill.wire.amqp091.methods import (
-    ExchangeDeclare,
-    ExchangeDelete,
-    ExchangeDeleteOk,
-    TxCommit,
-    TxCommitOk,
-    TxRollback,
-    TxRollbackOk,
-    TxSelect,
-    TxSelectOk,
-)
+from waybill.wire.amqp091.methods_exchange import ExchangeDeclare, ExchangeDelete, ExchangeDeleteOk
+from waybill.wire.amqp091.methods_tx import TxCommit, TxCommitOk, TxRollback, TxRollbackOk, TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 pytestmark = pytest.mark.ours

@@ -7,7 +7,7 @@ import pytest
 from tests.engine.amqp091.peer import Channel
 from tests.engine.disk_bench import DiskBench
 from waybill.model.eviction import Eviction
-from waybill.wire.amqp091.methods import QueueDeclare, QueuePurge, QueuePurgeOk
+from waybill.wire.amqp091.methods_queue import QueueDeclare, QueuePurge, QueuePurgeOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 LIMIT_BYTES: Final = 4 << 20

@@ -4,7 +4,7 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Bench, Channel
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.methods_exchange import (
     ExchangeBind,
     ExchangeBindOk,
     ExchangeDeclare,
@@ -13,12 +13,8 @@ from waybill.wire.amqp091.methods import (
     ExchangeDeleteOk,
     ExchangeUnbind,
     ExchangeUnbindOk,
-    QueueBind,
-    QueueDelete,
-    QueueDeleteOk,
-    QueueUnbind,
-    QueueUnbindOk,
 )
+from waybill.wire.amqp091.methods_queue import QueueBind, QueueDelete, QueueDeleteOk, QueueUnbind, QueueUnbindOk
 
 PREDECLARED = [
     ("", "direct"),

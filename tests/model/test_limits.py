@@ -7,7 +7,8 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Bench, Channel, Cut, NodeBench
 from waybill.model.message_queue import MessageQueue
-from waybill.wire.amqp091.methods import BasicCancel, BasicCancelOk, BasicNack, QueueDeclare
+from waybill.wire.amqp091.methods_basic import BasicCancel, BasicCancelOk, BasicNack
+from waybill.wire.amqp091.methods_queue import QueueDeclare
 from waybill.wire.amqp091.properties import BasicProperties
 
 

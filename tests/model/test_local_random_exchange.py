@@ -4,7 +4,8 @@ import pytest
 
 from tests.engine.amqp091.peer import Channel
 from tests.engine.disk_bench import DiskBench
-from waybill.wire.amqp091.methods import ExchangeBind, QueueBind
+from waybill.wire.amqp091.methods_exchange import ExchangeBind
+from waybill.wire.amqp091.methods_queue import QueueBind
 
 pytestmark = pytest.mark.ours
 

@@ -9,7 +9,8 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Cut, NodeBench
 from waybill.wire.amqp091.content import body_of
-from waybill.wire.amqp091.methods import BasicConsume, BasicConsumeOk, QueueBind, QueueDeclare
+from waybill.wire.amqp091.methods_basic import BasicConsume, BasicConsumeOk
+from waybill.wire.amqp091.methods_queue import QueueBind, QueueDeclare
 from waybill.wire.amqp091.properties import BasicProperties
 
 LARGE = 64 << 20

@@ -2,7 +2,8 @@
 
 from tests.engine.amqp091.peer import Bench, Channel
 from waybill.wire.amqp091.frames import content_frames, method_frame
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import (
     BasicCancel,
     BasicCancelOk,
     BasicConsume,
@@ -10,7 +11,8 @@ from waybill.wire.amqp091.methods import (
     BasicGet,
     BasicGetEmpty,
     BasicPublish,
-    Method,
+)
+from waybill.wire.amqp091.methods_queue import (
     QueueDeclare,
     QueueDeclareOk,
     QueueDelete,

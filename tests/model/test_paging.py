@@ -10,8 +10,9 @@ from tests.engine.amqp010.peer import Peer as Peer010
 from tests.engine.amqp091.peer import Channel
 from tests.engine.disk_bench import DiskBench
 from waybill.model.message_queue import MessageQueue
-from waybill.wire.amqp010.operations import MessageRelease
-from waybill.wire.amqp091.methods import BasicCancel, QueueDelete, QueueDeleteOk
+from waybill.wire.amqp010.class_message import MessageRelease
+from waybill.wire.amqp091.methods_basic import BasicCancel
+from waybill.wire.amqp091.methods_queue import QueueDelete, QueueDeleteOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 LENGTH: Final = 400

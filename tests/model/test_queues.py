@@ -6,11 +6,8 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Bench, Channel
-from waybill.wire.amqp091.methods import (
-    BasicCancel,
-    BasicCancelOk,
-    BasicConsume,
-    BasicGet,
+from waybill.wire.amqp091.methods_basic import BasicCancel, BasicCancelOk, BasicConsume, BasicGet
+from waybill.wire.amqp091.methods_queue import (
     QueueBind,
     QueueBindOk,
     QueueDeclare,

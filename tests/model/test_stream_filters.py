@@ -5,7 +5,7 @@ import pytest
 from tests.engine.amqp091.peer import Bench, Channel, Cut, EngineWire, NodeBench
 from waybill.model.runtime import TURN_UNITS
 from waybill.wire.amqp091.frames import method_frame
-from waybill.wire.amqp091.methods import BasicConsume, BasicConsumeOk
+from waybill.wire.amqp091.methods_basic import BasicConsume, BasicConsumeOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 pytestmark = pytest.mark.ours  # RabbitMQ 3.10 has no filters

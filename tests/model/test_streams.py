@@ -6,18 +6,9 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Bench, Channel, NodeBench
-from waybill.wire.amqp091.methods import (
-    BasicAck,
-    BasicConsume,
-    BasicGet,
-    BasicNack,
-    BasicReject,
-    QueueDeclare,
-    QueueDelete,
-    QueueDeleteOk,
-    TxSelect,
-    TxSelectOk,
-)
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicConsume, BasicGet, BasicNack, BasicReject
+from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDelete, QueueDeleteOk
+from waybill.wire.amqp091.methods_tx import TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 STREAM: dict[str, object] = {"x-queue-type": "stream"}

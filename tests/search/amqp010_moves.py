@@ -10,13 +10,7 @@ from tests.search.amqp091_moves import Move, checked, fitting
 from tests.search.choices import Choices
 from tests.search.values import EXCHANGES, INTEGERS, KEYS, QUEUES, TEXTS, amqp_value, name
 from waybill.wire.amqp010 import codes, struct
-from waybill.wire.amqp010.codec import encode_command, encode_control
-from waybill.wire.amqp010.frames import HEARTBEAT_FRAME
-from waybill.wire.amqp010.message_header import encode_header
-from waybill.wire.amqp010.operations import (
-    COMMANDS,
-    CONTROLS,
-    DeliveryProperties,
+from waybill.wire.amqp010.class_dtx import (
     DtxCommit,
     DtxEnd,
     DtxForget,
@@ -27,13 +21,19 @@ from waybill.wire.amqp010.operations import (
     DtxSelect,
     DtxSetTimeout,
     DtxStart,
+    Xid,
+)
+from waybill.wire.amqp010.class_exchange import (
     ExchangeBind,
     ExchangeBound,
     ExchangeDeclare,
     ExchangeDelete,
     ExchangeQuery,
     ExchangeUnbind,
-    ExecutionSync,
+)
+from waybill.wire.amqp010.class_execution import ExecutionSync
+from waybill.wire.amqp010.class_message import (
+    DeliveryProperties,
     MessageAccept,
     MessageAcquire,
     MessageCancel,
@@ -46,11 +46,10 @@ from waybill.wire.amqp010.operations import (
     MessageStop,
     MessageSubscribe,
     MessageTransfer,
-    QueueDeclare,
-    QueueDelete,
-    QueuePurge,
-    QueueQuery,
     ReplyTo,
+)
+from waybill.wire.amqp010.class_queue import QueueDeclare, QueueDelete, QueuePurge, QueueQuery
+from waybill.wire.amqp010.class_session import (
     SessionAttach,
     SessionCommandPoint,
     SessionCompleted,
@@ -62,11 +61,12 @@ from waybill.wire.amqp010.operations import (
     SessionGap,
     SessionKnownCompleted,
     SessionRequestTimeout,
-    TxCommit,
-    TxRollback,
-    TxSelect,
-    Xid,
 )
+from waybill.wire.amqp010.class_tx import TxCommit, TxRollback, TxSelect
+from waybill.wire.amqp010.codec import encode_command, encode_control
+from waybill.wire.amqp010.frames import HEARTBEAT_FRAME
+from waybill.wire.amqp010.message_header import encode_header
+from waybill.wire.amqp010.operations import COMMANDS, CONTROLS
 from waybill.wire.amqp010.struct import Command, Control, Struct
 from waybill.wire.amqp010.types import Array, Ranges
 from waybill.wire.amqp10.types import UByte, UInt, ULong, Uuid

@@ -8,9 +8,10 @@ from tests.search.values import EXCHANGES, KEYS, QUEUES, TEXTS, integer, name, t
 from waybill.wire.amqp010.errors import EncodeError as Encode010Error
 from waybill.wire.amqp091.errors import EncodeError as Encode091Error
 from waybill.wire.amqp091.frames import FRAME_BODY, HEARTBEAT_FRAME, content_frames, frame, header_frame, method_frame
+from waybill.wire.amqp091.method import Method
 from waybill.wire.amqp091.method_arguments import BIT, LONG_OCTETS, LONG_STRING, SHORT_STRING, TABLE
-from waybill.wire.amqp091.methods import (
-    METHODS,
+from waybill.wire.amqp091.methods import METHODS
+from waybill.wire.amqp091.methods_basic import (
     BasicAck,
     BasicCancel,
     BasicConsume,
@@ -20,25 +21,12 @@ from waybill.wire.amqp091.methods import (
     BasicQos,
     BasicRecover,
     BasicReject,
-    ChannelClose,
-    ChannelCloseOk,
-    ChannelFlow,
-    ChannelOpen,
-    ConfirmSelect,
-    ExchangeBind,
-    ExchangeDeclare,
-    ExchangeDelete,
-    ExchangeUnbind,
-    Method,
-    QueueBind,
-    QueueDeclare,
-    QueueDelete,
-    QueuePurge,
-    QueueUnbind,
-    TxCommit,
-    TxRollback,
-    TxSelect,
 )
+from waybill.wire.amqp091.methods_channel import ChannelClose, ChannelCloseOk, ChannelFlow, ChannelOpen
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect
+from waybill.wire.amqp091.methods_exchange import ExchangeBind, ExchangeDeclare, ExchangeDelete, ExchangeUnbind
+from waybill.wire.amqp091.methods_queue import QueueBind, QueueDeclare, QueueDelete, QueuePurge, QueueUnbind
+from waybill.wire.amqp091.methods_tx import TxCommit, TxRollback, TxSelect
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.errors import EncodeError as Encode10Error
 

@@ -3,13 +3,15 @@
 from typing import Final
 
 from waybill.wire.amqp010 import constants as constants010
+from waybill.wire.amqp010.class_connection import ConnectionClose as ConnectionClose010
+from waybill.wire.amqp010.class_execution import ExecutionException
 from waybill.wire.amqp010.codec import decode_command, decode_control
 from waybill.wire.amqp010.frames import COMMAND, CONTROL, FIRST_FRAME, FRAME_HEAD_SIZE, LAST_FRAME
 from waybill.wire.amqp010.frames import PROTOCOL_HEADER as AMQP010_HEADER
-from waybill.wire.amqp010.operations import ConnectionClose as ConnectionClose010
-from waybill.wire.amqp010.operations import ExecutionException
 from waybill.wire.amqp091.frames import FRAME_METHOD, parse_frame
-from waybill.wire.amqp091.methods import ChannelClose, ConnectionClose, decode_method
+from waybill.wire.amqp091.methods import decode_method
+from waybill.wire.amqp091.methods_channel import ChannelClose
+from waybill.wire.amqp091.methods_connection import ConnectionClose
 from waybill.wire.amqp091.reply_codes import INTERNAL_ERROR, REPLY_NAMES
 from waybill.wire.amqp10 import error as conditions
 from waybill.wire.amqp10.composite import decode_composite

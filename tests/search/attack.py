@@ -23,14 +23,9 @@ from tests.search.generator import generate
 from tests.search.machine import PREPARED
 from tests.search.script import AMQP091, AMQP10, FEED, LOSE, OPEN, STALL, WAIT, Script
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, method_frame
-from waybill.wire.amqp091.methods import (
-    ChannelOpen,
-    ConfirmSelect,
-    ConfirmSelectOk,
-    ConnectionOpen,
-    ConnectionStartOk,
-    ConnectionTuneOk,
-)
+from waybill.wire.amqp091.methods_channel import ChannelOpen
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect, ConfirmSelectOk
+from waybill.wire.amqp091.methods_connection import ConnectionOpen, ConnectionStartOk, ConnectionTuneOk
 from waybill.wire.amqp10.frames import AMQP_HEADER
 from waybill.wire.amqp10.frames import frame as amqp10_frame
 from waybill.wire.amqp10.performatives import Begin, Open

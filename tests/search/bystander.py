@@ -4,32 +4,25 @@ import time
 from typing import Final
 
 from tests.search.machine import AMQP010_LOGIN, AMQP10_LOGIN, BYSTANDER, Machine, Wire
-from waybill.wire.amqp010.codec import encode_command, encode_control
-from waybill.wire.amqp010.constants import ACCEPT_EXPLICIT, FLOW_CREDIT, MODE_PERSISTENT, UNIT_BYTE, UNIT_MESSAGE
-from waybill.wire.amqp010.frames import COMMAND, CONTROL
-from waybill.wire.amqp010.message_header import encode_header
-from waybill.wire.amqp010.operations import (
+from waybill.wire.amqp010.class_message import (
     DeliveryProperties,
     MessageAccept,
     MessageFlow,
     MessageSetFlowMode,
     MessageSubscribe,
     MessageTransfer,
-    SessionAttach,
-    SessionCommandPoint,
 )
+from waybill.wire.amqp010.class_session import SessionAttach, SessionCommandPoint
+from waybill.wire.amqp010.codec import encode_command, encode_control
+from waybill.wire.amqp010.constants import ACCEPT_EXPLICIT, FLOW_CREDIT, MODE_PERSISTENT, UNIT_BYTE, UNIT_MESSAGE
+from waybill.wire.amqp010.frames import COMMAND, CONTROL
+from waybill.wire.amqp010.message_header import encode_header
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, content_frames, method_frame
-from waybill.wire.amqp091.methods import (
-    BasicAck,
-    BasicConsume,
-    BasicPublish,
-    ChannelOpen,
-    ConfirmSelect,
-    ConnectionOpen,
-    ConnectionStartOk,
-    ConnectionTuneOk,
-    QueueDeclare,
-)
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicConsume, BasicPublish
+from waybill.wire.amqp091.methods_channel import ChannelOpen
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect
+from waybill.wire.amqp091.methods_connection import ConnectionOpen, ConnectionStartOk, ConnectionTuneOk
+from waybill.wire.amqp091.methods_queue import QueueDeclare
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.encode import encode_value
 from waybill.wire.amqp10.frames import frame

@@ -22,7 +22,7 @@ from tests.search.script import (
 )
 from waybill.wire.amqp010.frames import PROTOCOL_HEADER as AMQP010_HEADER
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, method_frame
-from waybill.wire.amqp091.methods import ChannelOpen
+from waybill.wire.amqp091.methods_channel import ChannelOpen
 from waybill.wire.amqp10.frames import AMQP_HEADER, SASL_HEADER
 
 PEERS: Final = (AMQP091, AMQP10, AMQP091, AMQP10, AMQP010, AMQP010)

@@ -19,23 +19,18 @@ from waybill.node.node import FORMATS, Node, NodeOptions
 from waybill.storage.journal import Journal
 from waybill.storage.memory import MemoryStore
 from waybill.testing.simulated_disk import SimulatedDisk
+from waybill.wire.amqp010.class_connection import ConnectionOpen as ConnectionOpen010
+from waybill.wire.amqp010.class_connection import ConnectionStartOk as ConnectionStartOk010
+from waybill.wire.amqp010.class_connection import ConnectionTuneOk as ConnectionTuneOk010
+from waybill.wire.amqp010.class_session import SessionAttach, SessionCommandPoint
 from waybill.wire.amqp010.codec import encode_control
 from waybill.wire.amqp010.frames import PROTOCOL_HEADER as AMQP010_HEADER
-from waybill.wire.amqp010.operations import ConnectionOpen as ConnectionOpen010
-from waybill.wire.amqp010.operations import ConnectionStartOk as ConnectionStartOk010
-from waybill.wire.amqp010.operations import ConnectionTuneOk as ConnectionTuneOk010
-from waybill.wire.amqp010.operations import SessionAttach, SessionCommandPoint
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, method_frame
-from waybill.wire.amqp091.methods import (
-    ChannelOpen,
-    ConnectionOpen,
-    ConnectionStartOk,
-    ConnectionTuneOk,
-    ExchangeDeclare,
-    Method,
-    QueueBind,
-    QueueDeclare,
-)
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_channel import ChannelOpen
+from waybill.wire.amqp091.methods_connection import ConnectionOpen, ConnectionStartOk, ConnectionTuneOk
+from waybill.wire.amqp091.methods_exchange import ExchangeDeclare
+from waybill.wire.amqp091.methods_queue import QueueBind, QueueDeclare
 from waybill.wire.amqp10.frames import AMQP_HEADER, SASL_HEADER, sasl_frame
 from waybill.wire.amqp10.frames import frame as amqp10_frame
 from waybill.wire.amqp10.performatives import Begin, Open

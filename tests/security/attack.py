@@ -1,7 +1,8 @@
 """Frames that no honest encoder makes."""
 
 from waybill.wire.amqp091.frames import FRAME_HEADER, FRAME_METHOD, frame, method_frame
-from waybill.wire.amqp091.methods import BasicPublish, Method
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import BasicPublish
 
 QUEUE_DECLARE = b"\x00\x32\x00\x0a\x00\x00\x01q\x00"
 HEADERS_FLAG = b"\x20\x00"

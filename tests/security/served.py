@@ -13,17 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, content_frames, method_frame
-from waybill.wire.amqp091.methods import (
-    BasicAck,
-    BasicConsume,
-    BasicPublish,
-    ChannelOpen,
-    ConfirmSelect,
-    ConnectionOpen,
-    ConnectionStartOk,
-    ConnectionTuneOk,
-    QueueDeclare,
-)
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicConsume, BasicPublish
+from waybill.wire.amqp091.methods_channel import ChannelOpen
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect
+from waybill.wire.amqp091.methods_connection import ConnectionOpen, ConnectionStartOk, ConnectionTuneOk
+from waybill.wire.amqp091.methods_queue import QueueDeclare
 from waybill.wire.amqp091.properties import BasicProperties
 
 QUEUE: Final = "bystander"

@@ -22,20 +22,16 @@ from typing import Final, Self
 
 from tests.broker.process import BrokerProcess
 from tests.program_environment import program_environment
+from waybill.wire.amqp010.class_connection import ConnectionOpen as ConnectionOpen010
+from waybill.wire.amqp010.class_connection import ConnectionStartOk as ConnectionStartOk010
+from waybill.wire.amqp010.class_connection import ConnectionTuneOk as ConnectionTuneOk010
+from waybill.wire.amqp010.class_session import SessionAttach, SessionCommandPoint, SessionRequestTimeout
 from waybill.wire.amqp010.codec import encode_control
 from waybill.wire.amqp010.frames import PROTOCOL_HEADER as AMQP010_HEADER
-from waybill.wire.amqp010.operations import ConnectionOpen as ConnectionOpen010
-from waybill.wire.amqp010.operations import ConnectionStartOk as ConnectionStartOk010
-from waybill.wire.amqp010.operations import ConnectionTuneOk as ConnectionTuneOk010
-from waybill.wire.amqp010.operations import SessionAttach, SessionCommandPoint, SessionRequestTimeout
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, method_frame
-from waybill.wire.amqp091.methods import (
-    ChannelOpen,
-    ConnectionOpen,
-    ConnectionStartOk,
-    ConnectionTuneOk,
-    Method,
-)
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_channel import ChannelOpen
+from waybill.wire.amqp091.methods_connection import ConnectionOpen, ConnectionStartOk, ConnectionTuneOk
 from waybill.wire.amqp10.frames import AMQP_HEADER
 from waybill.wire.amqp10.frames import frame as amqp10_frame
 from waybill.wire.amqp10.performatives import Begin, Open

@@ -10,22 +10,13 @@ from typing import Final
 from tests.security import sieges_of_0_10
 from tests.security.siege import Siege, login, login10, methods
 from waybill.wire.amqp091.frames import FRAME_HEADER, PROTOCOL_HEADER, content_frames, frame
-from waybill.wire.amqp091.methods import (
-    BasicConsume,
-    BasicGet,
-    BasicPublish,
-    BasicQos,
-    ChannelOpen,
-    ConfirmSelect,
-    ConnectionStartOk,
-    ConnectionTuneOk,
-    ExchangeBind,
-    ExchangeDeclare,
-    QueueBind,
-    QueueDeclare,
-    QueueDelete,
-    TxSelect,
-)
+from waybill.wire.amqp091.methods_basic import BasicConsume, BasicGet, BasicPublish, BasicQos
+from waybill.wire.amqp091.methods_channel import ChannelOpen
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect
+from waybill.wire.amqp091.methods_connection import ConnectionStartOk, ConnectionTuneOk
+from waybill.wire.amqp091.methods_exchange import ExchangeBind, ExchangeDeclare
+from waybill.wire.amqp091.methods_queue import QueueBind, QueueDeclare, QueueDelete
+from waybill.wire.amqp091.methods_tx import TxSelect
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.descriptors import PROPERTIES
 from waybill.wire.amqp10.encode import encode_value

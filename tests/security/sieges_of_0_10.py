@@ -4,27 +4,20 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from tests.security.siege import Siege, login010
-from waybill.wire.amqp010.codec import encode_command, encode_control
-from waybill.wire.amqp010.frames import HEARTBEAT_FRAME
-from waybill.wire.amqp010.message_header import encode_header
-from waybill.wire.amqp010.operations import (
+from waybill.wire.amqp010.class_dtx import DtxEnd, DtxPrepare, DtxSelect, DtxStart, Xid
+from waybill.wire.amqp010.class_exchange import ExchangeBind, ExchangeBound, ExchangeDeclare
+from waybill.wire.amqp010.class_execution import ExecutionSync
+from waybill.wire.amqp010.class_message import (
     DeliveryProperties,
-    DtxEnd,
-    DtxPrepare,
-    DtxSelect,
-    DtxStart,
-    ExchangeBind,
-    ExchangeBound,
-    ExchangeDeclare,
-    ExecutionSync,
     MessageAccept,
     MessageFlow,
     MessageProperties,
     MessageRelease,
     MessageSubscribe,
     MessageTransfer,
-    QueueDeclare,
-    QueueQuery,
+)
+from waybill.wire.amqp010.class_queue import QueueDeclare, QueueQuery
+from waybill.wire.amqp010.class_session import (
     SessionAttach,
     SessionCompleted,
     SessionDetach,
@@ -32,9 +25,11 @@ from waybill.wire.amqp010.operations import (
     SessionFlush,
     SessionKnownCompleted,
     SessionRequestTimeout,
-    TxSelect,
-    Xid,
 )
+from waybill.wire.amqp010.class_tx import TxSelect
+from waybill.wire.amqp010.codec import encode_command, encode_control
+from waybill.wire.amqp010.frames import HEARTBEAT_FRAME
+from waybill.wire.amqp010.message_header import encode_header
 from waybill.wire.amqp010.struct import Command, Control
 
 Attack = Callable[[Siege, int], None]

@@ -10,18 +10,11 @@ import pytest
 from tests.engine.amqp091.peer import Channel, Cut, EngineWire, NodeBench
 from tests.security.siege import login, login10, methods
 from tests.security.sieges import receiver, sender
-from waybill.wire.amqp091.methods import (
-    BasicCancel,
-    BasicConsume,
-    ChannelOpen,
-    ExchangeDeclare,
-    ExchangeDelete,
-    Method,
-    QueueBind,
-    QueueDeclare,
-    QueueDelete,
-    QueueUnbind,
-)
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import BasicCancel, BasicConsume
+from waybill.wire.amqp091.methods_channel import ChannelOpen
+from waybill.wire.amqp091.methods_exchange import ExchangeDeclare, ExchangeDelete
+from waybill.wire.amqp091.methods_queue import QueueBind, QueueDeclare, QueueDelete, QueueUnbind
 from waybill.wire.amqp10.frames import frame as amqp10_frame
 from waybill.wire.amqp10.performatives import Begin
 

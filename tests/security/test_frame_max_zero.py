@@ -1,7 +1,7 @@
 """`frame_max` 0 means no limit: a client that asks for it gets the limit of the node all the same."""
 
 from tests.engine.amqp091.peer import Bench, Channel
-from waybill.wire.amqp091.methods import ConnectionOpen, ConnectionOpenOk, ConnectionTune, ConnectionTuneOk
+from waybill.wire.amqp091.methods_connection import ConnectionOpen, ConnectionOpenOk, ConnectionTune, ConnectionTuneOk
 
 
 def test_frames_stay_within_the_limit_of_the_node(bench: Bench, bystander: Channel) -> None:

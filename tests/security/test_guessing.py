@@ -14,7 +14,7 @@ from waybill.node import passwords
 from waybill.node.accounts import Accounts
 from waybill.node.login_guard import ADDRESS_LIMIT, BURST, LoginGuard
 from waybill.wire.amqp091.frames import method_frame
-from waybill.wire.amqp091.methods import ConnectionStartOk
+from waybill.wire.amqp091.methods_connection import ConnectionStartOk
 from waybill.wire.amqp10.frames import sasl_frame
 from waybill.wire.amqp10.security import SaslInit
 

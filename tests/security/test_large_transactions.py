@@ -8,17 +8,8 @@ from tests.engine.amqp10.peer import Sender, Session, declare, message
 from waybill.model.death_headers import DEATH_UNITS
 from waybill.model.transaction import OTHER_UNITS
 from waybill.wire.amqp091.frames import content_frames, method_frame
-from waybill.wire.amqp091.methods import (
-    BasicAck,
-    BasicNack,
-    BasicPublish,
-    TxCommit,
-    TxCommitOk,
-    TxRollback,
-    TxRollbackOk,
-    TxSelect,
-    TxSelectOk,
-)
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicNack, BasicPublish
+from waybill.wire.amqp091.methods_tx import TxCommit, TxCommitOk, TxRollback, TxRollbackOk, TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.messaging import Accepted, Rejected, Released

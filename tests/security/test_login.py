@@ -10,7 +10,7 @@ from tests.engine.amqp091.peer import CLIENT_PROPERTIES, Bench, Channel, NodeBen
 from tests.security.restart import restarted
 from waybill.node.certificate import COMMON_NAME, DISTINGUISHED_NAME, certificate_user
 from waybill.node.passwords import RABBITMQ_SHA256, SCRYPT, Credential
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.methods_connection import (
     ConnectionClose,
     ConnectionOpen,
     ConnectionOpenOk,

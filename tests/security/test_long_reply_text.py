@@ -4,7 +4,8 @@ import pytest
 
 from tests.engine.amqp091.peer import Bench, Channel
 from waybill.engine.amqp091.server.faults import reply_text
-from waybill.wire.amqp091.methods import ConnectionClose, ConnectionStartOk, QueueDeclare
+from waybill.wire.amqp091.methods_connection import ConnectionClose, ConnectionStartOk
+from waybill.wire.amqp091.methods_queue import QueueDeclare
 
 NAMES = ("é" * 127, "\U0001f600" * 63, "a" + "é" * 127)
 NO_TEXT = ("\udcff" * 255, "\udc80" * 200 + "é" * 20)

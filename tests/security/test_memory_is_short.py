@@ -8,7 +8,8 @@ from tests.engine.amqp091.peer import Channel, Cut, EngineWire, NodeBench, Peer
 from tests.engine.disk_bench import DiskBench
 from waybill.engine.amqp091.server.connection import Connection
 from waybill.engine.held_memory import SPARE_OUTPUT_BYTES, UNREAD_BYTES
-from waybill.wire.amqp091.methods import BasicConsume, QueueDeclare
+from waybill.wire.amqp091.methods_basic import BasicConsume
+from waybill.wire.amqp091.methods_queue import QueueDeclare
 
 LIMIT_BYTES: Final = 4 << 20
 BODY: Final = b"x" * 80_000

@@ -5,21 +5,11 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Channel, NodeBench, Peer
 from waybill.model.errors import InvalidArgument, NotFound
-from waybill.wire.amqp091.methods import (
-    BasicConsume,
-    BasicPublish,
-    ConnectionOpen,
-    ConnectionOpenOk,
-    ConnectionTune,
-    ConnectionTuneOk,
-    ExchangeBind,
-    ExchangeDeclare,
-    Method,
-    QueueBind,
-    QueueDeclare,
-    QueueDelete,
-    QueuePurge,
-)
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import BasicConsume, BasicPublish
+from waybill.wire.amqp091.methods_connection import ConnectionOpen, ConnectionOpenOk, ConnectionTune, ConnectionTuneOk
+from waybill.wire.amqp091.methods_exchange import ExchangeBind, ExchangeDeclare
+from waybill.wire.amqp091.methods_queue import QueueBind, QueueDeclare, QueueDelete, QueuePurge
 from waybill.wire.amqp091.properties import BasicProperties
 
 pytestmark = pytest.mark.ours

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.engine.amqp091.peer import Channel, NodeBench
 from waybill.model.errors import InvalidArgument
 from waybill.model.pattern import Pattern
-from waybill.wire.amqp091.methods import QueueDeclare
+from waybill.wire.amqp091.methods_queue import QueueDeclare
 
 CATASTROPHES = [
     r"^(a+)+$",

@@ -4,7 +4,12 @@ import pytest
 
 from tests.engine.amqp091.peer import Channel, NodeBench
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER
-from waybill.wire.amqp091.methods import ConnectionSecure, ConnectionStartOk, ConnectionTune, ConnectionTuneOk
+from waybill.wire.amqp091.methods_connection import (
+    ConnectionSecure,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+)
 
 
 @pytest.mark.parametrize("step", ["silent", "header", "start", "scram", "tuned"])

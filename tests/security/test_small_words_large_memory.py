@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from tests.engine.amqp091.peer import Channel, Cut, NodeBench
 from waybill.model.timers import SWEEP_LENGTH
-from waybill.wire.amqp091.methods import BasicNack, QueueDeclare, QueueDeclareOk, QueueDelete, QueueDeleteOk
+from waybill.wire.amqp091.methods_basic import BasicNack
+from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDeclareOk, QueueDelete, QueueDeleteOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 

@@ -3,16 +3,11 @@
 import pytest
 
 from tests.engine.amqp091.peer import Bench, Channel, NodeBench
-from waybill.wire.amqp091.methods import (
-    BasicConsume,
-    BasicGet,
-    ChannelOpen,
-    ConnectionOpen,
-    ConnectionTune,
-    ConnectionTuneOk,
-    ExchangeDeclare,
-    QueueDeclare,
-)
+from waybill.wire.amqp091.methods_basic import BasicConsume, BasicGet
+from waybill.wire.amqp091.methods_channel import ChannelOpen
+from waybill.wire.amqp091.methods_connection import ConnectionOpen, ConnectionTune, ConnectionTuneOk
+from waybill.wire.amqp091.methods_exchange import ExchangeDeclare
+from waybill.wire.amqp091.methods_queue import QueueDeclare
 
 
 def open_refused(bench: Bench, virtual_host: str = "/") -> str:

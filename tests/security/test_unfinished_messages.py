@@ -7,15 +7,8 @@ from tests.engine.amqp10.peer import Peer as Peer10
 from tests.engine.amqp10.peer import Session, declare, message
 from tests.engine.disk_bench import DiskBench
 from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_HEADER, frame
-from waybill.wire.amqp091.methods import (
-    BasicPublish,
-    TxCommit,
-    TxCommitOk,
-    TxRollback,
-    TxRollbackOk,
-    TxSelect,
-    TxSelectOk,
-)
+from waybill.wire.amqp091.methods_basic import BasicPublish
+from waybill.wire.amqp091.methods_tx import TxCommit, TxCommitOk, TxRollback, TxRollbackOk, TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.transactions import Coordinator, Declare, Declared, TransactionalState
 

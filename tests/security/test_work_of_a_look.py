@@ -6,7 +6,7 @@ from tests.engine.amqp091.peer import Cut, EngineWire, NodeBench
 from tests.engine.amqp10.peer import Peer
 from waybill.engine.server_engine import ServerEngine
 from waybill.wire.amqp091.frames import content_frames, method_frame
-from waybill.wire.amqp091.methods import BasicPublish
+from waybill.wire.amqp091.methods_basic import BasicPublish
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.encode import encode_value
 from waybill.wire.amqp10.filters import SELECTOR

@@ -12,7 +12,7 @@ from waybill.model.entry import Entry
 from waybill.model.queue import Queue
 from waybill.model.runtime import TURN_UNITS
 from waybill.wire.amqp091.frames import content_frames, method_frame
-from waybill.wire.amqp091.methods import BasicPublish
+from waybill.wire.amqp091.methods_basic import BasicPublish
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.frames import frame

@@ -13,16 +13,8 @@ from waybill.model.consumer import Consumer
 from waybill.model.consumer_line import ConsumerLine, consumers_in_order
 from waybill.model.runtime import BYTES_PER_UNIT, TURN_UNITS
 from waybill.wire.amqp091.frames import FRAME_BODY, content_frames, frame, method_frame
-from waybill.wire.amqp091.methods import (
-    BasicAck,
-    BasicConsume,
-    BasicGet,
-    BasicNack,
-    BasicPublish,
-    BasicQos,
-    TxSelect,
-    TxSelectOk,
-)
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicConsume, BasicGet, BasicNack, BasicPublish, BasicQos
+from waybill.wire.amqp091.methods_tx import TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.encode import encode_value
 from waybill.wire.amqp10.frames import frame as frame10

@@ -11,14 +11,12 @@ from tests.simulation.branches import Branch
 from tests.simulation.message import Message
 from tests.simulation.queues import FOREVER, QueueSpec
 from tests.simulation.subscription import Subscription
-from waybill.wire.amqp010.constants import FLOW_CREDIT, FLOW_WINDOW, UNIT_BYTE, UNIT_MESSAGE
-from waybill.wire.amqp010.operations import (
+from waybill.wire.amqp010.class_dtx import DtxSelect
+from waybill.wire.amqp010.class_exchange import ExchangeBind, ExchangeDeclare
+from waybill.wire.amqp010.class_execution import ExecutionSync
+from waybill.wire.amqp010.class_message import (
     Acquired,
     DeliveryProperties,
-    DtxSelect,
-    ExchangeBind,
-    ExchangeDeclare,
-    ExecutionSync,
     MessageAccept,
     MessageAcquire,
     MessageCancel,
@@ -30,14 +28,11 @@ from waybill.wire.amqp010.operations import (
     MessageStop,
     MessageSubscribe,
     MessageTransfer,
-    QueueDeclare,
-    QueueQuery,
-    QueueQueryResult,
-    SessionFlush,
-    TxCommit,
-    TxRollback,
-    TxSelect,
 )
+from waybill.wire.amqp010.class_queue import QueueDeclare, QueueQuery, QueueQueryResult
+from waybill.wire.amqp010.class_session import SessionFlush
+from waybill.wire.amqp010.class_tx import TxCommit, TxRollback, TxSelect
+from waybill.wire.amqp010.constants import FLOW_CREDIT, FLOW_WINDOW, UNIT_BYTE, UNIT_MESSAGE
 
 # What an actor does no more once the run calms down.
 RESTLESS: Final = frozenset({"cancel", "stop", "look", "reattach", "close", "roll_back", "release"})

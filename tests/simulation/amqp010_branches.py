@@ -7,8 +7,7 @@ the next session asks for those first, and decides.
 from tests.simulation.amqp010_session import Conversation, Session
 from tests.simulation.branches import Branch
 from tests.simulation.violation import Violation
-from waybill.wire.amqp010.constants import XA_OK, XA_RBROLLBACK, XA_RBTIMEOUT
-from waybill.wire.amqp010.operations import (
+from waybill.wire.amqp010.class_dtx import (
     DtxCommit,
     DtxEnd,
     DtxPrepare,
@@ -20,6 +19,7 @@ from waybill.wire.amqp010.operations import (
     XaResult,
     Xid,
 )
+from waybill.wire.amqp010.constants import XA_OK, XA_RBROLLBACK, XA_RBTIMEOUT
 
 FORMAT = 7
 

@@ -15,16 +15,7 @@ from tests.simulation.ledger import Arrival
 from tests.simulation.violation import Violation
 from tests.wire.amqp010.frame_parser import Assembled
 from waybill.testing.virtual_clock import Event
-from waybill.wire.amqp010.codec import decode_command, decode_control
-from waybill.wire.amqp010.constants import (
-    CLOSE_CONNECTION_FORCED,
-    CLOSE_NORMAL,
-    DETACH_NORMAL,
-    DETACH_SESSION_BUSY,
-    ERROR_NOT_FOUND,
-    ERROR_RESOURCE_LIMIT_EXCEEDED,
-)
-from waybill.wire.amqp010.operations import (
+from waybill.wire.amqp010.class_connection import (
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionHeartbeat,
@@ -34,11 +25,10 @@ from waybill.wire.amqp010.operations import (
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
-    ExecutionException,
-    ExecutionResult,
-    MessageAccept,
-    MessageReject,
-    MessageTransfer,
+)
+from waybill.wire.amqp010.class_execution import ExecutionException, ExecutionResult
+from waybill.wire.amqp010.class_message import MessageAccept, MessageReject, MessageTransfer
+from waybill.wire.amqp010.class_session import (
     SessionAttach,
     SessionAttached,
     SessionCommandPoint,
@@ -52,6 +42,15 @@ from waybill.wire.amqp010.operations import (
     SessionKnownCompleted,
     SessionRequestTimeout,
     SessionTimeout,
+)
+from waybill.wire.amqp010.codec import decode_command, decode_control
+from waybill.wire.amqp010.constants import (
+    CLOSE_CONNECTION_FORCED,
+    CLOSE_NORMAL,
+    DETACH_NORMAL,
+    DETACH_SESSION_BUSY,
+    ERROR_NOT_FOUND,
+    ERROR_RESOURCE_LIMIT_EXCEEDED,
 )
 from waybill.wire.amqp010.struct import Control
 

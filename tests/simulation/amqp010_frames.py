@@ -5,10 +5,10 @@ from typing import Final
 
 from tests.simulation.violation import Violation
 from tests.wire.amqp010.frame_parser import Assembled, FrameParser
+from waybill.wire.amqp010.class_message import DeliveryProperties, MessageProperties
 from waybill.wire.amqp010.codec import encode_command, encode_control
 from waybill.wire.amqp010.frames import HEARTBEAT_FRAME, MAX_FRAME_SIZE, PROTOCOL_HEADER
 from waybill.wire.amqp010.message_header import decode_header, encode_header
-from waybill.wire.amqp010.operations import DeliveryProperties, MessageProperties
 from waybill.wire.amqp010.struct import Command, Control
 from waybill.wire.amqp010.types import Ranges
 

@@ -19,7 +19,7 @@ from tests.simulation.evidence import SettleEvidence
 from tests.simulation.message import Copy, Message, Transaction
 from tests.simulation.subscription import Subscription
 from tests.simulation.violation import Violation
-from waybill.wire.amqp010.operations import SessionCompleted
+from waybill.wire.amqp010.class_session import SessionCompleted
 from waybill.wire.amqp010.struct import Command
 from waybill.wire.amqp010.types import Ranges
 

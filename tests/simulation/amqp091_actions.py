@@ -8,7 +8,7 @@ from tests.simulation.amqp091_client import Action, Client, Conversation
 from tests.simulation.amqp091_frames import Content
 from tests.simulation.message import Message
 from tests.simulation.queues import FOREVER, QueueSpec
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.methods_basic import (
     BasicAck,
     BasicCancel,
     BasicCancelOk,
@@ -22,6 +22,8 @@ from waybill.wire.amqp091.methods import (
     BasicRecover,
     BasicRecoverOk,
     BasicReject,
+)
+from waybill.wire.amqp091.methods_queue import (
     QueueBind,
     QueueBindOk,
     QueueDeclare,
@@ -32,11 +34,8 @@ from waybill.wire.amqp091.methods import (
     QueuePurgeOk,
     QueueUnbind,
     QueueUnbindOk,
-    TxCommit,
-    TxCommitOk,
-    TxRollback,
-    TxRollbackOk,
 )
+from waybill.wire.amqp091.methods_tx import TxCommit, TxCommitOk, TxRollback, TxRollbackOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 POLLED_MAX: Final = 20

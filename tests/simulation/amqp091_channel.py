@@ -11,7 +11,7 @@ from tests.simulation.queues import QueueSpec
 from tests.simulation.stream_history import StreamReader
 from tests.simulation.subscription import Subscription
 from tests.simulation.violation import Violation
-from waybill.wire.amqp091.methods import BasicAck, BasicNack
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicNack
 
 ACK: Final = "ack"
 REJECT: Final = "reject"

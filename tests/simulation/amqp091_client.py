@@ -18,7 +18,8 @@ from tests.simulation.queues import QueueSpec
 from tests.simulation.removal import Removal
 from tests.simulation.subscription import Subscription
 from tests.simulation.violation import Violation
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import (
     BasicAck,
     BasicCancel,
     BasicConsume,
@@ -28,12 +29,10 @@ from waybill.wire.amqp091.methods import (
     BasicNack,
     BasicQos,
     BasicQosOk,
-    ChannelClose,
-    ChannelCloseOk,
-    ChannelOpen,
-    ChannelOpenOk,
-    ConfirmSelect,
-    ConfirmSelectOk,
+)
+from waybill.wire.amqp091.methods_channel import ChannelClose, ChannelCloseOk, ChannelOpen, ChannelOpenOk
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect, ConfirmSelectOk
+from waybill.wire.amqp091.methods_connection import (
     ConnectionBlocked,
     ConnectionClose,
     ConnectionCloseOk,
@@ -44,16 +43,10 @@ from waybill.wire.amqp091.methods import (
     ConnectionTune,
     ConnectionTuneOk,
     ConnectionUnblocked,
-    ExchangeDeclare,
-    ExchangeDeclareOk,
-    Method,
-    QueueBind,
-    QueueBindOk,
-    QueueDeclare,
-    QueueDeclareOk,
-    TxSelect,
-    TxSelectOk,
 )
+from waybill.wire.amqp091.methods_exchange import ExchangeDeclare, ExchangeDeclareOk
+from waybill.wire.amqp091.methods_queue import QueueBind, QueueBindOk, QueueDeclare, QueueDeclareOk
+from waybill.wire.amqp091.methods_tx import TxSelect, TxSelectOk
 
 CHANNEL_MAX: Final = 2047
 CONNECTION_FORCED: Final = 320

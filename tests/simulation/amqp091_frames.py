@@ -13,7 +13,8 @@ from waybill.wire.amqp091.frames import (
     method_frame,
     parse_frame,
 )
-from waybill.wire.amqp091.methods import Method, decode_method
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods import decode_method
 from waybill.wire.amqp091.properties import BasicProperties
 
 FRAME_MAX = 4096

@@ -13,14 +13,15 @@ from urllib.parse import urlsplit
 
 from tests.engine.amqp010.strict import StrictClient, StrictSession
 from tests.soak.ledger import BranchLedger, Figures, promise
-from waybill.wire.amqp010.constants import FLOW_CREDIT, UNIT_BYTE, UNIT_MESSAGE, XA_OK
-from waybill.wire.amqp010.operations import (
+from waybill.wire.amqp010.class_connection import (
     ConnectionOpen,
     ConnectionOpenOk,
     ConnectionStart,
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
+)
+from waybill.wire.amqp010.class_dtx import (
     DtxCommit,
     DtxEnd,
     DtxPrepare,
@@ -28,15 +29,13 @@ from waybill.wire.amqp010.operations import (
     DtxRollback,
     DtxSelect,
     DtxStart,
-    MessageAccept,
-    MessageFlow,
-    MessageSetFlowMode,
-    MessageSubscribe,
     RecoverResult,
-    SessionCommandPoint,
     XaResult,
     Xid,
 )
+from waybill.wire.amqp010.class_message import MessageAccept, MessageFlow, MessageSetFlowMode, MessageSubscribe
+from waybill.wire.amqp010.class_session import SessionCommandPoint
+from waybill.wire.amqp010.constants import FLOW_CREDIT, UNIT_BYTE, UNIT_MESSAGE, XA_OK
 from waybill.wire.amqp010.struct import Command, Control
 
 BRANCH_SOURCE: Final = "soak.dtx.source"

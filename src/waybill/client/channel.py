@@ -30,16 +30,10 @@ from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage
 from waybill.engine.amqp091.client.events import ChannelEvents, CloseReason, Initiator
 from waybill.engine.amqp091.client.requests import Reply
-from waybill.wire.amqp091.methods import (
-    BasicGet,
-    BasicQos,
-    BasicRecover,
-    ChannelFlow,
-    Method,
-    TxCommit,
-    TxRollback,
-    TxSelect,
-)
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import BasicGet, BasicQos, BasicRecover
+from waybill.wire.amqp091.methods_channel import ChannelFlow
+from waybill.wire.amqp091.methods_tx import TxCommit, TxRollback, TxSelect
 from waybill.wire.amqp091.properties import BasicProperties
 
 log: Final = logging.getLogger("waybill.client")

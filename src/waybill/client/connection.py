@@ -30,7 +30,7 @@ from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.events import ChannelEvents
 from waybill.engine.amqp091.client.requests import Reply
 from waybill.transport.clock import Clock
-from waybill.wire.amqp091.methods import Method
+from waybill.wire.amqp091.method import Method
 
 log: Final = logging.getLogger("waybill.client")
 

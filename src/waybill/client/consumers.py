@@ -11,7 +11,7 @@ from waybill.client.hosts import ChannelHost, ChannelOwner, ConsumerHost
 from waybill.client.requests import ask, ignore, request_of
 from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.requests import Reply
-from waybill.wire.amqp091.methods import BasicCancel, BasicConsume
+from waybill.wire.amqp091.methods_basic import BasicCancel, BasicConsume
 
 log: Final = logging.getLogger("waybill.client")
 

@@ -6,7 +6,8 @@ The broker then gives a server-named queue a new name. The first name stays vali
 
 from collections.abc import Callable
 
-from waybill.wire.amqp091.methods import ExchangeBind, ExchangeDeclare, QueueBind, QueueDeclare
+from waybill.wire.amqp091.methods_exchange import ExchangeBind, ExchangeDeclare
+from waybill.wire.amqp091.methods_queue import QueueBind, QueueDeclare
 
 Binding = QueueBind | ExchangeBind
 

@@ -8,7 +8,9 @@ from typing import cast
 from waybill.client.connection import Connection
 from waybill.client.errors import NotFound, PreconditionFailed
 from waybill.client.topology_methods import Arguments, QueueDeclared
-from waybill.wire.amqp091.methods import ExchangeDeclare, Method, QueueDeclare, QueueDeclareOk
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_exchange import ExchangeDeclare
+from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDeclareOk
 
 
 class Inspector:

@@ -9,7 +9,7 @@ from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.delivery import Delivery
 from waybill.engine.amqp091.client.events import CloseReason
 from waybill.engine.amqp091.client.requests import Reply
-from waybill.wire.amqp091.methods import Method
+from waybill.wire.amqp091.method import Method
 
 
 class Send(Protocol):

@@ -13,7 +13,8 @@ from waybill.client.socket_connection import SocketConnection
 from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.events import ChannelEvents
 from waybill.engine.amqp091.client.requests import Reply
-from waybill.wire.amqp091.methods import Method, QueueBind, QueueDeclare, QueueDeclareOk
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_queue import QueueBind, QueueDeclare, QueueDeclareOk
 
 log: Final = logging.getLogger("waybill.client")
 

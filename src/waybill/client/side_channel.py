@@ -12,7 +12,10 @@ from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.delivery import Delivery, ReturnedMessage
 from waybill.engine.amqp091.client.events import ChannelEvents
 from waybill.engine.amqp091.client.requests import Reply
-from waybill.wire.amqp091.methods import BasicGet, Method, QueueDeclare, QueueDeclareOk, QueueDelete, TxCommit, TxSelect
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import BasicGet
+from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDeclareOk, QueueDelete
+from waybill.wire.amqp091.methods_tx import TxCommit, TxSelect
 from waybill.wire.amqp091.properties import BasicProperties
 
 

@@ -8,12 +8,9 @@ from waybill.client.hosts import ChannelHost
 from waybill.client.ranges import check_whole
 from waybill.client.super_streams import PARTITIONS_MAX, partition_name
 from waybill.engine.amqp091.client.requests import Reply
-from waybill.wire.amqp091.methods import (
-    ExchangeBind,
-    ExchangeDeclare,
-    ExchangeDelete,
-    ExchangeUnbind,
-    Method,
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_exchange import ExchangeBind, ExchangeDeclare, ExchangeDelete, ExchangeUnbind
+from waybill.wire.amqp091.methods_queue import (
     QueueBind,
     QueueDeclare,
     QueueDeclareOk,

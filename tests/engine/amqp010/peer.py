@@ -12,9 +12,7 @@ from typing import Final, TypeVar
 
 from tests.engine.amqp010.strict import UNLIMITED, StrictClient, StrictSession, Transfer
 from tests.engine.amqp091.peer import EngineWire, NodeBench
-from waybill.wire.amqp010.constants import CLOSE_NORMAL, FLOW_CREDIT, UNIT_BYTE, UNIT_MESSAGE
-from waybill.wire.amqp010.frames import PROTOCOL_HEADER
-from waybill.wire.amqp010.operations import (
+from waybill.wire.amqp010.class_connection import (
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpen,
@@ -23,14 +21,12 @@ from waybill.wire.amqp010.operations import (
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
-    ExecutionException,
-    ExecutionSync,
-    MessageFlow,
-    MessageSetFlowMode,
-    MessageSubscribe,
-    SessionCommandPoint,
-    SessionDetach,
 )
+from waybill.wire.amqp010.class_execution import ExecutionException, ExecutionSync
+from waybill.wire.amqp010.class_message import MessageFlow, MessageSetFlowMode, MessageSubscribe
+from waybill.wire.amqp010.class_session import SessionCommandPoint, SessionDetach
+from waybill.wire.amqp010.constants import CLOSE_NORMAL, FLOW_CREDIT, UNIT_BYTE, UNIT_MESSAGE
+from waybill.wire.amqp010.frames import PROTOCOL_HEADER
 from waybill.wire.amqp010.struct import Command, Control
 
 C = TypeVar("C", bound=Control)

@@ -14,15 +14,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.wire.amqp010.frame_parser import Assembled, FrameParser
-from waybill.wire.amqp010.codec import decode_command, decode_control, encode_command, encode_control
-from waybill.wire.amqp010.constants import FLOW_WINDOW, UNIT_BYTE, UNIT_MESSAGE
-from waybill.wire.amqp010.frames import MAX_FRAME_SIZE, PROTOCOL_HEADER
-from waybill.wire.amqp010.message_header import MessageHeader, decode_header, encode_header
-from waybill.wire.amqp010.operations import (
-    ConnectionTuneOk,
+from waybill.wire.amqp010.class_connection import ConnectionTuneOk
+from waybill.wire.amqp010.class_execution import ExecutionException, ExecutionResult
+from waybill.wire.amqp010.class_message import (
     DeliveryProperties,
-    ExecutionException,
-    ExecutionResult,
     MessageAccept,
     MessageCancel,
     MessageFlow,
@@ -33,6 +28,8 @@ from waybill.wire.amqp010.operations import (
     MessageStop,
     MessageSubscribe,
     MessageTransfer,
+)
+from waybill.wire.amqp010.class_session import (
     SessionAttach,
     SessionAttached,
     SessionCommandPoint,
@@ -47,6 +44,10 @@ from waybill.wire.amqp010.operations import (
     SessionRequestTimeout,
     SessionTimeout,
 )
+from waybill.wire.amqp010.codec import decode_command, decode_control, encode_command, encode_control
+from waybill.wire.amqp010.constants import FLOW_WINDOW, UNIT_BYTE, UNIT_MESSAGE
+from waybill.wire.amqp010.frames import MAX_FRAME_SIZE, PROTOCOL_HEADER
+from waybill.wire.amqp010.message_header import MessageHeader, decode_header, encode_header
 from waybill.wire.amqp010.sequence import MASK, serial_less
 from waybill.wire.amqp010.struct import Command, Control
 from waybill.wire.amqp010.types import Ranges

@@ -33,7 +33,9 @@ from waybill.wire.amqp091.frames import (
     method_frame,
     parse_frame,
 )
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods import decode_method
+from waybill.wire.amqp091.methods_basic import (
     BasicAck,
     BasicConsume,
     BasicConsumeOk,
@@ -47,12 +49,10 @@ from waybill.wire.amqp091.methods import (
     BasicQosOk,
     BasicReject,
     BasicReturn,
-    ChannelClose,
-    ChannelCloseOk,
-    ChannelOpen,
-    ChannelOpenOk,
-    ConfirmSelect,
-    ConfirmSelectOk,
+)
+from waybill.wire.amqp091.methods_channel import ChannelClose, ChannelCloseOk, ChannelOpen, ChannelOpenOk
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect, ConfirmSelectOk
+from waybill.wire.amqp091.methods_connection import (
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpen,
@@ -61,18 +61,15 @@ from waybill.wire.amqp091.methods import (
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
-    ExchangeDeclare,
-    ExchangeDeclareOk,
-    ExchangeDelete,
-    ExchangeDeleteOk,
-    Method,
+)
+from waybill.wire.amqp091.methods_exchange import ExchangeDeclare, ExchangeDeclareOk, ExchangeDelete, ExchangeDeleteOk
+from waybill.wire.amqp091.methods_queue import (
     QueueBind,
     QueueBindOk,
     QueueDeclare,
     QueueDeclareOk,
     QueueDelete,
     QueueDeleteOk,
-    decode_method,
 )
 from waybill.wire.amqp091.properties import BasicProperties
 

@@ -7,7 +7,7 @@ import pytest
 from tests.engine.amqp010.peer import Session
 from tests.engine.amqp091.peer import Cut, NodeBench
 from tests.security.amqp010.attached import attached
-from waybill.wire.amqp010.operations import QueueDeclare
+from waybill.wire.amqp010.class_queue import QueueDeclare
 
 
 @pytest.fixture

@@ -10,30 +10,29 @@ from tests.engine.amqp091.peer import Cut, NodeBench
 from tests.security.amqp010.attached import attached, held
 from waybill.engine.amqp010.sessions import KEPT_PER_USER_MAX
 from waybill.model.branches import PER_USER_MAX
-from waybill.wire.amqp010.codec import encode_command, encode_control
-from waybill.wire.amqp010.constants import CLOSE_CONNECTION_FORCED, CLOSE_FRAMING_ERROR, ERROR_RESOURCE_LIMIT_EXCEEDED
-from waybill.wire.amqp010.message_header import encode_header
-from waybill.wire.amqp010.operations import (
-    ConnectionHeartbeat,
+from waybill.wire.amqp010.class_connection import ConnectionHeartbeat
+from waybill.wire.amqp010.class_dtx import DtxEnd, DtxSelect, DtxStart, Xid
+from waybill.wire.amqp010.class_message import (
     DeliveryProperties,
-    DtxEnd,
-    DtxSelect,
-    DtxStart,
     MessageAccept,
     MessageAcquire,
     MessageFlush,
     MessageRelease,
     MessageTransfer,
-    QueueDeclare,
+)
+from waybill.wire.amqp010.class_queue import QueueDeclare
+from waybill.wire.amqp010.class_session import (
     SessionAttach,
     SessionCompleted,
     SessionConfirmed,
     SessionDetach,
     SessionKnownCompleted,
     SessionRequestTimeout,
-    TxSelect,
-    Xid,
 )
+from waybill.wire.amqp010.class_tx import TxSelect
+from waybill.wire.amqp010.codec import encode_command, encode_control
+from waybill.wire.amqp010.constants import CLOSE_CONNECTION_FORCED, CLOSE_FRAMING_ERROR, ERROR_RESOURCE_LIMIT_EXCEEDED
+from waybill.wire.amqp010.message_header import encode_header
 from waybill.wire.amqp010.struct import Command
 
 LIMIT = 1 << 20

@@ -11,20 +11,18 @@ from waybill.engine.amqp010 import sessions
 from waybill.engine.amqp010.server import command_session
 from waybill.engine.amqp010.server.connection import Connection
 from waybill.model.footprint import consumer_size
-from waybill.wire.amqp010.codec import encode_command, encode_control
-from waybill.wire.amqp010.constants import ERROR_RESOURCE_LIMIT_EXCEEDED, FLOW_WINDOW, UNIT_BYTE, UNIT_MESSAGE
-from waybill.wire.amqp010.message_header import encode_header
-from waybill.wire.amqp010.operations import (
+from waybill.wire.amqp010.class_exchange import ExchangeBind
+from waybill.wire.amqp010.class_execution import ExecutionSync
+from waybill.wire.amqp010.class_message import (
     DeliveryProperties,
-    ExchangeBind,
-    ExecutionSync,
     MessageFlow,
     MessageProperties,
     MessageSetFlowMode,
     MessageSubscribe,
     MessageTransfer,
-    QueueDeclare,
-    QueueQuery,
+)
+from waybill.wire.amqp010.class_queue import QueueDeclare, QueueQuery
+from waybill.wire.amqp010.class_session import (
     SessionAttach,
     SessionConfirmed,
     SessionDetach,
@@ -32,6 +30,9 @@ from waybill.wire.amqp010.operations import (
     SessionKnownCompleted,
     SessionRequestTimeout,
 )
+from waybill.wire.amqp010.codec import encode_command, encode_control
+from waybill.wire.amqp010.constants import ERROR_RESOURCE_LIMIT_EXCEEDED, FLOW_WINDOW, UNIT_BYTE, UNIT_MESSAGE
+from waybill.wire.amqp010.message_header import encode_header
 
 UNLIMITED = 0xFFFFFFFF
 

@@ -3,7 +3,10 @@
 from hypothesis import strategies as st
 
 from waybill.wire.amqp010 import codes
-from waybill.wire.amqp010.operations import COMMANDS, CONTROLS, STRUCTS, CommandFragment, ReplyTo, SessionHeader, Xid
+from waybill.wire.amqp010.class_dtx import Xid
+from waybill.wire.amqp010.class_message import ReplyTo
+from waybill.wire.amqp010.class_session import CommandFragment, SessionHeader
+from waybill.wire.amqp010.operations import COMMANDS, CONTROLS, STRUCTS
 from waybill.wire.amqp010.struct import (
     ARRAY,
     BIT,

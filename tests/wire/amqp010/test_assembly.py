@@ -11,16 +11,14 @@ from tests.wire.amqp010.frame_parser import Assembled, FrameParser
 from tests.wire.amqp010.strategies import commands, controls
 from waybill.wire.amqp010 import frames
 from waybill.wire.amqp010.assembly import INCOMPLETE, MAX_OPERATION_SIZE, Assembler
+from waybill.wire.amqp010.class_connection import ConnectionHeartbeat
+from waybill.wire.amqp010.class_execution import ExecutionSync
+from waybill.wire.amqp010.class_message import MessageTransfer
+from waybill.wire.amqp010.class_queue import QueueDeclare
+from waybill.wire.amqp010.class_session import SessionFlush
 from waybill.wire.amqp010.codec import decode_command, decode_control, encode_command, encode_control
 from waybill.wire.amqp010.errors import EncodeError, FrameError
 from waybill.wire.amqp010.frames import HEARTBEAT_FRAME, write_frame, write_segment
-from waybill.wire.amqp010.operations import (
-    ConnectionHeartbeat,
-    ExecutionSync,
-    MessageTransfer,
-    QueueDeclare,
-    SessionFlush,
-)
 from waybill.wire.amqp010.struct import Command, Control
 
 SEGMENT_FLAGS = frames.FIRST_SEGMENT | frames.LAST_SEGMENT

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.amqp010.strategies import maps, reply_to, texts, uuids
+from waybill.wire.amqp010.class_message import DeliveryProperties, FragmentProperties, MessageProperties, ReplyTo
 from waybill.wire.amqp010.errors import DecodeError
 from waybill.wire.amqp010.message_header import (
     ABSENT,
@@ -12,7 +13,6 @@ from waybill.wire.amqp010.message_header import (
     encode_header,
     scan_header,
 )
-from waybill.wire.amqp010.operations import DeliveryProperties, FragmentProperties, MessageProperties, ReplyTo
 
 u64 = st.integers(0, 2**63 - 1)
 octets = st.binary(max_size=20)

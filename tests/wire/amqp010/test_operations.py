@@ -5,6 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.amqp010.strategies import coded_structs, commands, controls
+from waybill.wire.amqp010.class_connection import ConnectionOpen, ConnectionStart, ConnectionStartOk
+from waybill.wire.amqp010.class_dtx import DtxStart, RecoverResult, XaResult, Xid
+from waybill.wire.amqp010.class_exchange import ExchangeDeclare
+from waybill.wire.amqp010.class_execution import ExecutionResult, ExecutionSync
+from waybill.wire.amqp010.class_message import MessageAccept, MessageProperties, MessageTransfer, ReplyTo
+from waybill.wire.amqp010.class_queue import QueueQueryResult
+from waybill.wire.amqp010.class_session import SessionAttach, SessionCompleted
+from waybill.wire.amqp010.class_stream import StreamQos
 from waybill.wire.amqp010.codec import (
     command_payload,
     control_payload,
@@ -14,29 +22,7 @@ from waybill.wire.amqp010.codec import (
     wants_sync,
 )
 from waybill.wire.amqp010.errors import DecodeError, EncodeError, UnknownOperation
-from waybill.wire.amqp010.operations import (
-    COMMANDS,
-    CONTROLS,
-    STRUCTS,
-    ConnectionOpen,
-    ConnectionStart,
-    ConnectionStartOk,
-    DtxStart,
-    ExchangeDeclare,
-    ExecutionResult,
-    ExecutionSync,
-    MessageAccept,
-    MessageProperties,
-    MessageTransfer,
-    QueueQueryResult,
-    RecoverResult,
-    ReplyTo,
-    SessionAttach,
-    SessionCompleted,
-    StreamQos,
-    XaResult,
-    Xid,
-)
+from waybill.wire.amqp010.operations import COMMANDS, CONTROLS, STRUCTS
 from waybill.wire.amqp010.struct import Command, Control, Struct
 
 

@@ -6,9 +6,10 @@ from librt.strings import BytesWriter
 from tests.conformance.requirement import requirement
 from tests.wire.amqp010.frame_parser import FrameParser
 from tests.wire.amqp010.strategies import ranges, texts, u32
+from waybill.wire.amqp010.class_message import MessageTransfer
+from waybill.wire.amqp010.class_session import SessionCompleted
 from waybill.wire.amqp010.codec import command_payload, decode_command, decode_control
 from waybill.wire.amqp010.errors import DecodeError
-from waybill.wire.amqp010.operations import MessageTransfer, SessionCompleted
 from waybill.wire.amqp010.sequence import MASK, serial_distance, serial_less
 from waybill.wire.amqp010.transfer import (
     TransferFacts,

@@ -7,8 +7,9 @@ from typing import get_origin, get_type_hints
 from hypothesis import strategies as st
 
 from waybill.wire.amqp091.field_table import RawTimestamp
+from waybill.wire.amqp091.method import Method
 from waybill.wire.amqp091.method_arguments import KINDS
-from waybill.wire.amqp091.methods import METHODS, Method
+from waybill.wire.amqp091.methods import METHODS
 from waybill.wire.amqp091.properties import BasicProperties
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -19,7 +19,7 @@ from waybill.wire.amqp091.content import (
 from waybill.wire.amqp091.errors import DecodeError, EncodeError
 from waybill.wire.amqp091.field_table import decode_table, encode_table
 from waybill.wire.amqp091.frames import HEARTBEAT_FRAME, content_frames, method_frame, parse_frame
-from waybill.wire.amqp091.methods import BasicAck
+from waybill.wire.amqp091.methods_basic import BasicAck
 from waybill.wire.amqp091.properties import BasicProperties
 
 bodies = st.binary(max_size=60)

@@ -7,16 +7,12 @@ from hypothesis import strategies as st
 
 from tests.wire.amqp091.strategies import TYPE_OF_KIND, annotated, declared, methods, methods_of
 from waybill.wire.amqp091.errors import DecodeError, EncodeError, UnknownMethod
-from waybill.wire.amqp091.methods import (
-    METHODS,
-    BasicAck,
-    BasicDeliver,
-    BasicGetEmpty,
-    BasicNack,
-    BasicPublish,
-    BasicQos,
-    ChannelOpenOk,
-    ConfirmSelect,
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods import METHODS, decode_method
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicDeliver, BasicGetEmpty, BasicNack, BasicPublish, BasicQos
+from waybill.wire.amqp091.methods_channel import ChannelOpenOk
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect
+from waybill.wire.amqp091.methods_connection import (
     ConnectionBlocked,
     ConnectionClose,
     ConnectionOpen,
@@ -24,15 +20,10 @@ from waybill.wire.amqp091.methods import (
     ConnectionStartOk,
     ConnectionTuneOk,
     ConnectionUpdateSecret,
-    ExchangeDeclare,
-    ExchangeUnbindOk,
-    Method,
-    QueueBind,
-    QueueDeclare,
-    QueueDeclareOk,
-    TxSelect,
-    decode_method,
 )
+from waybill.wire.amqp091.methods_exchange import ExchangeDeclare, ExchangeUnbindOk
+from waybill.wire.amqp091.methods_queue import QueueBind, QueueDeclare, QueueDeclareOk
+from waybill.wire.amqp091.methods_tx import TxSelect
 
 VECTORS: list[tuple[Method, str]] = [
     (

@@ -5,22 +5,20 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.amqp010.peer import PLAIN_GUEST, Peer
 from tests.engine.amqp091.peer import NodeBench
-from waybill.wire.amqp010.codec import encode_command, encode_control
-from waybill.wire.amqp010.constants import CLOSE_CONNECTION_FORCED, CLOSE_FRAMING_ERROR, CLOSE_INVALID_PATH
-from waybill.wire.amqp010.frames import HEARTBEAT_FRAME, PROTOCOL_HEADER
-from waybill.wire.amqp010.operations import (
+from waybill.wire.amqp010.class_connection import (
     ConnectionOpen,
     ConnectionSecure,
     ConnectionSecureOk,
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
-    ExecutionSync,
-    QueueDeclare,
-    QueueQuery,
-    QueueQueryResult,
-    SessionAttach,
 )
+from waybill.wire.amqp010.class_execution import ExecutionSync
+from waybill.wire.amqp010.class_queue import QueueDeclare, QueueQuery, QueueQueryResult
+from waybill.wire.amqp010.class_session import SessionAttach
+from waybill.wire.amqp010.codec import encode_command, encode_control
+from waybill.wire.amqp010.constants import CLOSE_CONNECTION_FORCED, CLOSE_FRAMING_ERROR, CLOSE_INVALID_PATH
+from waybill.wire.amqp010.frames import HEARTBEAT_FRAME, PROTOCOL_HEADER
 from waybill.wire.amqp010.struct import Control
 
 OPENING: list[Control] = [

@@ -10,28 +10,16 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.amqp010.peer import Peer, Session
 from tests.engine.amqp091.peer import Cut, NodeBench
+from waybill.wire.amqp010.class_connection import ConnectionHeartbeat, ConnectionStart
+from waybill.wire.amqp010.class_exchange import ExchangeBound, ExchangeBoundResult, ExchangeQuery, ExchangeQueryResult
+from waybill.wire.amqp010.class_execution import ExecutionException, ExecutionSync
+from waybill.wire.amqp010.class_message import DeliveryProperties, MessageTransfer
+from waybill.wire.amqp010.class_queue import QueueDeclare, QueueQuery, QueueQueryResult
+from waybill.wire.amqp010.class_session import SessionCommandPoint, SessionFlush, SessionRequestTimeout
 from waybill.wire.amqp010.codec import encode_command, encode_control
 from waybill.wire.amqp010.constants import CLOSE_FRAMING_ERROR
 from waybill.wire.amqp010.frames import COMMAND, COMMAND_TRACK, CONTROL, CONTROL_TRACK
 from waybill.wire.amqp010.message_header import encode_header
-from waybill.wire.amqp010.operations import (
-    ConnectionHeartbeat,
-    ConnectionStart,
-    DeliveryProperties,
-    ExchangeBound,
-    ExchangeBoundResult,
-    ExchangeQuery,
-    ExchangeQueryResult,
-    ExecutionException,
-    ExecutionSync,
-    MessageTransfer,
-    QueueDeclare,
-    QueueQuery,
-    QueueQueryResult,
-    SessionCommandPoint,
-    SessionFlush,
-    SessionRequestTimeout,
-)
 from waybill.wire.amqp010.struct import Command
 
 QUESTIONS: list[tuple[Command, type]] = [

@@ -14,23 +14,23 @@ import pytest
 from tests.engine.amqp010.peer import Peer, Session
 from tests.engine.amqp091.peer import Cut, NodeBench
 from tests.wire.amqp010.frame_parser import Assembled
-from waybill.wire.amqp010.codec import command_payload
-from waybill.wire.amqp010.frames import BODY, COMMAND, CONTROL, HEADER
-from waybill.wire.amqp010.message_header import encode_header
-from waybill.wire.amqp010.operations import (
-    ConnectionClose,
+from waybill.wire.amqp010.class_connection import ConnectionClose
+from waybill.wire.amqp010.class_exchange import ExchangeDeclare
+from waybill.wire.amqp010.class_message import (
     DeliveryProperties,
-    ExchangeDeclare,
     MessageAccept,
     MessageCancel,
     MessageProperties,
     MessageReject,
     MessageTransfer,
-    QueueDeclare,
     ReplyTo,
-    SessionCommandPoint,
-    TxSelect,
 )
+from waybill.wire.amqp010.class_queue import QueueDeclare
+from waybill.wire.amqp010.class_session import SessionCommandPoint
+from waybill.wire.amqp010.class_tx import TxSelect
+from waybill.wire.amqp010.codec import command_payload
+from waybill.wire.amqp010.frames import BODY, COMMAND, CONTROL, HEADER
+from waybill.wire.amqp010.message_header import encode_header
 from waybill.wire.amqp010.struct import Struct
 from waybill.wire.amqp10.types import Uuid
 

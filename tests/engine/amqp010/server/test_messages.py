@@ -8,20 +8,9 @@ from tests.conformance.requirement import requirement
 from tests.engine.amqp010.peer import Peer, RemoteError, Session
 from tests.engine.amqp010.strict import UNLIMITED
 from tests.engine.amqp091.peer import NodeBench
-from waybill.wire.amqp010.constants import (
-    ERROR_NOT_ALLOWED,
-    ERROR_NOT_FOUND,
-    ERROR_RESOURCE_LOCKED,
-    FLOW_WINDOW,
-    REJECT_IMMEDIATE,
-    REJECT_UNROUTABLE,
-    UNIT_BYTE,
-    UNIT_MESSAGE,
-)
-from waybill.wire.amqp010.operations import (
+from waybill.wire.amqp010.class_exchange import ExchangeBind, ExchangeDeclare
+from waybill.wire.amqp010.class_message import (
     Acquired,
-    ExchangeBind,
-    ExchangeDeclare,
     MessageAccept,
     MessageAcquire,
     MessageCancel,
@@ -34,11 +23,18 @@ from waybill.wire.amqp010.operations import (
     MessageSetFlowMode,
     MessageStop,
     MessageSubscribe,
-    QueueDeclare,
-    QueueDelete,
-    QueueQuery,
-    QueueQueryResult,
     ReplyTo,
+)
+from waybill.wire.amqp010.class_queue import QueueDeclare, QueueDelete, QueueQuery, QueueQueryResult
+from waybill.wire.amqp010.constants import (
+    ERROR_NOT_ALLOWED,
+    ERROR_NOT_FOUND,
+    ERROR_RESOURCE_LOCKED,
+    FLOW_WINDOW,
+    REJECT_IMMEDIATE,
+    REJECT_UNROUTABLE,
+    UNIT_BYTE,
+    UNIT_MESSAGE,
 )
 from waybill.wire.amqp10.types import Uuid
 

@@ -2,15 +2,10 @@
 
 from tests.engine.amqp010.peer import Peer, Session
 from tests.engine.amqp091.peer import NodeBench
+from waybill.wire.amqp010.class_message import MessageAccept
+from waybill.wire.amqp010.class_queue import QueueDeclare, QueuePurge
+from waybill.wire.amqp010.class_session import SessionCompleted, SessionFlush, SessionRequestTimeout
 from waybill.wire.amqp010.constants import ERROR_NOT_FOUND
-from waybill.wire.amqp010.operations import (
-    MessageAccept,
-    QueueDeclare,
-    QueuePurge,
-    SessionCompleted,
-    SessionFlush,
-    SessionRequestTimeout,
-)
 from waybill.wire.amqp010.types import Ranges
 
 

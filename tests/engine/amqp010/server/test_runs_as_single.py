@@ -8,9 +8,8 @@ import pytest
 from tests.engine.amqp010.peer import Peer, Session
 from tests.engine.amqp091.peer import NodeBench
 from tests.wire.amqp010.frame_parser import Assembled
-from waybill.wire.amqp010.constants import DETACH_NOT_ATTACHED, DETACH_UNKNOWN_IDS, FLOW_WINDOW
-from waybill.wire.amqp010.operations import (
-    ConnectionClose,
+from waybill.wire.amqp010.class_connection import ConnectionClose
+from waybill.wire.amqp010.class_message import (
     MessageAccept,
     MessageFlow,
     MessageProperties,
@@ -19,11 +18,10 @@ from waybill.wire.amqp010.operations import (
     MessageStop,
     MessageSubscribe,
     MessageTransfer,
-    QueueDeclare,
-    SessionCommandPoint,
-    SessionCompleted,
-    SessionRequestTimeout,
 )
+from waybill.wire.amqp010.class_queue import QueueDeclare
+from waybill.wire.amqp010.class_session import SessionCommandPoint, SessionCompleted, SessionRequestTimeout
+from waybill.wire.amqp010.constants import DETACH_NOT_ATTACHED, DETACH_UNKNOWN_IDS, FLOW_WINDOW
 
 MESSAGES: Final = 40
 HEADERS: Final = (

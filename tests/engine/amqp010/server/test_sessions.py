@@ -5,6 +5,28 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.amqp010.peer import Peer, RemoteError, Session
 from tests.engine.amqp091.peer import Cut, NodeBench
+from waybill.wire.amqp010.class_connection import (
+    ConnectionHeartbeat,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+)
+from waybill.wire.amqp010.class_dtx import XaResult
+from waybill.wire.amqp010.class_execution import ExecutionSync
+from waybill.wire.amqp010.class_file import FileDeliver, FileQos, FileQosOk
+from waybill.wire.amqp010.class_message import MessageFlow
+from waybill.wire.amqp010.class_queue import QueueDeclare, QueueQuery, QueueQueryResult
+from waybill.wire.amqp010.class_session import (
+    SessionAttach,
+    SessionCommandPoint,
+    SessionCompleted,
+    SessionFlush,
+    SessionGap,
+    SessionRequestTimeout,
+)
+from waybill.wire.amqp010.class_stream import StreamQos, StreamReturn
 from waybill.wire.amqp010.codec import encode_command, encode_control
 from waybill.wire.amqp010.constants import (
     DETACH_NOT_ATTACHED,
@@ -14,31 +36,6 @@ from waybill.wire.amqp010.constants import (
     ERROR_ILLEGAL_ARGUMENT,
     ERROR_NOT_FOUND,
     ERROR_NOT_IMPLEMENTED,
-)
-from waybill.wire.amqp010.operations import (
-    ConnectionHeartbeat,
-    ConnectionOpen,
-    ConnectionOpenOk,
-    ConnectionStartOk,
-    ConnectionTune,
-    ConnectionTuneOk,
-    ExecutionSync,
-    FileDeliver,
-    FileQos,
-    FileQosOk,
-    MessageFlow,
-    QueueDeclare,
-    QueueQuery,
-    QueueQueryResult,
-    SessionAttach,
-    SessionCommandPoint,
-    SessionCompleted,
-    SessionFlush,
-    SessionGap,
-    SessionRequestTimeout,
-    StreamQos,
-    StreamReturn,
-    XaResult,
 )
 from waybill.wire.amqp010.struct import Command
 
@@ -127,7 +124,7 @@ def test_flush_asks_how_far_it_is_and_waits_for_nothing(bench: NodeBench, sessio
 
 @requirement("X010-035")
 def test_what_is_known_to_be_completed_is_not_told_again(session: Session, peer: Peer) -> None:
-    from waybill.wire.amqp010.operations import SessionKnownCompleted
+    from waybill.wire.amqp010.class_session import SessionKnownCompleted
 
     session.call(QueueDeclare("q"))
     session.sync()
@@ -371,7 +368,7 @@ def test_an_unknown_command_is_refused(session: Session, peer: Peer) -> None:
 
 
 def test_ranges_of_any_size_cost_nothing(session: Session) -> None:
-    from waybill.wire.amqp010.operations import MessageAccept, MessageRelease
+    from waybill.wire.amqp010.class_message import MessageAccept, MessageRelease
 
     session.call(MessageAccept(tuple((0, 2**31 - 2) for _ in range(2000))))
     session.call(MessageRelease(((0, 2**31 - 2),)))

@@ -8,6 +8,25 @@ from tests.conformance.requirement import requirement
 from tests.engine.amqp010.peer import Peer, RemoteError, Session
 from tests.engine.amqp091.peer import Cut
 from tests.engine.disk_bench import DiskBench
+from waybill.wire.amqp010.class_connection import (
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+)
+from waybill.wire.amqp010.class_exchange import (
+    ExchangeBind,
+    ExchangeBound,
+    ExchangeBoundResult,
+    ExchangeDeclare,
+    ExchangeDelete,
+    ExchangeQuery,
+    ExchangeQueryResult,
+    ExchangeUnbind,
+)
+from waybill.wire.amqp010.class_message import MessageCancel, MessageReject, MessageSubscribe
+from waybill.wire.amqp010.class_queue import QueueDeclare, QueueDelete, QueuePurge, QueueQuery, QueueQueryResult
 from waybill.wire.amqp010.constants import (
     ERROR_INTERNAL_ERROR,
     ERROR_INVALID_ARGUMENT,
@@ -17,29 +36,6 @@ from waybill.wire.amqp010.constants import (
     ERROR_PRECONDITION_FAILED,
     ERROR_RESOURCE_LOCKED,
     ERROR_UNAUTHORIZED_ACCESS,
-)
-from waybill.wire.amqp010.operations import (
-    ConnectionOpen,
-    ConnectionOpenOk,
-    ConnectionStartOk,
-    ConnectionTune,
-    ConnectionTuneOk,
-    ExchangeBind,
-    ExchangeBound,
-    ExchangeBoundResult,
-    ExchangeDeclare,
-    ExchangeDelete,
-    ExchangeQuery,
-    ExchangeQueryResult,
-    ExchangeUnbind,
-    MessageCancel,
-    MessageReject,
-    MessageSubscribe,
-    QueueDeclare,
-    QueueDelete,
-    QueuePurge,
-    QueueQuery,
-    QueueQueryResult,
 )
 from waybill.wire.amqp010.struct import Command
 from waybill.wire.amqp010.types import Array, Datetime
@@ -129,7 +125,7 @@ def test_exchanges_and_bindings_work_without_any_message(session: Session) -> No
 
 
 def test_headers_are_matched(session: Session) -> None:
-    from waybill.wire.amqp010.operations import MessageProperties
+    from waybill.wire.amqp010.class_message import MessageProperties
 
     session.call(QueueDeclare("q"))
     session.call(ExchangeBind("q", "amq.match", "k", {"x-match": "all", "a": 1, "b": "two"}))

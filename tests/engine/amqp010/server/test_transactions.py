@@ -7,17 +7,7 @@ from tests.engine.amqp010.peer import Peer, RemoteError, Session
 from tests.engine.amqp091.peer import Cut, NodeBench
 from tests.engine.disk_bench import DiskBench
 from waybill.testing.simulated_disk import Crash
-from waybill.wire.amqp010.constants import (
-    ERROR_COMMAND_INVALID,
-    ERROR_ILLEGAL_STATE,
-    ERROR_INVALID_ARGUMENT,
-    ERROR_NOT_ALLOWED,
-    ERROR_NOT_FOUND,
-    XA_OK,
-    XA_RBROLLBACK,
-    XA_RBTIMEOUT,
-)
-from waybill.wire.amqp010.operations import (
+from waybill.wire.amqp010.class_dtx import (
     DtxCommit,
     DtxEnd,
     DtxForget,
@@ -28,19 +18,24 @@ from waybill.wire.amqp010.operations import (
     DtxSelect,
     DtxSetTimeout,
     DtxStart,
-    ExchangeBind,
     GetTimeoutResult,
-    MessageRelease,
-    QueueDeclare,
-    QueueDelete,
-    QueueQuery,
-    QueueQueryResult,
     RecoverResult,
-    TxCommit,
-    TxRollback,
-    TxSelect,
     XaResult,
     Xid,
+)
+from waybill.wire.amqp010.class_exchange import ExchangeBind
+from waybill.wire.amqp010.class_message import MessageRelease
+from waybill.wire.amqp010.class_queue import QueueDeclare, QueueDelete, QueueQuery, QueueQueryResult
+from waybill.wire.amqp010.class_tx import TxCommit, TxRollback, TxSelect
+from waybill.wire.amqp010.constants import (
+    ERROR_COMMAND_INVALID,
+    ERROR_ILLEGAL_STATE,
+    ERROR_INVALID_ARGUMENT,
+    ERROR_NOT_ALLOWED,
+    ERROR_NOT_FOUND,
+    XA_OK,
+    XA_RBROLLBACK,
+    XA_RBTIMEOUT,
 )
 from waybill.wire.amqp010.struct import Command
 
@@ -445,7 +440,7 @@ def test_no_branch_is_half_done(power: bool) -> None:
 
 
 def test_the_branches_of_another_user_are_out_of_reach(bench: NodeBench, session: Session) -> None:
-    from waybill.wire.amqp010.operations import (
+    from waybill.wire.amqp010.class_connection import (
         ConnectionOpen,
         ConnectionOpenOk,
         ConnectionStartOk,

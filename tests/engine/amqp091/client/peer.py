@@ -18,16 +18,12 @@ from waybill.wire.amqp091.frames import (
     method_frame,
     parse_frame,
 )
-from waybill.wire.amqp091.methods import (
-    BasicDeliver,
-    ChannelOpenOk,
-    ConfirmSelectOk,
-    ConnectionOpenOk,
-    ConnectionStart,
-    ConnectionTune,
-    Method,
-    decode_method,
-)
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods import decode_method
+from waybill.wire.amqp091.methods_basic import BasicDeliver
+from waybill.wire.amqp091.methods_channel import ChannelOpenOk
+from waybill.wire.amqp091.methods_confirm import ConfirmSelectOk
+from waybill.wire.amqp091.methods_connection import ConnectionOpenOk, ConnectionStart, ConnectionTune
 from waybill.wire.amqp091.properties import BasicProperties
 
 FRAME_MAX = 4096

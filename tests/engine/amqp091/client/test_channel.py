@@ -9,7 +9,7 @@ from waybill.engine.amqp091.client.delivery import Delivery
 from waybill.engine.amqp091.client.events import CloseReason
 from waybill.engine.amqp091.client.states import ChannelState
 from waybill.wire.amqp091.frames import FRAME_BODY, content_frames, method_frame
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.methods_basic import (
     BasicAck,
     BasicCancel,
     BasicCancelOk,
@@ -24,13 +24,9 @@ from waybill.wire.amqp091.methods import (
     BasicRecoverOk,
     BasicReject,
     BasicReturn,
-    ChannelClose,
-    ChannelCloseOk,
-    ChannelFlow,
-    ChannelFlowOk,
-    QueueDeclare,
-    QueueDeclareOk,
 )
+from waybill.wire.amqp091.methods_channel import ChannelClose, ChannelCloseOk, ChannelFlow, ChannelFlowOk
+from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDeclareOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 PROPERTIES = BasicProperties(content_type="text/plain", message_id="m")

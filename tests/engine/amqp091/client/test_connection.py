@@ -6,17 +6,15 @@ from tests.engine.amqp091.client.peer import FRAME_MAX, Cut, Peer, Replies, open
 from waybill.engine.amqp091.client.events import CloseReason, Initiator
 from waybill.engine.amqp091.client.settings import ConnectionSettings
 from waybill.wire.amqp091.frames import HEARTBEAT_FRAME, frame, method_frame
-from waybill.wire.amqp091.methods import (
-    BasicAck,
-    BasicGetEmpty,
-    ChannelOpenOk,
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicGetEmpty
+from waybill.wire.amqp091.methods_channel import ChannelOpenOk
+from waybill.wire.amqp091.methods_connection import (
     ConnectionBlocked,
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionUnblocked,
-    QueueDeclare,
-    QueueDeclareOk,
 )
+from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDeclareOk
 
 
 def last_reason(peer: Peer) -> CloseReason:

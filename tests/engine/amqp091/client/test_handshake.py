@@ -9,7 +9,8 @@ from tests.engine.amqp091.client.peer import Cut, Peer
 from waybill.engine.amqp091.client.events import CloseReason, Initiator
 from waybill.engine.amqp091.client.settings import ConnectionSettings
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_connection import (
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpen,
@@ -20,7 +21,6 @@ from waybill.wire.amqp091.methods import (
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
-    Method,
 )
 
 

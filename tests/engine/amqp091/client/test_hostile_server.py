@@ -12,6 +12,7 @@ from waybill.engine.amqp091.client.input import Input
 from waybill.engine.amqp091.client.settings import ConnectionSettings
 from waybill.engine.amqp091.client.states import CHANNEL_STATES, CONNECTION_STATES, ChannelState, ConnectionState
 from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_HEADER, HEARTBEAT_FRAME, content_frames, frame, method_frame
+from waybill.wire.amqp091.method import Method
 from waybill.wire.amqp091.method_arguments import (
     BIT,
     LONG,
@@ -23,23 +24,17 @@ from waybill.wire.amqp091.method_arguments import (
     SHORT_STRING,
     TABLE,
 )
-from waybill.wire.amqp091.methods import (
-    METHODS,
-    BasicAck,
-    BasicConsume,
-    BasicConsumeOk,
-    BasicDeliver,
-    BasicReturn,
-    ChannelClose,
-    ChannelCloseOk,
+from waybill.wire.amqp091.methods import METHODS
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicConsume, BasicConsumeOk, BasicDeliver, BasicReturn
+from waybill.wire.amqp091.methods_channel import ChannelClose, ChannelCloseOk
+from waybill.wire.amqp091.methods_connection import (
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpenOk,
     ConnectionStart,
     ConnectionTune,
-    Method,
-    QueueDeclare,
 )
+from waybill.wire.amqp091.methods_queue import QueueDeclare
 from waybill.wire.amqp091.properties import BasicProperties
 
 LONGEST: Final = "n" * 255

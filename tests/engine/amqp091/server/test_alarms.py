@@ -6,18 +6,16 @@ from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import CLIENT_PROPERTIES, MEMORY_LIMIT_BYTES, Channel, Cut, EngineWire, NodeBench, Peer
 from tests.engine.disk_bench import DiskBench
 from waybill.wire.amqp091.frames import HEARTBEAT_FRAME
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.methods_connection import (
     ConnectionBlocked,
     ConnectionOpen,
     ConnectionOpenOk,
     ConnectionTune,
     ConnectionTuneOk,
     ConnectionUnblocked,
-    QueueDelete,
-    QueueDeleteOk,
-    TxSelect,
-    TxSelectOk,
 )
+from waybill.wire.amqp091.methods_queue import QueueDelete, QueueDeleteOk
+from waybill.wire.amqp091.methods_tx import TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 MEGABYTE = bytes(1 << 20)

@@ -7,7 +7,9 @@ import pytest
 from tests.engine.amqp091.peer import MEMORY_LIMIT_BYTES, Channel, Cut, EngineWire, NodeBench
 from tests.engine.disk_bench import DiskBench
 from waybill.engine.server_connection import UNREAD_LIMIT, ServerConnection
-from waybill.wire.amqp091.methods import BasicGet, BasicGetOk, ConnectionBlocked, TxSelect, TxSelectOk
+from waybill.wire.amqp091.methods_basic import BasicGet, BasicGetOk
+from waybill.wire.amqp091.methods_connection import ConnectionBlocked
+from waybill.wire.amqp091.methods_tx import TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 KILOBYTE = bytes(1024)

@@ -16,16 +16,14 @@ from waybill.wire.amqp091.frames import (
     header_frame,
     method_frame,
 )
-from waybill.wire.amqp091.methods import (
-    BasicAck,
-    BasicPublish,
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicPublish
+from waybill.wire.amqp091.methods_connection import (
     ConnectionBlocked,
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionStartOk,
-    QueueDeclare,
-    QueueDeclareOk,
 )
+from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDeclareOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 pytestmark = pytest.mark.usefixtures("bystander")

@@ -4,21 +4,18 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Bench, Channel
-from waybill.wire.amqp091.methods import (
-    BasicAck,
-    BasicGet,
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicGet
+from waybill.wire.amqp091.methods_channel import (
     ChannelClose,
     ChannelCloseOk,
     ChannelFlow,
     ChannelFlowOk,
     ChannelOpen,
     ChannelOpenOk,
-    ConnectionClose,
-    ConnectionCloseOk,
-    ExchangeDeclare,
-    QueueDeclare,
-    QueueDeclareOk,
 )
+from waybill.wire.amqp091.methods_connection import ConnectionClose, ConnectionCloseOk
+from waybill.wire.amqp091.methods_exchange import ExchangeDeclare
+from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDeclareOk
 
 
 def test_a_closed_channel_can_be_opened_again(channel: Channel) -> None:

@@ -4,22 +4,9 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import CLIENT_PROPERTIES, Bench, Channel
-from waybill.wire.amqp091.methods import (
-    BasicCancel,
-    BasicCancelOk,
-    BasicConsume,
-    BasicGet,
-    BasicQos,
-    BasicQosOk,
-    ConnectionOpen,
-    ConnectionOpenOk,
-    ConnectionTune,
-    ConnectionTuneOk,
-    QueueDeclare,
-    QueueDeclareOk,
-    QueueDelete,
-    QueueDeleteOk,
-)
+from waybill.wire.amqp091.methods_basic import BasicCancel, BasicCancelOk, BasicConsume, BasicGet, BasicQos, BasicQosOk
+from waybill.wire.amqp091.methods_connection import ConnectionOpen, ConnectionOpenOk, ConnectionTune, ConnectionTuneOk
+from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDeclareOk, QueueDelete, QueueDeleteOk
 
 
 def fill(channel: Channel, count: int, queue: str = "q") -> list[bytes]:

@@ -12,7 +12,7 @@ from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp10.message_format import AMQP10
 from waybill.model.message import NO_TTL, Address, Message
 from waybill.wire.amqp091.frames import content_frames
-from waybill.wire.amqp091.methods import BasicCancel, BasicCancelOk
+from waybill.wire.amqp091.methods_basic import BasicCancel, BasicCancelOk
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.sections import encode_data
 

@@ -4,7 +4,8 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Bench, Channel
-from waybill.wire.amqp091.methods import BasicCancel, BasicCancelOk, BasicConsume, QueueDeclare
+from waybill.wire.amqp091.methods_basic import BasicCancel, BasicCancelOk, BasicConsume
+from waybill.wire.amqp091.methods_queue import QueueDeclare
 from waybill.wire.amqp091.properties import BasicProperties
 
 REPLY_TO = "amq.rabbitmq.reply-to"

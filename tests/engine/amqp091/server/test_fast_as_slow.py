@@ -15,17 +15,10 @@ import pytest
 from tests.engine.amqp091.peer import Channel, Cut, NodeBench, Peer
 from waybill.wire.amqp091.field_table import encode_table
 from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, content_frames, frame, method_frame
-from waybill.wire.amqp091.methods import (
-    BasicAck,
-    BasicDeliver,
-    BasicNack,
-    BasicPublish,
-    BasicReject,
-    ChannelClose,
-    ChannelCloseOk,
-    ConnectionClose,
-    Method,
-)
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicDeliver, BasicNack, BasicPublish, BasicReject
+from waybill.wire.amqp091.methods_channel import ChannelClose, ChannelCloseOk
+from waybill.wire.amqp091.methods_connection import ConnectionClose
 from waybill.wire.amqp091.properties import BasicProperties
 
 FRAME_MAX: Final = 4096

@@ -7,10 +7,8 @@ from tests.engine.amqp091.peer import CLIENT_PROPERTIES, Bench, Channel, NodeBen
 from waybill.engine.amqp091.server.channel_host import FRAME_MIN
 from waybill.wire.amqp091.field_table import encode_table
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, method_frame
-from waybill.wire.amqp091.methods import (
-    ChannelClose,
-    ChannelCloseOk,
-    ChannelOpen,
+from waybill.wire.amqp091.methods_channel import ChannelClose, ChannelCloseOk, ChannelOpen
+from waybill.wire.amqp091.methods_connection import (
     ConnectionClose,
     ConnectionOpen,
     ConnectionOpenOk,
@@ -19,8 +17,8 @@ from waybill.wire.amqp091.methods import (
     ConnectionTuneOk,
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
-    QueueDeclare,
 )
+from waybill.wire.amqp091.methods_queue import QueueDeclare
 from waybill.wire.amqp10.frames import SASL_HEADER
 
 

@@ -5,7 +5,7 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Channel, NodeBench
 from waybill.wire.amqp091.frames import HEARTBEAT_FRAME
-from waybill.wire.amqp091.methods import ConnectionTune
+from waybill.wire.amqp091.methods_connection import ConnectionTune
 
 
 def test_an_idle_server_sends_a_heartbeat_every_half_interval(node_bench: NodeBench) -> None:

@@ -4,18 +4,8 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Bench, Channel
-from waybill.wire.amqp091.methods import (
-    BasicQos,
-    BasicQosOk,
-    BasicRecover,
-    BasicRecoverOk,
-    TxCommit,
-    TxCommitOk,
-    TxRollback,
-    TxRollbackOk,
-    TxSelect,
-    TxSelectOk,
-)
+from waybill.wire.amqp091.methods_basic import BasicQos, BasicQosOk, BasicRecover, BasicRecoverOk
+from waybill.wire.amqp091.methods_tx import TxCommit, TxCommitOk, TxRollback, TxRollbackOk, TxSelect, TxSelectOk
 
 pytestmark = pytest.mark.ours
 

@@ -7,16 +7,9 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Bench, Channel, NodeBench
 from waybill.wire.amqp091.frames import FRAME_BODY, content_frames, frame, header_frame, method_frame
-from waybill.wire.amqp091.methods import (
-    BasicAck,
-    BasicNack,
-    BasicPublish,
-    BasicReturn,
-    ConfirmSelect,
-    ConfirmSelectOk,
-    QueueDelete,
-    QueueDeleteOk,
-)
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicNack, BasicPublish, BasicReturn
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect, ConfirmSelectOk
+from waybill.wire.amqp091.methods_queue import QueueDelete, QueueDeleteOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 EVERY_PROPERTY = BasicProperties(

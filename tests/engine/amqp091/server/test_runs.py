@@ -7,15 +7,8 @@ import pytest
 
 from tests.engine.amqp091.peer import Bench, Channel, NodeBench
 from waybill.wire.amqp091.frames import content_frames, method_frame
-from waybill.wire.amqp091.methods import (
-    BasicPublish,
-    TxCommit,
-    TxCommitOk,
-    TxRollback,
-    TxRollbackOk,
-    TxSelect,
-    TxSelectOk,
-)
+from waybill.wire.amqp091.methods_basic import BasicPublish
+from waybill.wire.amqp091.methods_tx import TxCommit, TxCommitOk, TxRollback, TxRollbackOk, TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp091.reply_codes import FRAME_ERROR, PRECONDITION_FAILED
 

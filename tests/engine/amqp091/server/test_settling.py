@@ -4,7 +4,7 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Bench, Channel, Delivery, NodeBench
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.methods_basic import (
     BasicAck,
     BasicCancel,
     BasicCancelOk,
@@ -13,9 +13,8 @@ from waybill.wire.amqp091.methods import (
     BasicRecoverAsync,
     BasicRecoverOk,
     BasicReject,
-    QueueDelete,
-    QueueDeleteOk,
 )
+from waybill.wire.amqp091.methods_queue import QueueDelete, QueueDeleteOk
 
 
 def hold(channel: Channel, count: int) -> list[Delivery]:

@@ -9,7 +9,7 @@ from waybill.engine.amqp091.server.publish_route import OUTRUN
 from waybill.engine.server_connection import PACE_S
 from waybill.model.runtime import TURN_UNITS
 from waybill.wire.amqp091.frames import content_frames, method_frame
-from waybill.wire.amqp091.methods import BasicPublish
+from waybill.wire.amqp091.methods_basic import BasicPublish
 from waybill.wire.amqp091.properties import BasicProperties
 
 

@@ -4,21 +4,11 @@ import pytest
 
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Bench, Channel, NodeBench
-from waybill.wire.amqp091.methods import (
-    BasicCancel,
-    BasicCancelOk,
-    ChannelClose,
-    ChannelCloseOk,
-    ConfirmSelect,
-    QueueDelete,
-    QueueDeleteOk,
-    TxCommit,
-    TxCommitOk,
-    TxRollback,
-    TxRollbackOk,
-    TxSelect,
-    TxSelectOk,
-)
+from waybill.wire.amqp091.methods_basic import BasicCancel, BasicCancelOk
+from waybill.wire.amqp091.methods_channel import ChannelClose, ChannelCloseOk
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect
+from waybill.wire.amqp091.methods_queue import QueueDelete, QueueDeleteOk
+from waybill.wire.amqp091.methods_tx import TxCommit, TxCommitOk, TxRollback, TxRollbackOk, TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 

@@ -6,7 +6,7 @@ from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import MEMORY_LIMIT_BYTES, NodeBench
 from tests.engine.amqp10.peer import Peer, Session, declare, message
 from waybill.model.alternate_queue import AlternateQueue
-from waybill.wire.amqp091.methods import QueueDelete, QueueDeleteOk
+from waybill.wire.amqp091.methods_queue import QueueDelete, QueueDeleteOk
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.frames import frame
 from waybill.wire.amqp10.message import Header, Properties

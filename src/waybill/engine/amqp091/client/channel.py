@@ -15,7 +15,8 @@ from waybill.engine.amqp091.client.requests import PendingRequests, Reply
 from waybill.engine.amqp091.client.settlement import Settlement
 from waybill.engine.amqp091.client.states import CHANNEL_STATES, ENDED, SENT_CLOSE, ChannelState
 from waybill.wire.amqp091.frames import method_frame
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import (
     BasicAck,
     BasicCancel,
     BasicCancelOk,
@@ -26,15 +27,16 @@ from waybill.wire.amqp091.methods import (
     BasicNack,
     BasicRecoverOk,
     BasicReturn,
+)
+from waybill.wire.amqp091.methods_channel import (
     ChannelClose,
     ChannelCloseOk,
     ChannelFlow,
     ChannelFlowOk,
     ChannelOpen,
     ChannelOpenOk,
-    ConfirmSelect,
-    Method,
 )
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect
 from waybill.wire.amqp091.reply_codes import COMMAND_INVALID, REPLY_SUCCESS, SYNTAX_ERROR
 
 TAGGED: Final = (BasicAck, BasicNack, BasicDeliver, BasicGetOk)

@@ -30,7 +30,9 @@ from waybill.wire.amqp091.frames import (
     PROTOCOL_HEADER,
     method_frame,
 )
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods import decode_method
+from waybill.wire.amqp091.methods_connection import (
     ConnectionBlocked,
     ConnectionClose,
     ConnectionCloseOk,
@@ -43,8 +45,6 @@ from waybill.wire.amqp091.methods import (
     ConnectionTune,
     ConnectionTuneOk,
     ConnectionUnblocked,
-    Method,
-    decode_method,
 )
 from waybill.wire.amqp091.reply_codes import (
     CHANNEL_ERROR,

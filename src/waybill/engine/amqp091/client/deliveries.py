@@ -20,7 +20,8 @@ from waybill.engine.amqp091.client.errors import ProtocolViolation
 from waybill.engine.amqp091.client.events import ChannelEvents
 from waybill.engine.amqp091.client.settlement import Settlement
 from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_END, FRAME_HEADER
-from waybill.wire.amqp091.methods import BasicConsume, BasicDeliver, decode_method
+from waybill.wire.amqp091.methods import decode_method
+from waybill.wire.amqp091.methods_basic import BasicConsume, BasicDeliver
 from waybill.wire.amqp091.reply_codes import COMMAND_INVALID
 
 MAX_TAG: Final = 2**63 - 2

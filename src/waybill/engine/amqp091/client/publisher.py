@@ -23,7 +23,7 @@ from waybill.wire.amqp091.frames import (
     method_frame,
     write_body_frames,
 )
-from waybill.wire.amqp091.methods import BasicPublish
+from waybill.wire.amqp091.methods_basic import BasicPublish
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp091.reply_codes import COMMAND_INVALID
 

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from waybill.engine.amqp091.client.delivery import Delivery
 from waybill.engine.amqp091.client.errors import ProtocolViolation
 from waybill.engine.amqp091.client.events import CloseReason
-from waybill.wire.amqp091.methods import BasicCancel, BasicCancelOk, BasicConsume, BasicConsumeOk, Method
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import BasicCancel, BasicCancelOk, BasicConsume, BasicConsumeOk
 from waybill.wire.amqp091.reply_codes import COMMAND_INVALID
 
 Reply = Method | Delivery | CloseReason

@@ -8,7 +8,8 @@ from waybill.engine.amqp091.client.acknowledgements import Acknowledgements
 from waybill.engine.amqp091.client.delivery import Settler
 from waybill.engine.amqp091.client.output import Output
 from waybill.wire.amqp091.frames import method_frame
-from waybill.wire.amqp091.methods import BasicAck, BasicNack, BasicReject, Method
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import BasicAck, BasicNack, BasicReject
 
 ACK_START_SIZE: Final = 11
 """Octets of a basic.ack frame before its delivery tag."""

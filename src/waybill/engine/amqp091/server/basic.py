@@ -28,7 +28,7 @@ from waybill.model.stream_filter import stream_filter
 from waybill.model.transaction import REJECT, RELEASE
 from waybill.wire.amqp091.content import rewrite_channel
 from waybill.wire.amqp091.frames import frame
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.methods_basic import (
     BasicCancel,
     BasicCancelOk,
     BasicConsume,
@@ -43,17 +43,10 @@ from waybill.wire.amqp091.methods import (
     BasicRecoverAsync,
     BasicRecoverOk,
     BasicReject,
-    ChannelFlow,
-    ChannelFlowOk,
-    ConfirmSelect,
-    ConfirmSelectOk,
-    TxCommit,
-    TxCommitOk,
-    TxRollback,
-    TxRollbackOk,
-    TxSelect,
-    TxSelectOk,
 )
+from waybill.wire.amqp091.methods_channel import ChannelFlow, ChannelFlowOk
+from waybill.wire.amqp091.methods_confirm import ConfirmSelect, ConfirmSelectOk
+from waybill.wire.amqp091.methods_tx import TxCommit, TxCommitOk, TxRollback, TxRollbackOk, TxSelect, TxSelectOk
 from waybill.wire.amqp091.reply_codes import NOT_ALLOWED, NOT_IMPLEMENTED, PRECONDITION_FAILED, RESOURCE_ERROR
 
 MAX_PRIORITY: Final = 2**31 - 1

@@ -42,7 +42,8 @@ from waybill.model.transaction import (
 )
 from waybill.wire.amqp091.content import ContentFacts, scan
 from waybill.wire.amqp091.frames import FRAME_END, frame
-from waybill.wire.amqp091.methods import BasicCancel, BasicReturn, Method
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import BasicCancel, BasicReturn
 from waybill.wire.amqp091.properties import FLAG_REPLY_TO, FLAG_USER_ID
 from waybill.wire.amqp091.reply_codes import (
     NO_ROUTE,
@@ -394,10 +395,9 @@ class Channel(ConsumerHost):
         return channel_fault(PRECONDITION_FAILED, f"unknown delivery tag {tag & MAX_TAG}", BASIC, method_id)
 
     def recover(self, answer: Method | None) -> None:
-        """Give everything unsettled back to its queue.
+        """Return everything unsettled to its queue.
 
-        The answer is sent first: if this takes several turns, some messages are redelivered before the last one is
-        back, and a peer forgets all deliveries that arrive before the answer.
+        The answer is sent first: peers forget deliveries before the answer, and a long recovery already redelivers.
         """
         if answer is not None:
             self.send(answer)

@@ -11,7 +11,9 @@ from waybill.model.entry import Entry, Holder
 from waybill.model.runtime import Chore
 from waybill.wire.amqp091.content import ContentFacts
 from waybill.wire.amqp091.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, method_frame
-from waybill.wire.amqp091.methods import BasicCancel, ConnectionClose, Method
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import BasicCancel
+from waybill.wire.amqp091.methods_connection import ConnectionClose
 
 FRAME_MIN: Final = 4096
 ACK_SIZE_AND_METHOD: Final = 0x0000000D_003C0050

@@ -5,7 +5,7 @@ from typing import Final
 from waybill.engine.amqp091.server.channel import Channel
 from waybill.engine.amqp091.server.faults import BASIC, PUBLISH, connection_fault, read_method
 from waybill.engine.amqp091.server.publish_route import PublishRoute
-from waybill.wire.amqp091.methods import BasicPublish
+from waybill.wire.amqp091.methods_basic import BasicPublish
 from waybill.wire.amqp091.reply_codes import NOT_IMPLEMENTED
 
 ROUTES_MAX: Final = 16_384

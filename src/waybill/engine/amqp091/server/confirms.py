@@ -8,7 +8,7 @@ from mypy_extensions import i64
 from waybill.engine.amqp091.server.channel_host import ChannelHost, ConsumerHost
 from waybill.engine.server_engine import Confirming
 from waybill.wire.amqp091.frames import FRAME_END
-from waybill.wire.amqp091.methods import BasicNack
+from waybill.wire.amqp091.methods_basic import BasicNack
 
 ONE_END: Final = bytes([0, FRAME_END])
 MULTIPLE_END: Final = bytes([1, FRAME_END])

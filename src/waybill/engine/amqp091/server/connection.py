@@ -42,18 +42,14 @@ from waybill.wire.amqp091.frames import (
     HEARTBEAT_FRAME,
     method_frame,
 )
-from waybill.wire.amqp091.methods import (
-    BasicNack,
-    BasicReject,
-    ChannelClose,
-    ChannelCloseOk,
-    ChannelOpen,
-    ChannelOpenOk,
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import BasicNack, BasicReject
+from waybill.wire.amqp091.methods_channel import ChannelClose, ChannelCloseOk, ChannelOpen, ChannelOpenOk
+from waybill.wire.amqp091.methods_connection import (
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
-    Method,
 )
 from waybill.wire.amqp091.reply_codes import (
     CHANNEL_ERROR,

@@ -13,7 +13,8 @@ from waybill.model.errors import (
     UnknownExchangeType,
 )
 from waybill.wire.amqp091.errors import DecodeError, UnknownMethod
-from waybill.wire.amqp091.methods import Method, decode_method
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods import decode_method
 from waybill.wire.amqp091.reply_codes import (
     ACCESS_REFUSED,
     COMMAND_INVALID,

@@ -6,7 +6,8 @@ from waybill.engine.amqp091.server.channel_host import FRAME_MIN, ChannelHost
 from waybill.engine.amqp091.server.faults import connection_fault, reply_text
 from waybill.engine.login import Login
 from waybill.model.errors import NotAllowed
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_connection import (
     ConnectionClose,
     ConnectionOpen,
     ConnectionOpenOk,
@@ -16,7 +17,6 @@ from waybill.wire.amqp091.methods import (
     ConnectionStartOk,
     ConnectionTune,
     ConnectionTuneOk,
-    Method,
 )
 from waybill.wire.amqp091.reply_codes import ACCESS_REFUSED, COMMAND_INVALID, NOT_ALLOWED
 

@@ -13,14 +13,11 @@ from waybill.model.queue import Queue
 from waybill.model.runtime import Chore, CountedChore
 from waybill.model.transaction import ACCEPT, REJECT, RELEASE
 from waybill.model.virtual_host import VirtualHost
-from waybill.wire.amqp091.methods import (
-    BasicCancel,
-    ChannelCloseOk,
-    ExchangeDeleteOk,
-    Method,
-    QueueDeleteOk,
-    QueuePurgeOk,
-)
+from waybill.wire.amqp091.method import Method
+from waybill.wire.amqp091.methods_basic import BasicCancel
+from waybill.wire.amqp091.methods_channel import ChannelCloseOk
+from waybill.wire.amqp091.methods_exchange import ExchangeDeleteOk
+from waybill.wire.amqp091.methods_queue import QueueDeleteOk, QueuePurgeOk
 
 RUN_MAX: Final = 256
 

@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 from waybill.engine.amqp091.server.channel_host import ChannelHost
 from waybill.engine.server_connection import BLOCKED
-from waybill.wire.amqp091.methods import ConnectionBlocked, ConnectionUnblocked
+from waybill.wire.amqp091.methods_connection import ConnectionBlocked, ConnectionUnblocked
 
 # How much is still read during an alarm from a publisher that holds messages: its acknowledgements may end the alarm.
 ALARM_GRACE_BYTES: Final = 1 << 20

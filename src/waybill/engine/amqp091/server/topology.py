@@ -7,7 +7,7 @@ from waybill.engine.amqp091.server.task import Delete, Purge
 from waybill.model.binding import EXCHANGE, QUEUE
 from waybill.model.errors import AccessRefused, NotFound
 from waybill.model.queue import Queue
-from waybill.wire.amqp091.methods import (
+from waybill.wire.amqp091.methods_exchange import (
     ExchangeBind,
     ExchangeBindOk,
     ExchangeDeclare,
@@ -15,6 +15,8 @@ from waybill.wire.amqp091.methods import (
     ExchangeDelete,
     ExchangeUnbind,
     ExchangeUnbindOk,
+)
+from waybill.wire.amqp091.methods_queue import (
     QueueBind,
     QueueBindOk,
     QueueDeclare,
