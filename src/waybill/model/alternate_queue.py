@@ -16,7 +16,7 @@ from waybill.model.runtime import Runtime
 
 
 class AlternateQueue(MessageQueue):
-    """`out`: what is delivered and not settled, by sequence. What is settled and not in there was moved before."""
+    """`out`: unsettled deliveries, by sequence. A delivery that is settled and not in `out` was moved before."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -38,7 +38,7 @@ class AlternateQueue(MessageQueue):
         self._is_ending = False
         self._to_move: list[i64] = []
 
-    # --- what is delivered ---
+    # --- deliveries ---
 
     def handed_out(self, entries: list[Entry]) -> None:
         out = self.out
@@ -62,7 +62,7 @@ class AlternateQueue(MessageQueue):
         return entry
 
     def drain(self) -> None:
-        """A queue that is being deleted delivers nothing."""
+        """Deliver nothing while the queue is being deleted."""
         if not self._is_ending:
             super().drain()
 
@@ -85,7 +85,7 @@ class AlternateQueue(MessageQueue):
         before = self.unsettled_count
         super().reject(entry)
         if self.unsettled_count < before:
-            # Else it waits for a read from the disk.
+            # Otherwise it waits for a read from the disk.
             self.out.pop(entry.sequence, None)
 
     def release(self, entry: Entry, *, failed: bool) -> None:
@@ -101,7 +101,7 @@ class AlternateQueue(MessageQueue):
         self.out.pop(entry.sequence, None)
         super().undeliverable(entry, is_settled=is_settled)
 
-    # --- the end ---
+    # --- deletion ---
 
     def has_moved_deliveries(self) -> bool:
         self._is_ending = True
@@ -117,7 +117,7 @@ class AlternateQueue(MessageQueue):
         return True
 
     def _is_whole(self, entry: Entry) -> bool:
-        """Whether its content is here, or was read: the copy on the disk goes with the queue."""
+        """Whether its content is in memory, or was read: the copy on the disk is deleted with the queue."""
         if not entry.is_paged_out:
             return True
         try:

@@ -78,7 +78,7 @@ class Alternates:
     def move(self, queue: Queue, count: i64) -> i64:
         """Send up to `count` of the first messages of a queue that is being deleted to its alternate exchange.
 
-        Returns how many of them are left for the next turn.
+        Returns the number of messages left for the next turn.
         """
         runtime = self._runtime
         while count > 0 and queue.ready_count > 0:

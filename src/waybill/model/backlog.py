@@ -1,4 +1,4 @@
-"""Messages of a priority level that are on disk, reduced to what it takes to read them back."""
+"""Messages of a priority level that are on disk, reduced to what is needed to read them back."""
 
 from array import array
 from collections import deque
@@ -14,7 +14,7 @@ CHUNK_BYTES: Final = 1 << 20
 
 
 class Chunk:
-    """Entries reduced to what it takes to read them back. All of them are redelivered, or none."""
+    """Entries reduced to what is needed to read them back. Either all or none of them are redelivered."""
 
     def __init__(self, entries: list[Entry]) -> None:
         self.sequences = array("q", [entry.sequence for entry in entries])
@@ -85,7 +85,7 @@ class Removed:
         self._backlog = backlog
 
     def take(self, count: int) -> list[tuple[int, int, bool]]:
-        """Sequence, location and `is_stored` of at least `count` entries, as far as there are any."""
+        """Sequence, location and `is_stored` of at least `count` entries, or of all if there are fewer."""
         taken: list[tuple[int, int, bool]] = []
         while len(taken) < count and (self._head or self._lists):
             if self._head:

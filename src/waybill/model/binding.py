@@ -1,4 +1,4 @@
-"""A binding: the rule by which an exchange sends messages on to a queue or to another exchange."""
+"""A binding: the rule by which an exchange routes messages to a queue or to another exchange."""
 
 import json
 from typing import Final

@@ -31,14 +31,14 @@ ABORTED: Final = "aborted"
 
 WORKING: Final = "working"
 SUSPENDED: Final = "suspended"
-"""What a member is doing."""
+"""States of a member."""
 
 ABORTED_KEPT_S: Final = 300.0
-"""An aborted branch is remembered so long for whoever asks for its end."""
+"""How long an aborted branch is kept, so that its outcome can still be queried."""
 
 
 class BranchHost:
-    """All branches of a node, as one of them sees them."""
+    """What a branch needs of the branches of its node."""
 
     runtime: Runtime
 
@@ -58,7 +58,7 @@ class BranchHost:
         raise NotImplementedError
 
     def forget(self, branch: "Branch") -> None:
-        """The branch has ended and was reported."""
+        """Remove a branch that has ended and was reported."""
         raise NotImplementedError
 
 
@@ -131,10 +131,10 @@ class Branch(Timer):
             self.transaction.outcomes.append((entry, ACCEPT, 0))
         return True
 
-    # --- the end ---
+    # --- completion ---
 
     def prepare(self) -> int:
-        """Promise that `commit` will succeed. It is a promise once what was put in the store is durable."""
+        """Promise that `commit` will succeed. The promise holds once everything put in the store is durable."""
         if self.state == PREPARED:
             raise IllegalState("the branch is already prepared")
         self._check_ended()
@@ -164,7 +164,7 @@ class Branch(Timer):
             return ROLLED_BACK
         runtime = self._host.runtime
         with runtime.messages.atomic():
-            # A commit that a crash has undone may have been seen.
+            # Peers may have seen a commit that a crash has undone.
             runtime.publishes_again = self.is_restored
             # A queue may have become full since the branch was prepared.
             runtime.has_promise = True
@@ -186,7 +186,7 @@ class Branch(Timer):
         return status
 
     def stop(self) -> None:
-        """The node stops: only prepared branches survive."""
+        """Stop with the node: only prepared branches survive."""
         if self.state == ACTIVE:
             self._abort()
 
@@ -218,7 +218,7 @@ class Branch(Timer):
         runtime.timers.schedule(self._deadline, self)
 
     def _has_room(self) -> bool:
-        """Whether the queues can take what is published."""
+        """Whether the queues have room for the publishes."""
         counts: dict[Queue, int] = {}
         sizes: dict[Queue, int] = {}
         for queues, message in self.transaction.publishes:

@@ -1,4 +1,4 @@
-"""The branches of distributed transactions of a node, and how the prepared ones outlive a crash.
+"""The branches of distributed transactions of a node, and how prepared ones survive a crash.
 
 A prepared branch is stored as messages of a queue that only this class knows: a record, which names the queues of what
 was published and the deliveries that were accepted, and then each durable message. They are put in one atomic section,
@@ -54,7 +54,7 @@ class Branches(BranchHost):
     # --- for sessions ---
 
     def start(self, virtual_host: str, user: str, xid: bytes, member: object) -> Branch:
-        """A new branch in which `member` works."""
+        """Start a branch in which `member` works."""
         branches = self._branches.setdefault((virtual_host, user), {})
         if xid in branches:
             raise BranchExists("the xid is already known")
@@ -68,7 +68,7 @@ class Branches(BranchHost):
         return branch
 
     def join(self, virtual_host: str, user: str, xid: bytes, member: object) -> Branch:
-        """`member` works in a branch that others have started."""
+        """Let `member` work in a branch that others have started."""
         branch = self.find(virtual_host, user, xid)
         if branch.state == PREPARED:
             raise IllegalState("the branch is prepared")
@@ -89,7 +89,7 @@ class Branches(BranchHost):
         return [xid for xid, branch in branches.items() if branch.state == PREPARED]
 
     def release_all(self) -> None:
-        """The node stops: what is not prepared is rolled back, and goes to its queues as delivered before."""
+        """Stop with the node: roll back what is not prepared; its messages return to their queues as redelivered."""
         for branches in self._branches.values():
             for branch in branches.values():
                 branch.stop()
@@ -167,7 +167,7 @@ class Branches(BranchHost):
         branch.records = []
 
     def recover(self, virtual_hosts: dict[str, VirtualHost]) -> None:
-        """Bring back the prepared branches. Their queues have recovered their messages."""
+        """Restore the prepared branches. Their queues have recovered their messages."""
         store = self.runtime.store
         for _, value in store.definitions(BRANCHES):
             records_id = value["records"]
@@ -262,7 +262,7 @@ def _queue_id(entry: Entry) -> i64:
 
 
 class _Reader:
-    """Reads a record. Raises IndexError where it ends too early."""
+    """Reads a record. Raises IndexError if it ends too early."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

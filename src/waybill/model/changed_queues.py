@@ -1,11 +1,11 @@
-"""Which queues have changed since the last sample: most of thousands have not, so their counts need not be read."""
+"""Finds the queues that have changed since the last sample, so that the counts of the others need not be read."""
 
 from mypy_extensions import i64
 
 from waybill.model.queue import Queue
 
 Trace = tuple[int, int, int, int]
-"""What happened to messages of a queue, all in one number; ready and unsettled messages; consumers."""
+"""One number for all events of a queue's messages; ready and unsettled messages; consumers."""
 
 
 def changed_queues(queues: list[Queue], known: dict[Queue, Trace]) -> list[Queue]:

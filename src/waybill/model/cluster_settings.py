@@ -1,7 +1,7 @@
 """Settings of RabbitMQ's policies that place queues in a cluster: checked, stored and shown, but without effect.
 
-One node has no mirrors and no leaders to place, and pages queues out as it sees fit. Clients and definitions of
-RabbitMQ have these settings all the same, and a single RabbitMQ node takes them likewise.
+A single node has no mirrors and no leaders to place, and decides itself which queues to page out. Clients and
+definitions of RabbitMQ have these settings nevertheless, and a single RabbitMQ node accepts them, too.
 """
 
 from typing import Final
@@ -47,7 +47,7 @@ def check_cluster_settings(definition: dict[str, object]) -> None:
     if mode is None:
         mirrors = sorted(name for name in definition if name.startswith("ha-"))
         if mirrors:
-            raise InvalidArgument(f"'{mirrors[0]}' needs '{HA_MODE}' beside it")
+            raise InvalidArgument(f"'{mirrors[0]}' requires '{HA_MODE}'")
     elif not _fits(mode, definition.get(HA_PARAMS)):
         raise InvalidArgument(f"'{HA_PARAMS}' does not fit '{HA_MODE}' {mode!r}")
 

@@ -1,4 +1,4 @@
-"""The exchange type `x-consistent-hash`: each message goes to one of the bindings, equal keys always to the same.
+"""The exchange type `x-consistent-hash`: each message goes to one binding, and equal keys always to the same one.
 
 Each binding has points on a ring, as many as its weight says, which is its routing key. A message goes to the point
 that follows its hash. Adding or removing one binding of n moves about one message in n.
@@ -125,7 +125,7 @@ class ConsistentHashExchange(Exchange):
                     del ring[index]
             for place in come:
                 bisect.insort(ring, place)
-        # Never so much that the message is refused: the first publisher after a restart did not make these bindings.
+        # Never refuse the message for this: the first publisher after a restart did not create these bindings.
         self.steps += min(moved, RING_POINTS) >> POINTS_PER_STEP_BITS
 
     def _places(self, binding: Binding) -> list[tuple[int, str]]:

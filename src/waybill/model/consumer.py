@@ -40,11 +40,11 @@ class Consumer(Holder):
         raise NotImplementedError
 
     def allowance(self) -> i64:
-        """How many messages `deliver_all` may be given; 1 where `has_credit` must be asked before each."""
+        """How many messages `deliver_all` may get; 1 if `has_credit` must be asked before each."""
         return 1
 
     def deliver_all(self, entries: list[Entry]) -> i64:
-        """`deliver` these, at least the first. Returns how many: fewer if one took up the credit of the others."""
+        """`deliver` these, at least the first. Returns how many: fewer if one used up the credit."""
         for entry in entries:
             self.deliver(entry)
         return len(entries)

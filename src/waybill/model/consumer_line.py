@@ -21,7 +21,7 @@ NOBODY: Final[deque[Consumer]] = deque()
 def consumers_in_order(*, has_single: bool) -> dict[Consumer, None]:
     """An empty register of consumers. `has_single`: only the first is served, so finding it takes constant time.
 
-    A plain dict searches the slots of all that left before it.
+    A plain dict would search the slots of all consumers that have left.
     """
     return OrderedDict() if has_single else {}
 

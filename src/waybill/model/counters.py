@@ -1,4 +1,4 @@
-"""Totals of a node since its start, for monitoring: counted where things happen, read periodically.
+"""Totals of a node since its start, for monitoring: incremented where things happen, read periodically.
 
 Queues and exchanges have their own counters (`Queue.counts`, `Exchange.routed`). When one is deleted, its counts are
 added here.
@@ -25,9 +25,9 @@ class Counters:
         self.published_in: i64 = 0
         self.published_out: i64 = 0
         self.retired: list[int] = []
-        """The sum of `Queue.counts` of queues that are gone."""
+        """The sum of `Queue.counts` of deleted queues."""
         self.logins: dict[str, tuple[int, int]] = {}
-        """By protocol: how often somebody was let in, and how often not."""
+        """Successful and failed logins, by protocol."""
 
     def login_ended(self, protocol: str, is_in: bool) -> None:
         let_in, refused = self.logins.get(protocol, (0, 0))

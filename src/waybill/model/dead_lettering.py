@@ -27,7 +27,7 @@ from waybill.model.routing import Router
 from waybill.model.runtime import Runtime
 
 COPIES_MAX: Final = 256
-"""How many copies of a message successive deaths may make while no client rejects it."""
+"""The number of copies that successive deaths may make of a message while no client rejects it."""
 TARGETS_MAX: Final = 4096
 HEADER_UNIT_BYTES: Final = 64
 
@@ -94,7 +94,7 @@ class DeadLettering:
             self._publish_dead(exchange, queue, message, reason)
         except (ValueError, OverflowError, RecursionError, ModelError) as error:
             # The message cannot be read, or its headers have no room for x-death. Drop it: the messages behind it and
-            # the peer that rejected it must go on.
+            # the peer that rejected it must continue.
             self._drop(queue, reason, f"cannot be written as a dead letter for exchange '{exchange.name}': {error}")
 
     def _drop(self, queue: Queue, reason: str, why: str) -> None:

@@ -36,7 +36,7 @@ def record_death(
     rest = [death for death in deaths if death is not previous]
     count = previous.get("count", 0) if previous is not None else 0
     death: dict[str, object] = {
-        # A publisher may claim any count.
+        # Publishers can set any count.
         "count": min(count if isinstance(count, int) else 0, COUNT_LIMIT) + 1,
         "reason": reason,
         "queue": queue_name,
@@ -54,7 +54,7 @@ def record_death(
 
 
 def closes_cycle(headers: dict[str, object], queue_name: str) -> bool:
-    """Whether a dead message bound for `queue_name` was there before, without a rejection since.
+    """Whether a dead message for `queue_name` has been in this queue before, without a rejection since.
 
     A cycle is cut only if it is fully automatic, as in RabbitMQ.
     """

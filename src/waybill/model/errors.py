@@ -30,7 +30,7 @@ class NotAllowed(ModelError):
 
 
 class BranchExists(NotAllowed):
-    """There is a transaction branch of that xid already."""
+    """A transaction branch with this xid exists already."""
 
 
 class InvalidArgument(PreconditionFailed):
@@ -75,4 +75,4 @@ class UnsupportedStoreVersion(Exception):
 
 def too_many_steps(limit: int) -> PreconditionFailed:
     """The error for a message whose route has too many exchanges and bindings."""
-    return PreconditionFailed(f"what a message meets on its way to its queues takes more than {limit} steps")
+    return PreconditionFailed(f"routing a message to its queues takes more than {limit} steps")

@@ -22,7 +22,7 @@ from waybill.model.virtual_host import VirtualHost
 PAUSE_S: Final = 1.0
 """Between two passes."""
 STEP_BYTES: Final = 8 << 20
-"""What one step puts on the disk, if a head is not larger: confirms of others wait for it."""
+"""Bytes that one step writes to disk, unless a head is larger: confirms of others wait for it."""
 ENTRIES_PER_UNIT_BITS: Final = 3
 MAX_SEQUENCE: Final = (1 << 62) - 1
 
@@ -93,7 +93,7 @@ class Storing(Chore):
                 return False
             runtime.work_left -= 1
             queue = queues.pop()
-            # A stream keeps nothing of this kind.
+            # Streams have no heads.
             if isinstance(queue, LeveledQueue) and not queue.is_deleted:
                 for level in queue.priority_levels():
                     self._store(level)
@@ -112,13 +112,13 @@ class Storing(Chore):
                 size += entry.message.size
         self._size += size
         runtime.work_left -= (len(entries) >> ENTRIES_PER_UNIT_BITS) + size // BYTES_PER_UNIT
-        # What comes from now on stands behind.
+        # Messages that arrive from now on come after it.
         level.is_spilling = True
         self._eviction.heads.append(Head(level, entries[-1].sequence))
 
 
 class Freeing(Chore):
-    """Takes from memory what is on the disk by now."""
+    """Frees the memory of messages that are on the disk by now."""
 
     def __init__(self, eviction: Eviction, runtime: Runtime) -> None:
         self._eviction = eviction
@@ -155,12 +155,12 @@ class Freeing(Chore):
 
 
 def in_front(level: PriorityLevel) -> list[Entry]:
-    """What stands in memory before the backlog, but for what was put back."""
+    """The entries in memory before the backlog, except returned ones."""
     return [*reversed(level.loaded), *level.head]
 
 
 def _behind(level: PriorityLevel) -> i64:
-    """The highest sequence that may stand before the backlog and the tail."""
+    """The highest sequence that may come before the backlog and the tail."""
     if level.backlog:
         return level.backlog[0].sequences[0] - 1
     entries = level.sealed or level.tail

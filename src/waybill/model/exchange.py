@@ -49,7 +49,7 @@ class Exchange:
         # See `routed`.
         self.published_in: i64 = 0
         self.published_out: i64 = 0
-        # What the last match cost, beyond the bindings that it found.
+        # The cost of the last match, without the bindings that it found.
         self.steps = 0
 
     def routed(self, messages: i64, copies: i64) -> None:
@@ -58,7 +58,7 @@ class Exchange:
         self.published_out += copies
 
     def check(self, binding: Binding) -> None:
-        """Refuse a new binding that is not possible. Recovery does not ask: stored bindings passed once."""
+        """Raise an error for an impossible binding. Not called by recovery: stored bindings have been checked."""
 
     def add(self, binding: Binding) -> None:
         self.bindings[binding.key] = binding
@@ -145,7 +145,7 @@ class TopicExchange(Exchange):
 
 
 class HeadersExchange(Exchange):
-    """Matches by the binding's arguments: all or any of the pairs, as its `x-match` says.
+    """Matches by the binding's arguments: all or any of the pairs, depending on `x-match`.
 
     A pair without a value asks only for the header's presence. Names that begin with `x-` are not compared unless
     `x-match` is `all-with-x` or `any-with-x` (as in RabbitMQ).

@@ -23,7 +23,7 @@ PREDECLARED: Final = (
     ("amq.match", "headers", False),
     ("amq.rabbitmq.trace", "topic", True),
 )
-"""The exchanges of every virtual host beside the default one: name, type, and whether it is internal."""
+"""The predeclared exchanges of every virtual host except the default one: name, type, and whether it is internal."""
 
 
 def make_exchange(

@@ -1,4 +1,4 @@
-"""Publishes a message to its queues: to a few at once, to very many over several turns."""
+"""Publishes a message to its queues: immediately to a few, over several turns to very many."""
 
 from typing import Final
 

@@ -30,7 +30,7 @@ SESSION_BYTES: Final = 4000
 LINK_BYTES: Final = 6000
 TERMINUS_BYTES: Final = 2000
 TEXTS: Final = 2
-"""How many copies of a name or argument are in memory: in an entity, in a key, in a definition."""
+"""The number of copies of a name or argument in memory: in an entity, a key and a definition."""
 
 
 def check_footprint(runtime: Runtime, what: str, size: i64) -> None:
@@ -38,8 +38,8 @@ def check_footprint(runtime: Runtime, what: str, size: i64) -> None:
     limit = runtime.footprint_limit_bytes
     if runtime.footprint_bytes + size > limit - (limit >> 2):
         raise ResourceRefused(
-            f"cannot keep {what}: all declared and attached resources take {runtime.footprint_bytes >> 20} MiB, of "
-            f"{limit >> 20} that it may take on this node; delete something first, or give the node more memory"
+            f"cannot keep {what}: all declared and attached resources use {runtime.footprint_bytes >> 20} MiB, of "
+            f"{limit >> 20} allowed on this node; delete something first, or give the node more memory"
         )
 
 

@@ -44,7 +44,7 @@ class LeveledQueue(Queue):
         self.expiry = ExpiryTimer(self)
         count = max(self.policy.max_priority, 0) + 1
         self.level = PriorityLevel(self, self.runtime)
-        # A level is made for the first message of its priority. Until then one that stays empty stands for it.
+        # A level is made for the first message of its priority. Until then, a shared empty one is used.
         unused = PriorityLevel(self, self.runtime) if count > 1 else None
         self._unused_level: PriorityLevel | None = unused
         self.levels: list[PriorityLevel] = [self.level] if unused is None else [self.level] + [unused] * (count - 1)
@@ -59,7 +59,7 @@ class LeveledQueue(Queue):
         raise NotImplementedError
 
     def remove(self, entry: Entry) -> None:
-        """Remove an entry that was taken, for good."""
+        """Remove an entry that was taken."""
         raise NotImplementedError
 
     def remove_all(self, entries: list[Entry]) -> None:
@@ -67,10 +67,10 @@ class LeveledQueue(Queue):
         raise NotImplementedError
 
     def handed_out(self, entries: list[Entry]) -> None:
-        """These are about to be delivered, and are not settled."""
+        """Note that entries are about to be delivered, unsettled."""
 
     def handed_back(self, entries: list[Entry]) -> None:
-        """These were not delivered after all."""
+        """Note that entries were not delivered after all."""
 
     def count_redelivered(self, count: i64) -> None:
         self.redelivered += count
@@ -95,7 +95,7 @@ class LeveledQueue(Queue):
         return message.format.body_size(message.content) if self.counts_bodies else message.size
 
     def load(self, level: PriorityLevel) -> Entry | None:
-        """Load entries of a level and take the first. None if none can be read now."""
+        """Load entries of a level and take the first. Returns None if none can be read now."""
         lost = level.load()
         self.ready_count -= lost
         self._count_growth(level)
@@ -121,7 +121,7 @@ class LeveledQueue(Queue):
         return self.levels[index]
 
     def take_from(self, level: PriorityLevel) -> Entry | None:
-        """The first entry of a level, None if none of it can be read."""
+        """Take the first entry of a level. Returns None if none can be read."""
         entry = level.pop() or self.load(level)
         if entry is None:
             return None

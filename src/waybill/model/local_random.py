@@ -1,4 +1,4 @@
-"""The exchange type `x-local-random` (RabbitMQ 4): each message goes to one of the bound queues, by chance.
+"""The exchange type `x-local-random` (RabbitMQ 4): each message goes to a random bound queue.
 
 The core has no source of chance. What chooses here is xorshift, begun with the exchange's name: no key or order of
 messages decides where one goes, and a simulation replays the same choices.
@@ -19,7 +19,7 @@ class LocalRandomExchange(Exchange):
     """Bindings have an empty key and lead to queues. All queues of a node are local."""
 
     type = "x-local-random"
-    # Each message is matched by itself: a route that is kept would always choose the same queue.
+    # Each message is matched separately: a cached route would always choose the same queue.
     routes_by_headers = True
 
     def __init__(
@@ -52,7 +52,7 @@ class LocalRandomExchange(Exchange):
         self.steps = 0
         if not self._choices:
             self._choices = list(self.bindings.values())
-            # Never so much that the message is refused: its publisher need not have made the bindings.
+            # Never refuse the message for this: its publisher may not have created the bindings.
             self.steps = min(len(self._choices) >> 3, STEPS_MAX_OF_A_CHANGE)
         choices = self._choices
         if not choices:

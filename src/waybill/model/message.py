@@ -10,8 +10,8 @@ from typing import Final
 from mypy_extensions import i64
 
 NO_TTL: Final = -1
-# What a queue keeps besides the content: the entry, and its places in the queue and among the unsettled. It is most of
-# what a small message takes.
+# The memory of a message besides its content: the entry, and its places in the queue and among the unsettled. For a
+# small message, it is most of the memory.
 HOLDING_BYTES: Final = 200
 
 
@@ -52,7 +52,7 @@ class MessageFormat:
         return content
 
     def level(self, priority: i64, levels: i64) -> i64:
-        """The level of a message of that priority, in a queue with so many `levels`; 0 is the lowest."""
+        """The level of a message with this priority in a queue with `levels` levels; 0 is the lowest."""
         return min(priority, levels - 1)
 
 

@@ -26,7 +26,7 @@ from waybill.model.selection import LOWEST_PRIORITY, Selection, serve_selections
 from waybill.model.store import StoredMessage
 
 DEFAULT_DELIVERY_LIMIT: Final = 20
-"""Of quorum queues, as in RabbitMQ 4: a message that always fails is not redelivered for ever."""
+"""Of quorum queues, as in RabbitMQ 4: a message that always fails is not redelivered endlessly."""
 
 
 class MessageQueue(LeveledQueue):
@@ -67,7 +67,7 @@ class MessageQueue(LeveledQueue):
         self.is_limited = self.limits.is_limited
         self.death_units = 0 if policy.dead_letter_exchange is None else DEATH_UNITS
         if self.ready_count == 0:
-            # A change while messages are ready would mean counting each of them again.
+            # A change while messages are ready would require counting them again.
             self.counts_bodies = policy.max_length_bytes != NO_LIMIT
         self.counts_deliveries = policy.type == QUORUM
         self.delivery_limit: i64 = policy.delivery_limit
@@ -75,7 +75,7 @@ class MessageQueue(LeveledQueue):
             self.delivery_limit = DEFAULT_DELIVERY_LIMIT
         self._disuse.restart()
 
-    # --- in ---
+    # --- publishing ---
 
     def overflow_units(self) -> i64:
         return self.death_units if self.is_limited else 0
@@ -165,7 +165,7 @@ class MessageQueue(LeveledQueue):
         return not limits.refuses or limits.are_kept(self.ready_count + count, self.ready_bytes + size)
 
     def _overflows(self) -> bool:
-        """Whether messages are to be dropped. A queue that refuses publishes keeps all that it has taken."""
+        """Whether messages have to be dropped. A queue that refuses publishes keeps all accepted messages."""
         limits = self.limits
         return limits.drops and self.ready_count > 0 and not limits.are_kept(self.ready_count, self.ready_bytes)
 
@@ -189,7 +189,7 @@ class MessageQueue(LeveledQueue):
             elif level.is_blocked:
                 return
 
-    # --- out ---
+    # --- delivery ---
 
     def drain(self) -> None:
         if self.limits.drops:
@@ -333,17 +333,17 @@ class MessageQueue(LeveledQueue):
         return True
 
     def _takes_content(self, entry: Entry, failed: bool) -> bool:
-        """Whether to release an entry takes its content: to count its body, or to dead-letter it."""
+        """Whether releasing an entry requires its content: to count its body, or to dead-letter it."""
         if self.counts_bodies:
             return True
         is_counted = failed and self.counts_deliveries and self.delivery_limit != NO_LIMIT
         return is_counted and entry.delivery_count >= self.delivery_limit
 
     def _is_back(self, entry: Entry, *, is_rejected: bool, failed: bool) -> bool:
-        """Page an entry in. False if that was not possible; then it has its outcome later, or never."""
+        """Page an entry in. Returns False if this failed: then its outcome is applied later, or never."""
         paging = self._paging
         if paging is None or self.is_deleted:
-            # Its copy is gone, and so is what would need it.
+            # Its copy is gone, and so is everything that would need it.
             return True
         try:
             page_in(self.runtime, entry)
@@ -361,12 +361,12 @@ class MessageQueue(LeveledQueue):
     def redelivered_sequences(self) -> list[int]:
         sequences = super().redelivered_sequences()
         if self._paging is not None:
-            # These were delivered. They could not be read yet, so they are not back in their places.
+            # These were delivered. They could not be read yet, so they are not back in the queue.
             sequences.extend(int(outcome.entry.sequence) for outcome in self._paging.waiting)
         return sequences
 
     def _settle_waiting(self) -> None:
-        """Give entries that could not be read their outcome."""
+        """Apply the outcomes of entries that could not be read before."""
         if self._paging is None:
             return
         waiting = self._paging.waiting

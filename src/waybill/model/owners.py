@@ -1,4 +1,4 @@
-"""Which queues are for one connection, or one session, alone."""
+"""The queues that are exclusive to a connection or a session."""
 
 from waybill.model.queue import Queue
 
@@ -13,7 +13,7 @@ class Owners:
         self._queues.setdefault(owner, {})[queue.name] = queue
 
     def give(self, queue: Queue, owner: object) -> None:
-        """Make `owner` the only one who may use a queue, and who decides when it goes, until `take_back`."""
+        """Make a queue exclusive to `owner`, who also decides when it is deleted, until `take_back`."""
         queue.owner = owner
         queue.is_held_by_owner = True
         self.add(queue, owner)
@@ -27,7 +27,7 @@ class Owners:
                 del self._queues[queue.owner]
 
     def release(self, queue: Queue) -> None:
-        """Let anybody use the queue again."""
+        """Let all connections use the queue again."""
         self.take_back(queue)
         queue.owner = None
         queue.is_held_by_owner = False

@@ -1,6 +1,6 @@
 """Pages out messages that are delivered and not settled: while memory is short, their content is dropped.
 
-Most of them are accepted, which needs no content. For those that are rejected, or delivered again, the store has a
+Most of them are accepted, which needs no content. For those that are rejected or redelivered, the store has a
 copy. Only what is certainly written is paged out: entries that were in the queue before a batch that is.
 """
 
@@ -34,7 +34,7 @@ def empty(entry: Entry) -> None:
 
 
 def page_in(runtime: Runtime, entry: Entry) -> i64:
-    """Give an entry its message back. Returns by how much it grew. Raises DamagedMessage, ReadPostponed."""
+    """Read the message of an entry back. Returns the growth in bytes. Raises DamagedMessage, ReadPostponed."""
     runtime.work_left -= READ_UNITS
     message = runtime.messages.read(entry.location)
     runtime.work_left -= message.size // BYTES_PER_UNIT
@@ -48,7 +48,7 @@ def page_in(runtime: Runtime, entry: Entry) -> i64:
 
 
 class PagedIn:
-    """What paging in led to. `growth`: in bytes. `lost`: the number of damaged entries, which are skipped.
+    """The result of paging in. `growth`: in bytes. `lost`: the number of damaged entries, which are skipped.
 
     `is_postponed`: the disk could not serve a read now.
     """
@@ -84,7 +84,7 @@ def page_in_first(runtime: Runtime, heap: list[tuple[int, Entry]]) -> PagedIn:
 def page_in_all(runtime: Runtime, heap: list[tuple[int, Entry]]) -> PagedIn:
     """Page in the entries of a heap, in order."""
     result = PagedIn()
-    # What is sorted is a heap, too.
+    # A sorted list is a heap, too.
     heap.sort()
     whole = [item for item in heap if not item[1].is_paged_out or result.is_postponed or result.take(runtime, item[1])]
     heap[:] = whole
@@ -92,7 +92,7 @@ def page_in_all(runtime: Runtime, heap: list[tuple[int, Entry]]) -> PagedIn:
 
 
 class Outcome:
-    """What happens to an entry once it can be read. `is_rejected`: else it is released, `failed` or not."""
+    """The outcome of an entry that cannot be read yet. `is_rejected`: otherwise it is released, `failed` or not."""
 
     def __init__(self, entry: Entry, *, is_rejected: bool, failed: bool) -> None:
         self.entry = entry

@@ -1,7 +1,7 @@
 r"""Regular expressions over names, matched in linear time.
 
-Patterns come from administrators, names from peers. With a backtracking matcher, a peer could choose a name that takes
-for ever. So a pattern is compiled to a small program, whose threads all advance through the name together (Pike's VM):
+Patterns come from administrators, names from peers. With a backtracking matcher, a peer could choose a name that never
+finishes. So a pattern is compiled to a small program, whose threads all advance through the name together (Pike's VM):
 the work is at most the length of the name times the size of the program.
 
     alternation:  concatenation | concatenation ...
@@ -86,7 +86,7 @@ class _Instruction:
 
 
 class _Tree:
-    """A piece of a pattern: a single instruction, a sequence of pieces, a choice of them, or a repetition of one."""
+    """A part of a pattern: a single instruction, a sequence of pieces, a choice of them, or a repetition of one."""
 
     def __init__(self, kind: str, parts: list["_Tree"]) -> None:
         self.kind = kind
@@ -116,7 +116,7 @@ class _Parser:
             self.at = 4
 
     def refuse(self, why: str) -> InvalidArgument:
-        return InvalidArgument(f"'{self.text}' is not a pattern that can be used here: {why}")
+        return InvalidArgument(f"'{self.text}' is not a supported pattern: {why}")
 
     def parse(self) -> _Tree:
         tree = self.alternation()
@@ -162,7 +162,7 @@ class _Parser:
         return repeated
 
     def bounds(self) -> tuple[int, int] | None:
-        """Take a quantifier, if there is one: the least and the most repetitions, -1 for any number."""
+        """Parse a quantifier, if there is one. Returns the minimum and maximum of repetitions, -1 for any number."""
         character = self.peek()
         simple = {"*": (0, -1), "+": (1, -1), "?": (0, 1)}.get(character)
         if simple is not None:
@@ -235,7 +235,7 @@ class _Parser:
             self.at += 2
             return [(int(digits, 16), int(digits, 16))]
         if character.isalnum():
-            raise self.refuse(f"\\{character} has no meaning here")
+            raise self.refuse(f"\\{character} is not supported")
         return [(ord(character), ord(character))]
 
     def character_set(self) -> Ranges:
@@ -403,7 +403,7 @@ class Pattern:
         self._program = _Program(parser, tree)
 
     def _look_ahead(self, parser: _Parser) -> _Program:
-        """Take `^(?=...)` out of the text: it is matched once, at the start, and costs no more than another pattern."""
+        """Remove `^(?=...)` from the text: it is matched once, at the start, and costs no more than another pattern."""
         parser.at = 4
         parser.alternation()
         if parser.take() != ")" or parser.peek() in {"*", "+", "?", "{"}:

@@ -1,4 +1,4 @@
-"""What a user may do in a virtual host: patterns over the names of exchanges and queues, and over routing keys.
+"""The permissions of a user in a virtual host: patterns over the names of exchanges and queues, and over routing keys.
 
 `configure` is for declaring and deleting, `write` for publishing and being bound to, `read` for consuming, purging and
 being bound from. As in RabbitMQ, a pattern may match anywhere in the name: anchor it to match whole names. An empty

@@ -46,7 +46,7 @@ class Policy:
         is_operator: bool,
     ) -> None:
         if apply_to not in APPLY_TO:
-            raise InvalidArgument(f"policy '{name}': apply-to '{apply_to}' is none of {', '.join(APPLY_TO)}")
+            raise InvalidArgument(f"policy '{name}': apply-to '{apply_to}' is not one of {', '.join(APPLY_TO)}")
         if not definition:
             raise InvalidArgument(f"policy '{name}' sets nothing")
         known = LIMITS | OPERATORS | {"overflow"} if is_operator else SETTINGS | CLUSTER_SETTINGS | {ALTERNATE_EXCHANGE}
@@ -97,7 +97,7 @@ class Policies:
         operator_policy = self.operator_policy_of(kind, name)
         if operator_policy is not None:
             for argument, value in _as_arguments(operator_policy.definition, kind).items():
-                # The owner of the queue does not choose the operator's limits, nor what happens at them.
+                # The owner of the queue chooses neither the operator's limits nor what happens when they are reached.
                 present = merged.get(argument, value) if argument[2:] in LIMITS else value
                 merged[argument] = _merged(argument, present, value)
         if "x-dead-letter-exchange" not in merged:
@@ -123,7 +123,7 @@ def _best(policies: dict[str, Policy], kind: str, name: str) -> Policy | None:
 
 
 def _as_arguments(definition: dict[str, object], kind: str = "") -> dict[str, object]:
-    """The settings as arguments of a queue, without those that this type of queue does not have."""
+    """The settings as arguments of a queue, without those that its type does not support."""
     foreign = FOREIGN_ARGUMENTS.get(kind, frozenset())
     others = CLUSTER_SETTINGS | {ALTERNATE_EXCHANGE}
     arguments = {"x-" + name: value for name, value in definition.items() if name not in others}

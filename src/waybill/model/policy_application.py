@@ -62,5 +62,5 @@ class PolicyApplication(Chore):
         return True
 
     def _charge(self, name: str) -> None:
-        """Each pattern is matched against the name."""
+        """Charge for matching each pattern against the name."""
         self._runtime.work_left -= 1 + (self._pattern_size * len(name) >> STEPS_PER_UNIT_BITS)

@@ -73,7 +73,7 @@ class PriorityLevel(Sealed):
         self.sealed_batch: i64 = 0
         self.tail: list[Entry] = []
         self.tail_bytes: i64 = 0
-        # By how many bytes entries grew that were paged in, and how many of them are damaged; the queue takes it.
+        # The growth in bytes of entries that were paged in, and the number of damaged ones; the queue collects both.
         self.growth: i64 = 0
         self._lost: i64 = 0
         self._retry: ReadRetry | None = None
@@ -127,13 +127,13 @@ class PriorityLevel(Sealed):
         return True
 
     def push_front(self, entry: Entry) -> None:
-        """Put an entry that was taken back in its place, by its sequence."""
+        """Return an entry that was taken to its place, by its sequence."""
         self.count += 1
         self.head_bytes += entry.message.size
         heapq.heappush(self.returned, (int(entry.sequence), entry))
 
     def pop(self) -> Entry | None:
-        """Take the first entry; None if there is none in memory, so that `load` must look for more."""
+        """Take the first entry. Returns None if there is none in memory: then call `load`."""
         if self.returned:
             if not (self.loaded or self.head) and not self._is_before_backlog():
                 return None
@@ -224,7 +224,7 @@ class PriorityLevel(Sealed):
             self.head = deque(heapq.merge(returned, head, key=_sequence_of))
 
     def first_after(self, sequence: i64) -> Entry | None:
-        """The first entry beyond a sequence, left in its place. If it is in the backlog, it is read back for this."""
+        """The first entry after a sequence, which stays in its place. If it is in the backlog, it is read back."""
         found: Entry | None = None
         self._unload()
         if self.returned:
@@ -353,7 +353,7 @@ class PriorityLevel(Sealed):
             self._postpone()
 
     def entries(self) -> list[Entry]:
-        """Those in memory, in order."""
+        """The entries in memory, in order."""
         first = [*reversed(self.loaded), *self.head]
         if self.returned:
             first = sorted([*first, *(entry for _, entry in self.returned)], key=_sequence_of)

@@ -21,7 +21,7 @@ REFUSED: Final = -1
 
 
 class QueueHost:
-    """What a queue needs of its virtual host."""
+    """The part of a virtual host that a queue uses."""
 
     def dead_letter(self, queue: "Queue", message: Message, reason: str) -> None:
         """Publish a dead message to the dead-letter exchange of the queue, if it has one."""
@@ -78,7 +78,7 @@ class Queue(EntryQueue):
         self.exclusive_consumer: Consumer | None = None
         self._leaving: dict[Consumer, None] = {}
         self.is_deleted = False
-        # Its owner decides when it goes, not its consumers (0-10).
+        # Its owner decides when it is deleted, not its consumers (0-10).
         self.is_held_by_owner = False
         self.counts_deliveries = False
         self.next_sequence: i64 = 1
@@ -100,7 +100,7 @@ class Queue(EntryQueue):
         return 0
 
     def set_policy(self, policy: QueuePolicy) -> None:
-        """Put other settings in force."""
+        """Apply new settings."""
         self.policy = policy
 
     @property
@@ -109,11 +109,11 @@ class Queue(EntryQueue):
         return int(self.ready_count)
 
     def published_count(self) -> i64:
-        """How many messages came since the node started."""
+        """The number of messages published since the node started."""
         return self.next_sequence - self.first_sequence
 
     def counts(self) -> tuple[int, ...]:
-        """How often what happened to a message since the node started.
+        """The events of messages since the node started.
 
         Published; delivered and polled, to be settled and not; delivered again, which the former include; and
         acknowledged, which is not counted: it is what is left over.
@@ -134,7 +134,7 @@ class Queue(EntryQueue):
         """Whether deliveries wait for the store (see `DeliveryRecorder`)."""
         return False
 
-    # --- in ---
+    # --- publishing ---
 
     def publish(self, message: Message, location: i64) -> i64:
         """Take a message. `location`: where another queue's publish of it just now put it, or `NO_LOCATION`.
@@ -144,14 +144,14 @@ class Queue(EntryQueue):
         raise NotImplementedError
 
     def recover(self, stored: StoredMessage) -> None:
-        """Take back a message that the store preserved over a restart. Call it in order of sequences."""
+        """Restore a message that the store preserved over a restart. Call it in order of sequences."""
         raise NotImplementedError
 
     def has_room(self, count: i64, size: i64) -> bool:
-        """Whether `count` messages of `size` bytes in all fit, or the queue makes room for them."""
+        """Whether `count` messages of `size` bytes in total fit, or the queue makes room for them."""
         return True
 
-    # --- out ---
+    # --- delivery ---
 
     def take(self, no_ack: bool) -> Entry | None:
         """One message for a consumer that polls (0-9-1: basic.get), or None."""
@@ -162,7 +162,7 @@ class Queue(EntryQueue):
         return False
 
     def claim(self, sequence: i64) -> Entry | None:
-        """Take the message of that sequence for the consumer that had it before; None if it is not ready."""
+        """Take the message with this sequence for the consumer that had it before. Returns None if it is not ready."""
         return None
 
     def entries(self) -> list[Entry]:
@@ -231,7 +231,7 @@ class Queue(EntryQueue):
     # --- removal ---
 
     def purge(self) -> int:
-        """Remove all ready messages, in as many turns as that takes. Returns how many."""
+        """Remove all ready messages, over as many turns as needed. Returns how many."""
         removal = self.begin_purge()
         self.runtime.begin(removal)
         return removal.count

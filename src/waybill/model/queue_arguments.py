@@ -37,13 +37,13 @@ KNOWN_ARGUMENTS: Final = FOREIGN_ARGUMENTS[STREAM] | {
     "x-queue-type",
     "x-stream-max-segment-size-bytes",
 }
-"""What makes queues different. Other arguments, as with RabbitMQ, are kept and mean nothing."""
+"""Arguments that a redeclaration must repeat. Other arguments are stored without effect, as in RabbitMQ."""
 
 OVERFLOWS: Final = frozenset({"drop-head", "reject-publish", "reject-publish-dlx"})
 
 
 class QueuePolicy:
-    """The settings in force for a queue: its own arguments. Times are in milliseconds, sizes in bytes of content.
+    """The effective settings of a queue: its own arguments. Times are in milliseconds, sizes in bytes of content.
 
     Source of names and rules: RabbitMQ's queue arguments; `docs/reference/queues.md` lists them for users.
     """
@@ -67,7 +67,7 @@ class QueuePolicy:
         if self.max_priority > 255:
             raise InvalidArgument("invalid arg 'x-max-priority': must be between 0 and 255")
         if self.dead_letter_routing_key is not None and self.dead_letter_exchange is None:
-            raise InvalidArgument("invalid arg 'x-dead-letter-routing-key': needs 'x-dead-letter-exchange' beside it")
+            raise InvalidArgument("invalid arg 'x-dead-letter-routing-key': requires 'x-dead-letter-exchange'")
         foreign = sorted(FOREIGN_ARGUMENTS[self.type].intersection(arguments))
         if foreign:
             raise InvalidArgument(f"invalid arg '{foreign[0]}': a {self.type} queue does not have it")
@@ -111,7 +111,7 @@ _AGE_UNITS_MS: Final = {
 
 
 AGE_MAX_MS: Final = 1 << 50
-"""35,000 years: whatever is older is no different."""
+"""35,000 years: more makes no difference."""
 AGE_DIGITS_MAX: Final = 16
 
 

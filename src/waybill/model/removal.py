@@ -1,4 +1,4 @@
-"""Removing the messages of a purged or deleted queue, as many in a turn as there is room for."""
+"""Removes the messages of a purged or deleted queue, over several turns if there are many."""
 
 from typing import Final
 

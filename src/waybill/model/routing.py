@@ -13,7 +13,7 @@ from waybill.model.queue import Queue
 from waybill.model.runtime import Runtime
 
 ADDRESS_LIMIT: Final = 4096
-# This many steps of routing are a unit of work. A message that needs more than STEPS_MAX is refused: it would hold up
+# This many steps of routing are a unit of work. A message that needs more than STEPS_MAX is refused: it would delay
 # all other peers.
 STEPS_PER_UNIT: Final = 8
 STEPS_MAX: Final = 32_768

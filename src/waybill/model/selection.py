@@ -53,7 +53,7 @@ class Selection:
         self._copied = Copied()
 
     def offer(self) -> None:
-        """Deliver what the consumer chooses, as far as its credit goes."""
+        """Deliver what the consumer chooses, while it has credit."""
         consumer = self.consumer
         while consumer.is_active:
             if not consumer.has_credit():
@@ -75,7 +75,7 @@ class Selection:
                 entry = level.first_after(self.positions[index])
                 if entry is None:
                     break
-                # A consumer that has seen all messages is not charged: else many of them would use up every turn.
+                # A consumer that has seen all messages is not charged: otherwise, many of them would use up every turn.
                 queue.runtime.work_left -= 1
                 if not consumer.copies and queue.is_persistent and entry.sequence > queue.delivery_recorder.limit:
                     queue.delivery_recorder.ask(entry.sequence)
@@ -120,7 +120,7 @@ class Selection:
         if not self.consumer.no_ack:
             self.consumer.unsettled_count += 1
         self.consumer.deliver(copy)
-        # Nothing counts what copies hold.
+        # Copies are not counted.
         empty(copy)
 
     def went_back(self, index: i64, sequence: i64) -> None:
@@ -130,7 +130,7 @@ class Selection:
 
 
 class Copied(EntryQueue):
-    """The queue of copies: outcomes change nothing."""
+    """The queue of copies: outcomes have no effect."""
 
     def accept(self, entry: Entry) -> None:
         pass

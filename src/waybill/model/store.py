@@ -129,11 +129,11 @@ class MessageStore:
         raise NotImplementedError
 
     def spill(self, message: Message) -> i64:
-        """Write out a message that need not outlive the process, to free its memory. Returns its location."""
+        """Write out a message that need not survive the process, to free its memory. Returns its location."""
         raise NotImplementedError
 
     def settle(self, queue_id: i64, sequence: i64, location: i64) -> None:
-        """The queue has no further use for a message that was put: it never comes back."""
+        """Remove a message that was put: it is never recovered again."""
         raise NotImplementedError
 
     def settle_all(self, queue_id: i64, entries: list[Entry]) -> None:
@@ -216,7 +216,7 @@ class Store:
         raise NotImplementedError
 
     def new_id(self) -> i64:
-        """An id for a queue or a stream: never given twice in the life of a data directory."""
+        """An id for a queue or a stream, unique in a data directory forever."""
         raise NotImplementedError
 
     def unclaimed(self) -> tuple[dict[int, int], list[int]]:
@@ -231,5 +231,5 @@ class Store:
         raise NotImplementedError
 
     def wait(self, waiter: CommitWaiter, mark: i64) -> None:
-        """Call `waiter.committed(mark)` once all that was put before this call is durable."""
+        """Call `waiter.committed(mark)` once everything put before this call is durable."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""A stream: a queue whose messages stay. Any number of consumers read it from any offset, each at its own pace."""
+"""A stream: a queue that keeps consumed messages. Any number of consumers read from any offset, at their own pace."""
 
 from datetime import datetime
 from typing import Final
@@ -22,7 +22,7 @@ READ_BYTES: Final = 256 << 10
 # Of the CPU of a turn.
 READ_UNITS: Final = 8
 RECORDS_PER_UNIT_BITS: Final = 3
-# What a reader may keep unsettled while memory is short.
+# The bytes that a reader may leave unsettled while memory is short.
 KEPT_WHEN_SHORT_BYTES: Final = 1 << 20
 DEFAULT_SEGMENT_BYTES: Final = 64 << 20
 RETENTION_INTERVAL_S: Final = 1.0
@@ -39,7 +39,7 @@ class StreamReader:
         self.records: list[StreamRecord] = []
         self.index: i64 = 0
         self.records_bytes: i64 = 0
-        # What its last delivery keeps in memory until it is settled.
+        # The memory that its last delivery holds until it is settled.
         self.kept_bytes: i64 = 0
 
 
@@ -88,10 +88,10 @@ class Stream(Queue):
     def appended(self) -> None:
         """All appends so far are durable: wake the readers, and start retention."""
         if self.is_deleted:
-            # No commit takes what it still has, so it must not wait for one.
+            # No commit will include what it still has, so it must not wait for one.
             return
         self._count_memory()
-        # What was published while that commit ran is part of the next one, of which readers must hear as well.
+        # Messages published during that commit are part of the next one, which readers must be told of as well.
         self._pending_commit = self.log.next_offset > self.log.committed_offset
         if self._pending_commit:
             self.store.wait(self._waiter, 0)
@@ -219,7 +219,7 @@ class Stream(Queue):
             self._waiting.pop()
 
     def _forget_records(self, reader: StreamReader) -> None:
-        """What was read ahead is read again when it is needed."""
+        """Drop the records that were read ahead. They are read again when needed."""
         self.runtime.memory_bytes -= reader.records_bytes
         reader.records_bytes = 0
         reader.records = []
@@ -250,7 +250,7 @@ class Stream(Queue):
     def consumer_removed(self, consumer: Consumer) -> None:
         reader = self._readers.pop(consumer, None)
         if reader is not None:
-            # To free what was read for it takes its time, too.
+            # Freeing the records that were read for it takes time, too.
             self.runtime.work_left -= len(reader.records) >> RECORDS_PER_UNIT_BITS
             self._forget_records(reader)
         consumer.is_active = False

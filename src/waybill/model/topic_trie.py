@@ -39,7 +39,7 @@ class TopicTrie:
         node.bindings[binding.key] = binding
 
     def remove(self, binding: Binding) -> None:
-        """Remove a binding, and the branch that no other binding needs."""
+        """Remove a binding, and the nodes that no other binding needs."""
         path: list[tuple[_Node, str]] = []
         node = self._root
         for word in _words(binding.routing_key):
@@ -77,7 +77,7 @@ class TopicTrie:
                 continue
             tail = children.get("#")
             if tail is not None:
-                # From the first position on, it may have used any number of words.
+                # From the first position on, it may match any number of words.
                 pending.append((tail, every & ~((used & -used) - 1)))
             rest = used & (all_used - 1)
             if not rest:

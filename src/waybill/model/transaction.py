@@ -39,12 +39,12 @@ def publish_units(queues: list[Queue]) -> i64:
 
 
 def outcome_units(entry: Entry, *, is_accepted: bool) -> i64:
-    """The units of an outcome. Any but an acceptance may be the last that the message survives."""
+    """The units of an outcome. Any outcome except an acceptance may lead to a dead letter."""
     return ACCEPT_UNITS if is_accepted else OTHER_UNITS + entry.queue.death_units
 
 
 class Transaction:
-    """What a channel or link did in a transaction, in order.
+    """The operations of a channel or link in a transaction, in order.
 
     `outcomes` holds each entry with its outcome and the engine's own number for the delivery. `size` is the content of
     the publishes in bytes, all of it in memory; `held` is for the engine, which counts what it costs. `units` is about
@@ -79,7 +79,7 @@ class Transaction:
         runtime.work_left -= self.units >> 1
         with runtime.messages.atomic():
             for queues, message in self.publishes:
-                # Time to live starts when a queue has the message.
+                # The time to live starts when a queue gets the message.
                 message.published_at = runtime.now
                 if not publish_to([queue for queue in queues if not queue.is_deleted], message):
                     accepted = False

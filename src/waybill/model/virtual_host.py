@@ -30,7 +30,7 @@ from waybill.model.watch import Watchers
 
 
 class VirtualHost(DeletionHost):
-    """Everything here is known to one node. `epoch` grows with each change that may alter a route."""
+    """A virtual host of one node. `epoch` grows with each change that may alter a route."""
 
     def __init__(self, name: str, runtime: Runtime) -> None:
         self.name = name
@@ -73,7 +73,7 @@ class VirtualHost(DeletionHost):
         internal: bool,
         arguments: dict[str, object],
     ) -> Exchange:
-        """Make an exchange, or check that the one there is the same (`PreconditionFailed` if it is not)."""
+        """Declare an exchange, or check that the existing one is the same (`PreconditionFailed` if it is not)."""
         existing = self.exchanges.get(name)
         if existing is not None:
             check_same_exchange(self.name, existing, type_name, durable, auto_delete, internal, arguments)
@@ -166,7 +166,7 @@ class VirtualHost(DeletionHost):
         connection: object,
         arguments: dict[str, object],
     ) -> Queue:
-        """Make a queue, or check that the one there is the same (`PreconditionFailed` if it is not)."""
+        """Declare a queue, or check that the existing one is the same (`PreconditionFailed` if it is not)."""
         self.runtime.counters.queues_declared += 1
         is_plain = durable and not auto_delete and exclusive_to is None
         arguments = with_default_type(self.default_queue_type, arguments, self.queues.get(name), is_plain)
@@ -287,7 +287,7 @@ class VirtualHost(DeletionHost):
     # --- bindings ---
 
     def bind_queue(self, queue: Queue, exchange_name: str, routing_key: str, arguments: dict[str, object]) -> None:
-        """Bind; the same binding twice is one."""
+        """Bind a queue. Repeating a binding has no effect."""
         source = self._bindable(exchange_name)
         binding = Binding(source.name, queue.name, QUEUE, routing_key, arguments)
         if binding.key in source.bindings:

@@ -2,7 +2,7 @@
 
 
 class Watcher:
-    """A sender to a queue or exchange."""
+    """A sender to a queue or exchange, to be notified when it is deleted."""
 
     def node_gone(self, kind: str, name: str) -> None:
         """The queue or exchange was deleted."""

@@ -91,7 +91,7 @@ class Assembler:
     def take_frame(self, data: bytes, offset: i64) -> i64:
         """Take the frame at `offset`. Returns the offset after it, INCOMPLETE if it has not arrived as a whole.
 
-        Raises FrameError for a frame that is malformed, or that cannot come here.
+        Raises FrameError for a frame that is malformed or not allowed here.
         """
         self.is_complete = False
         facts = self._facts

@@ -1,4 +1,4 @@
-"""Controls and commands from the payloads of their segments, and as frames.
+"""Decodes controls and commands from segments, and encodes them as frames.
 
 The payloads:
 
@@ -101,7 +101,7 @@ def command_payload(command: Command, *, sync: bool = False) -> bytes:
 
 
 def encode_control(channel: int, control: Control, max_frame_size: int = MAX_FRAME_SIZE) -> bytes:
-    """The frames of a control: one, unless it is larger than those may be. Raises EncodeError."""
+    """Encode a control: one frame, or several if it exceeds their size. Raises EncodeError."""
     out = BytesWriter()
     payload = control_payload(control)
     write_segment(out, FIRST_SEGMENT | LAST_SEGMENT, CONTROL, channel, payload, max_frame_size)
@@ -117,7 +117,7 @@ def encode_command(
     header: bytes | None = None,
     body: bytes | None = None,
 ) -> bytes:
-    """The frames of a command with its header and body segments. Raises EncodeError."""
+    """Encode a command as frames, with its header and body segments. Raises EncodeError."""
     if (header is not None or body is not None) and not command.HAS_CONTENT:
         raise EncodeError(f"{command.NAME} has no header and no body")
     out = BytesWriter()

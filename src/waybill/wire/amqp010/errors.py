@@ -1,4 +1,4 @@
-"""What can go wrong between bytes and values. The engine ends what each error names: the session, or the connection."""
+"""Errors of encoding and decoding. The engine ends the session or the connection, as each error says."""
 
 from typing import ClassVar
 
@@ -6,11 +6,11 @@ from waybill.wire.amqp010.constants import ERROR_ILLEGAL_ARGUMENT, ERROR_NOT_IMP
 
 
 class EncodeError(ValueError):
-    """A value that the protocol has no encoding for: too long, out of range or of a type that it does not know."""
+    """A value that the protocol cannot encode: too long, out of range or of an unsupported type."""
 
 
 class DecodeError(ValueError):
-    """The peer sent octets that do not mean anything.
+    """The peer sent malformed octets.
 
     In a command, it ends the session with an exception of `error_code`; in a control, the connection (framing-error).
     """
@@ -23,7 +23,7 @@ class FrameError(DecodeError):
 
 
 class UnknownOperation(DecodeError):
-    """A control or command of a class or code that nobody defined."""
+    """A control or command whose class or code is not defined."""
 
     error_code: ClassVar[int] = ERROR_NOT_IMPLEMENTED
 

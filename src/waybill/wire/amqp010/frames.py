@@ -1,11 +1,11 @@
-"""Frames (final text of 0-10), to cut and to build.
+"""Parses and builds frames (final text of 0-10).
 
     octet 0       1      2        4       5             6           8              12            size
     | 00 rr BEbe | type | size u16 | 00   | rrrr track | channel u16 | 00 00 00 00 | payload ...  |
 
 `size` counts the whole frame. B and E mark the first and last segment of an assembly, b and e the first and last frame
 of a segment. The two highest bits are the version of the format, which is 0. Bits and octets that are reserved (r, 00)
-are written as 0 and read over.
+are written as 0 and not read.
 """
 
 from typing import Final
@@ -56,7 +56,7 @@ class FrameFacts:
 def scan_frame(data: bytes, offset: i64, max_frame_size: i64, facts: FrameFacts) -> bool:
     """Fill `facts` from the frame at `offset`. False, with `facts` undefined, if it is incomplete.
 
-    Raises FrameError as soon as the octets show that it is malformed: a version, type, track or size that cannot be.
+    Raises FrameError as soon as the octets show that it is malformed: an invalid version, type, track or size.
     """
     available = len(data) - offset
     if available < 4:
@@ -88,7 +88,7 @@ def scan_frame(data: bytes, offset: i64, max_frame_size: i64, facts: FrameFacts)
 
 
 def write_frame(out: BytesWriter, flags: i64, kind: i64, channel: i64, payload: bytes) -> None:
-    """Write a frame; the kind of segment says the track. Raises EncodeError if the payload does not fit it."""
+    """Write a frame; the kind of segment determines the track. Raises EncodeError if the payload is too large."""
     size: i64 = len(payload) + FRAME_HEAD_SIZE
     if size > MAX_FRAME_SIZE:
         raise EncodeError(f"a frame has {MAX_FRAME_SIZE} octets at most, not {size}")

@@ -55,9 +55,9 @@ _STRUCT: Final = (Struct,)
 
 
 class HeaderFacts:
-    """What the broker has to know of a header segment. One object is reused for all.
+    """The fields of a header segment that the broker needs. One object is reused for all.
 
-    Numbers are ABSENT if the peer did not give them; times beyond 63 bits are cut to these. `delivery` and
+    Numbers are ABSENT if the peer did not give them; times are capped at 63 bits. `delivery` and
     `delivery_end` frame the whole struct of delivery-properties; `headers` and `headers_end` the map of
     application-headers, size included.
     """
@@ -66,7 +66,7 @@ class HeaderFacts:
         self.clear()
 
     def clear(self) -> None:
-        """As of a segment without any struct."""
+        """Reset all fields."""
         self.discard_unroutable = False
         self.immediate = False
         self.redelivered = False
@@ -195,7 +195,7 @@ def _limited(reader: Reader) -> i64:
 def delivered_header(
     data: bytes, facts: HeaderFacts, exchange: str, routing_key: str, ttl_ms: i64, *, redelivered: bool, end: i64
 ) -> bytes:
-    """The header segment for a consumer: delivery-properties with these values, then all other structs as they are.
+    """The header segment for a consumer: delivery-properties with these values, then all other structs unchanged.
 
     `facts` are those of `data[:end]`, of all of it if `end` is -1; `ttl_ms` is the time left, ABSENT for none.
     """
@@ -244,7 +244,7 @@ def write_delivery_properties(
 
 
 class MessageHeader:
-    """A decoded header segment. `others` are structs that nobody knows."""
+    """A decoded header segment. `others` are unknown structs."""
 
     def __init__(self) -> None:
         self.delivery: DeliveryProperties | None = None

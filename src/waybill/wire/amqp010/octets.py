@@ -1,4 +1,4 @@
-"""Fixed-size values and sizes, never beyond a set end: a nested value cannot consume what follows it."""
+"""Reads and writes fixed-size values. Reading stops at a set end: a nested value cannot consume what follows it."""
 
 from librt.strings import BytesWriter, read_f32_be, read_f64_be, read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
@@ -67,14 +67,14 @@ class Reader:
         return self.u16() if width == 2 else self.u32()
 
     def text(self, width: i64) -> str:
-        """A string of UTF-8 behind its size."""
+        """A string of UTF-8 after its size."""
         try:
             return self.octets(self.size(width)).decode("utf-8")
         except UnicodeDecodeError:
             raise DecodeError("a string is not UTF-8") from None
 
     def enter(self, size: i64) -> i64:
-        """Read no further than the next `size` octets. Returns the end until now, for `leave`."""
+        """Limit reading to the next `size` octets. Returns the previous end, for `leave`."""
         outer_end = self.end
         if size > outer_end - self.offset:
             raise DecodeError(f"{size} octets wanted at {self.offset}, {outer_end - self.offset} left")
@@ -82,18 +82,18 @@ class Reader:
         return outer_end
 
     def leave(self, outer_end: i64) -> None:
-        """Nothing may be left of what was entered."""
+        """End the limit of `enter`. Raises DecodeError if octets are left."""
         self.finish()
         self.end = outer_end
 
     def finish(self) -> None:
-        """Nothing may be left."""
+        """Raise DecodeError if octets are left."""
         if self.offset != self.end:
             raise DecodeError(f"{self.end - self.offset} octets too many at {self.offset}")
 
 
 def write_unsigned(out: BytesWriter, value: object, size: int) -> None:
-    """Write an unsigned integer of `size` octets. Raises EncodeError unless it is one and fits."""
+    """Write an unsigned integer of `size` octets. Raises EncodeError if it is of another type or does not fit."""
     if not isinstance(value, int):
         raise EncodeError(f"an integer is needed, not {type(value).__name__}")
     if value < 0 or value >> (8 * size):
@@ -102,7 +102,7 @@ def write_unsigned(out: BytesWriter, value: object, size: int) -> None:
 
 
 def write_signed(out: BytesWriter, value: int, size: int) -> None:
-    """Write an integer of `size` octets. Raises EncodeError unless it fits."""
+    """Write an integer of `size` octets. Raises EncodeError if it does not fit."""
     limit = 1 << (8 * size - 1)
     if not -limit <= value < limit:
         raise EncodeError(f"{value} does not fit {size} octets")
@@ -110,7 +110,7 @@ def write_signed(out: BytesWriter, value: int, size: int) -> None:
 
 
 def write_octets(out: BytesWriter, value: object, width: int) -> None:
-    """Write octets behind their size of `width` octets. Raises EncodeError unless they are octets and fit."""
+    """Write octets after a size of `width` octets. Raises EncodeError if they are of another type or do not fit."""
     if not isinstance(value, bytes):
         raise EncodeError(f"octets are needed, not {type(value).__name__}")
     if len(value) >> (8 * width):
@@ -120,7 +120,7 @@ def write_octets(out: BytesWriter, value: object, width: int) -> None:
 
 
 def write_text(out: BytesWriter, value: object, width: int) -> None:
-    """Write a string as UTF-8 behind its size. Raises EncodeError unless it is a string and fits."""
+    """Write a string as UTF-8 after its size. Raises EncodeError if it is of another type or does not fit."""
     if not isinstance(value, str):
         raise EncodeError(f"a string is needed, not {type(value).__name__}")
     try:

@@ -13,11 +13,11 @@ MASK: Final = 0xFFFFFFFF
 HALF: Final = 0x80000000
 _RANGE_SIZE: Final = 8
 MAX_RANGES: Final = 0xFFFF // _RANGE_SIZE
-"""As many ranges as the size of 2 octets allows."""
+"""The maximum that a size of 2 octets allows."""
 
 
 def serial_distance(first: i64, last: i64) -> i64:
-    """How far `last` is behind `first`: negative if it is before it."""
+    """The distance from `first` to `last`: negative if `last` comes before `first`."""
     distance = (last - first) & MASK
     return distance - (MASK + 1) if distance >= HALF else distance
 

@@ -7,7 +7,7 @@ declaration names fields and types in wire order; `!` marks those that are requi
 
     "name:vbin16! force:bit"
 
-A bit is a bool. A required field is always written, and has an empty value if the peer left it out, as other
+A bit is a bool. A required field is always written, and has an empty value if the peer omits it, as other
 implementations do. Any other field is None if it is absent, and is written unless it is None.
 """
 
@@ -76,7 +76,7 @@ _SECRETS: Final = frozenset({"response", "challenge"})
 
 
 BY_NAME: Final[dict[str, "Fields"]] = {}
-"""The fields of the structs, by name: for those that are fields of others."""
+"""The fields of all structs, by name: a struct may be a field of another one."""
 
 
 class Fields(StructReader):
@@ -234,7 +234,7 @@ class Struct(Encodable):
         attributes.update(named)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same struct with the same fields."""
+        """Compare type and fields."""
         if type(other) is not type(self):
             return False
         return all(getattr(self, name) == getattr(other, name) for name in self.FIELDS.names)
@@ -265,9 +265,9 @@ class Struct(Encodable):
 
 @mypyc_attr(native_class=False)
 class Control(Struct):
-    """A control: it concerns the connection, or the session as a carrier of commands. Its code is always written.
+    """A control: about the connection or the session itself. Its code is always written.
 
-    `TAKEN_BY_SERVER` and `TAKEN_BY_CLIENT` say who may get it.
+    `TAKEN_BY_SERVER` and `TAKEN_BY_CLIENT` say who may receive it.
     """
 
     TAKEN_BY_SERVER: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""What comes once a message, without objects for it: transfers, accepts, flow and completions.
+"""Reads and writes what is sent for each message without creating objects: transfers, accepts, flow and completions.
 
 Their payloads:
 
@@ -37,7 +37,7 @@ ACCEPT_CODE: Final = 0x0402
 class TransferFacts:
     """The fields of a message.transfer. One object is reused for all.
 
-    Some clients leave `accept_mode` out: they understand no answer to a transfer but its completion.
+    Some clients omit `accept_mode`: the only answer to a transfer that they understand is its completion.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ def scan_transfer(payload: bytes, facts: TransferFacts) -> None:
 
 
 def take_session_header(reader: Reader) -> bool:
-    """Take the session header of a command: whether it asks for `sync`. Raises DecodeError."""
+    """Read the session header of a command. Returns whether it asks for `sync`. Raises DecodeError."""
     if reader.u8() != 1:
         raise DecodeError("a session header of the wrong size")
     flags = reader.u8()
@@ -85,7 +85,7 @@ def transfer_payload(destination: str, accept_mode: i64, acquire_mode: i64, *, s
 def write_transfer(
     out: BytesWriter, channel: i64, payload: bytes, header: bytes, body: bytes, max_frame_size: i64
 ) -> None:
-    """Write a message.transfer with its header and its body, which is cut as the frames need it."""
+    """Write a message.transfer with its header and its body, split into frames."""
     write_segment(out, FIRST_SEGMENT, COMMAND, channel, payload, max_frame_size)
     write_segment(out, 0, HEADER, channel, header, max_frame_size)
     write_segment(out, LAST_SEGMENT, BODY, channel, body, max_frame_size)

@@ -1,4 +1,4 @@
-"""Checks maps of application-headers without making objects: what `values` would accept, but for equal keys."""
+"""Checks maps of application-headers as `values` does, without creating objects. Equal keys are not found."""
 
 from mypy_extensions import i64
 
@@ -68,5 +68,5 @@ class _Check:
 
 
 def check_map(reader: Reader) -> None:
-    """Check the map at the reader's offset, and go behind it. Raises DecodeError."""
+    """Check the map at the reader's offset, and skip it. Raises DecodeError."""
     _Check(reader).compound(codes.MAP, 1)

@@ -1,4 +1,4 @@
-"""Decodes values that have their type before them: those of maps, lists and arrays, and structs behind their code.
+"""Decodes values with their type before them: those of maps, lists and arrays, and structs with a code.
 
     map    | size u32 | count u32 | str8 key, type u8, value | ...
     list   | size u32 | count u32 | type u8, value           | ...
@@ -34,14 +34,14 @@ _UTF_16: Final = frozenset({codes.STR8_UTF16, codes.STR16_UTF16})
 
 
 class StructReader:
-    """What reads the fields of one struct. `struct.Fields` is the only one; the base class breaks the circle."""
+    """Reads the fields of one struct. The base of `struct.Fields`, which avoids an import cycle."""
 
     def read_sized(self, decoder: "Decoder", depth: i64) -> object:
-        """Read the struct with the size and code that it has as a field."""
+        """Read the struct as a field, with its size and code."""
         raise NotImplementedError
 
     def read_fields(self, decoder: "Decoder", depth: i64) -> object:
-        """Read flags and fields, up to the end of what the reader has."""
+        """Read flags and fields, up to the reader's end."""
         raise NotImplementedError
 
 
@@ -50,7 +50,7 @@ STRUCTS: Final[dict[int, StructReader]] = {}
 
 
 class Decoder:
-    """One decoding, with the number of values that it may still make."""
+    """One decoding, and the number of values that it may still create."""
 
     def __init__(self, data: bytes, offset: i64, end: i64, max_values: i64 = MAX_VALUES) -> None:
         self.reader = Reader(data, offset, end)
@@ -210,7 +210,7 @@ class Decoder:
 
 
 def fixed_width(code: i64) -> i64:
-    """The width of a value of the type in octets; RESERVED if it has a size before it, or nobody knows it."""
+    """The width of a value of the type in octets; RESERVED if it has a size before it, or is unknown."""
     category = code >> 4
     if category < 8:
         return FIXED_WIDTHS[int(category)]

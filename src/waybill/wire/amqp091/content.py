@@ -57,7 +57,7 @@ _AFTER_PRIORITY: Final = _CORRELATION | FLAG_EXPIRATION | FLAG_MESSAGE_ID | FLAG
 
 
 class ContentFacts:
-    """The result of `scan`, in absolute offsets into the scanned data. Made once, and filled again for each message.
+    """The result of `scan`, in absolute offsets into the scanned data. One object is reused for all messages.
 
     `delivery_mode` and `priority` are -1 if absent; `expiration_size` and `headers_size` are -1 likewise, their offsets
     then mean nothing. `headers_offset` is that of the table's own size, which `headers_size` includes, so that
@@ -83,7 +83,7 @@ class ContentFacts:
 
 
 def scan(data: bytes, offset: i64, facts: ContentFacts) -> None:
-    """Fill `facts` from the content header frame at `offset`. Raises DecodeError; `facts` are void then.
+    """Fill `facts` from the content header frame at `offset`. Raises DecodeError; `facts` are undefined then.
 
     The header table is checked in depth, so that `properties_of` will not fail on what was scanned. Longer than other
     functions, since it runs once a message and calls would cost more than the work.

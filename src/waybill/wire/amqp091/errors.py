@@ -1,4 +1,4 @@
-"""What can go wrong between bytes and values. The engine turns these into the reply code that each of them carries."""
+"""Errors of encoding and decoding, each with the reply code that the engine sends."""
 
 from typing import ClassVar
 
@@ -6,29 +6,29 @@ from waybill.wire.amqp091.reply_codes import FRAME_ERROR, NOT_IMPLEMENTED, SYNTA
 
 
 class EncodeError(ValueError):
-    """A value that the protocol has no encoding for: too long, out of range or of a type that it does not know."""
+    """A value that the protocol cannot encode: too long, out of range or of an unsupported type."""
 
 
 class DecodeError(ValueError):
-    """The peer sent octets that do not mean anything. Ends the connection with `reply_code` (0-9-1, 4.2.2, 4.10)."""
+    """The peer sent malformed octets. Ends the connection with `reply_code` (0-9-1, 4.2.2, 4.10)."""
 
     reply_code: ClassVar[int] = SYNTAX_ERROR
 
 
 class FrameError(DecodeError):
-    """The frame itself is damaged: unknown type, too big, without its end octet, its arguments cut off or too many."""
+    """A malformed frame: of unknown type, too large, without an end octet, or with truncated or excess arguments."""
 
     reply_code: ClassVar[int] = FRAME_ERROR
 
 
 class UnexpectedContent(DecodeError):
-    """A content header of a class that the method before it does not belong to."""
+    """A content header whose class is not that of the method before it."""
 
     reply_code: ClassVar[int] = UNEXPECTED_FRAME
 
 
 class UnknownMethod(DecodeError):
-    """A well-formed method frame whose class or method nobody defined."""
+    """A well-formed method frame whose class or method is not defined."""
 
     reply_code: ClassVar[int] = NOT_IMPLEMENTED
 

@@ -41,10 +41,10 @@ from waybill.wire.amqp091.octets import (
 )
 
 MAX_DEPTH: Final = 32
-"""Tables and arrays within each other, the outermost included."""
+"""The depth of nested tables and arrays, the outermost included."""
 
 MAX_VALUES: Final = 65_536
-"""Values in a table and all that it holds."""
+"""The limit of values in a table, nested values included."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_DATETIME_SECONDS: Final = 253_402_300_799
@@ -95,7 +95,7 @@ class EncodedField:
 
 
 def encode_table(table: object) -> bytes:
-    """Encode a mapping of strings with its size in front. Raises EncodeError for all else, and beyond the limits."""
+    """Encode a mapping of strings with its size in front. Raises EncodeError for other types, and beyond the limits."""
     if not isinstance(table, Mapping):
         raise EncodeError(f"a mapping is needed, not {type(table).__name__}")
     out = BytesWriter()
@@ -111,7 +111,7 @@ def decode_table(data: bytes, offset: i64) -> tuple[dict[str, object], int]:
 
 
 def read_table(reader: Reader) -> dict[str, object]:
-    """Take a table off `reader`. If a name is repeated, the last value counts. Raises DecodeError."""
+    """Read a table. If a name is repeated, the last value counts. Raises DecodeError."""
     return _TableDecoder(reader).read_table(1)
 
 
@@ -133,12 +133,12 @@ def unix_seconds(value: object) -> int:
     else:
         raise EncodeError(f"a timestamp is needed, not {type(value).__name__}")
     if not 0 <= seconds <= MAX_U64:
-        raise EncodeError(f"timestamps start in 1970 and have 64 bits, {seconds} has no place")
+        raise EncodeError(f"{seconds} is not a timestamp: they start in 1970 and have 64 bits")
     return seconds
 
 
 class _TableDecoder:
-    """One decoding: where it reads, and how many values it may still make."""
+    """One decoding: its reader, and the number of values that it may still create."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -177,7 +177,7 @@ class _TableDecoder:
         return array
 
     def enter(self, depth: i64) -> i64:
-        """Confine the reader to the table or array that begins here; the end to restore after it."""
+        """Confine the reader to the table or array that begins here. Returns the end to restore after it."""
         if depth > MAX_DEPTH:
             raise DecodeError(f"tables nested deeper than {MAX_DEPTH}")
         reader = self.reader
@@ -239,7 +239,7 @@ def _timestamp(seconds: int) -> object:
 
 
 class _TableEncoder:
-    """One encoding: how many values it may still write, the same as a decoder accepts."""
+    """One encoding, and the number of values that it may still write: as many as a decoder accepts."""
 
     def __init__(self) -> None:
         self.values_left: i64 = MAX_VALUES
@@ -319,7 +319,7 @@ def _write_decimal(out: BytesWriter, value: Decimal) -> None:
     if not isinstance(exponent, int):
         raise EncodeError(f"no field type for the decimal {value}")
     unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
-    # A positive exponent has no place on the wire; ten digits are more than 32 bits hold.
+    # The wire has no positive exponents; ten digits exceed 32 bits.
     if unscaled and exponent > 0:
         unscaled *= 10 ** min(exponent, 10)
     scale = max(-exponent, 0)

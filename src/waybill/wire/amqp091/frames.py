@@ -1,4 +1,4 @@
-"""Frames (0-9-1, 4.2.3), to cut and to build.
+"""Parses and builds frames (0-9-1, 4.2.3).
 
     octet 0   1         3              7              7 + size
     | type    | channel | payload size | payload ...  | frame-end CE |
@@ -37,7 +37,7 @@ BASIC_CLASS_ID: Final = 60
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
-"""As errata 12 and 29 have it: type 8, and a size like every frame."""
+"""As in errata 12 and 29: type 8, and a size like every frame."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Frame:
 
 
 def parse_frame(data: bytes, offset: i64, frame_max: i64) -> tuple[Frame, int] | None:
-    """Cut the frame at `offset`; the frame and the offset after it, None if it has not arrived as a whole.
+    """Parse the frame at `offset`. Returns it and the offset after it; None if it is incomplete.
 
-    Raises FrameError as soon as what has arrived shows that it is none: unknown type, too big, no end octet.
+    Raises FrameError as soon as the octets show that it is malformed: unknown type, too large, no end octet.
     """
     available = len(data) - offset
     if available <= 0:
@@ -117,7 +117,7 @@ def write_body_frames(out: BytesWriter, channel: int, body: bytes, frame_max: i6
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """A whole frame of type `kind` around `payload`. Raises EncodeError if the channel has no 16 bits."""
+    """A whole frame of type `kind` around `payload`. Raises EncodeError if the channel exceeds 16 bits."""
     out = BytesWriter()
     out.append(kind)
     write_unsigned(out, channel, 2)

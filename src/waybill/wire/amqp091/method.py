@@ -1,4 +1,4 @@
-"""What all methods have in common. The methods themselves are in `methods_*`, all of them together in `methods`."""
+"""The base class of all methods. The methods are in `methods_*`; `methods` lists them."""
 
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from typing import ClassVar, NoReturn, TypeVar, dataclass_transform
@@ -13,14 +13,14 @@ from waybill.wire.amqp091.octets import write_unsigned
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 @mypyc_attr(native_class=False)
 class Method:
-    """One method of the protocol: a frozen dataclass whose attributes are the arguments, but for reserved ones.
+    """One method of the protocol: a frozen dataclass whose attributes are the arguments, except reserved ones.
 
     `NAME` is the spec's ("queue.declare"). With `HAS_CONTENT` a content header and body frames follow. Methods stay
-    ordinary classes when this is compiled: the dataclasses that mypyc makes take class variables for arguments. What
-    comes once a message is encoded by the engines, not by these.
+    ordinary classes when this is compiled: the dataclasses that mypyc makes take class variables for arguments. The
+    engines themselves encode the methods that come with each message.
 
-    What `dataclass` would write and compile for each of the 64, at every start of a process, is here once: that took a
-    fifth of the time until a program was ready to connect.
+    The methods that `dataclass` would generate for each of the 64 classes are written here once: generating them took a
+    fifth of the time that a program needs to start.
     """
 
     CLASS_ID: ClassVar[int] = 0
@@ -43,7 +43,7 @@ class Method:
                 attributes[name] = one.default if one.default_factory is MISSING else one.default_factory()
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same method with the same arguments."""
+        """Compare type and arguments."""
         return type(other) is type(self) and self.__dict__ == other.__dict__
 
     def __hash__(self) -> int:

@@ -1,7 +1,7 @@
 """How a method's arguments are declared, encoded and decoded (0-9-1, 4.2.4 and 4.2.5).
 
 A declaration is the spec's own line: names and types in wire order, `-` for a reserved one, which is written empty
-and read over. Consecutive bits share octets, the first one in the lowest bit:
+and not read. Consecutive bits share octets, the first one in the lowest bit:
 
     "-:short queue:shortstr no_ack:bit"   ->   00 00 | len queue | 0000000a
 """
@@ -39,7 +39,7 @@ KINDS: Final[dict[str, int]] = {
     "octets": LONG_OCTETS,
     "table": TABLE,
 }
-"""Names in declarations. `longstr` is text, `octets` the same on the wire for what is no text (SASL responses)."""
+"""Names in declarations. `longstr` is text; `octets` has the same encoding, for binary values (SASL responses)."""
 
 EMPTY: Final[dict[int, object]] = {
     BIT: False,
@@ -90,7 +90,7 @@ class Arguments:
             out.append(bits)
 
     def decode(self, reader: Reader) -> list[object]:
-        """Take the arguments, all that `reader` has, in wire order without reserved ones. Raises DecodeError."""
+        """Read all arguments, up to the reader's end, in wire order, without reserved ones. Raises DecodeError."""
         values: list[object] = []
         bits: i64 = 0
         bit_count: i64 = 0

@@ -7,7 +7,7 @@ from waybill.wire.amqp091.method import Method, method
 
 @method(60, 10, "basic.qos", "prefetch_size:long prefetch_count:short global_:bit")
 class BasicQos(Method):
-    """Limit what may be unacknowledged: octets and messages, 0 for no limit."""
+    """Limit the octets and the number of unacknowledged messages; 0 is no limit."""
 
     prefetch_size: int = 0
     prefetch_count: int = 0
@@ -16,7 +16,7 @@ class BasicQos(Method):
 
 @method(60, 11, "basic.qos-ok")
 class BasicQosOk(Method):
-    """The limit holds."""
+    """The limit is set."""
 
 
 @method(
@@ -26,7 +26,7 @@ class BasicQosOk(Method):
     "-:short queue:shortstr consumer_tag:shortstr no_local:bit no_ack:bit exclusive:bit no_wait:bit arguments:table",
 )
 class BasicConsume(Method):
-    """Start a consumer; without a tag the server gives one."""
+    """Start a consumer. Without a tag, the server chooses one."""
 
     queue: str = ""
     consumer_tag: str = ""
@@ -54,7 +54,7 @@ class BasicCancel(Method):
 
 @method(60, 31, "basic.cancel-ok", "consumer_tag:shortstr")
 class BasicCancelOk(Method):
-    """The consumer is ended."""
+    """The consumer is cancelled."""
 
     consumer_tag: str = ""
 
@@ -75,7 +75,7 @@ class BasicPublish(Method):
     60, 50, "basic.return", "reply_code:short reply_text:shortstr exchange:shortstr routing_key:shortstr", content=True
 )
 class BasicReturn(Method):
-    """A message that could not be routed comes back."""
+    """Return a message that could not be routed."""
 
     reply_code: int = 312
     reply_text: str = "NO_ROUTE"
@@ -91,7 +91,7 @@ class BasicReturn(Method):
     content=True,
 )
 class BasicDeliver(Method):
-    """A message for a consumer."""
+    """Deliver a message to a consumer."""
 
     consumer_tag: str = ""
     delivery_tag: int = 0
@@ -116,7 +116,7 @@ class BasicGet(Method):
     content=True,
 )
 class BasicGetOk(Method):
-    """The message asked for, and how many are left."""
+    """The requested message, and the number of remaining messages."""
 
     delivery_tag: int = 0
     redelivered: bool = False
@@ -148,21 +148,21 @@ class BasicReject(Method):
 
 @method(60, 100, "basic.recover-async", "requeue:bit")
 class BasicRecoverAsync(Method):
-    """Deliver again what is unacknowledged, without an answer (deprecated)."""
+    """Redeliver unacknowledged messages, without a reply (deprecated)."""
 
     requeue: bool = False
 
 
 @method(60, 110, "basic.recover", "requeue:bit")
 class BasicRecover(Method):
-    """Deliver again what is unacknowledged."""
+    """Redeliver unacknowledged messages."""
 
     requeue: bool = False
 
 
 @method(60, 111, "basic.recover-ok")
 class BasicRecoverOk(Method):
-    """It will be delivered again."""
+    """They will be redelivered."""
 
 
 @method(60, 120, "basic.nack", "delivery_tag:longlong multiple:bit requeue:bit")

@@ -5,7 +5,7 @@ from waybill.wire.amqp091.method import Method, method
 
 @method(20, 10, "channel.open", "-:shortstr")
 class ChannelOpen(Method):
-    """Open the channel that the frame names."""
+    """Open the channel of the frame."""
 
 
 @method(20, 11, "channel.open-ok", "-:octets")
@@ -22,7 +22,7 @@ class ChannelFlow(Method):
 
 @method(20, 21, "channel.flow-ok", "active:bit")
 class ChannelFlowOk(Method):
-    """What the flow is set to now."""
+    """The current setting of the flow."""
 
     active: bool = True
 

@@ -12,7 +12,7 @@ from waybill.wire.amqp091.method import Method, method
     "version_major:octet version_minor:octet server_properties:table mechanisms:longstr locales:longstr",
 )
 class ConnectionStart(Method):
-    """The server begins: its version and properties, mechanisms and locales as lists with spaces between."""
+    """The server's version and properties, and its mechanisms and locales as lists separated by spaces."""
 
     version_major: int = 0
     version_minor: int = 9
@@ -56,7 +56,7 @@ class ConnectionTune(Method):
 
 @method(10, 31, "connection.tune-ok", "channel_max:short frame_max:long heartbeat:short")
 class ConnectionTuneOk(Method):
-    """The limits that hold from now on."""
+    """The negotiated limits."""
 
     channel_max: int = 0
     frame_max: int = 0
@@ -112,4 +112,4 @@ class ConnectionUpdateSecret(Method):
 
 @method(10, 71, "connection.update-secret-ok")
 class ConnectionUpdateSecretOk(Method):
-    """RabbitMQ: the new credentials are in force."""
+    """RabbitMQ: the new credentials are used."""

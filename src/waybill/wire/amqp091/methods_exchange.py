@@ -13,7 +13,7 @@ from waybill.wire.amqp091.method import Method, method
     " internal:bit no_wait:bit arguments:table",
 )
 class ExchangeDeclare(Method):
-    """Make an exchange, or with `passive` ask for it."""
+    """Declare an exchange; with `passive`, check that it exists."""
 
     exchange: str = ""
     type: str = "direct"

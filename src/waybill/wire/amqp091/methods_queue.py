@@ -12,7 +12,7 @@ from waybill.wire.amqp091.method import Method, method
     "-:short queue:shortstr passive:bit durable:bit exclusive:bit auto_delete:bit no_wait:bit arguments:table",
 )
 class QueueDeclare(Method):
-    """Make a queue, or with `passive` ask for it; without a name the server gives one."""
+    """Declare a queue; with `passive`, check that it exists. Without a name, the server chooses one."""
 
     queue: str = ""
     passive: bool = False
@@ -52,7 +52,7 @@ class QueueBindOk(Method):
 
 @method(50, 30, "queue.purge", "-:short queue:shortstr no_wait:bit")
 class QueuePurge(Method):
-    """Drop all messages that are ready."""
+    """Remove all ready messages."""
 
     queue: str = ""
     no_wait: bool = False
@@ -60,7 +60,7 @@ class QueuePurge(Method):
 
 @method(50, 31, "queue.purge-ok", "message_count:long")
 class QueuePurgeOk(Method):
-    """That many messages were dropped."""
+    """This many messages were removed."""
 
     message_count: int = 0
 

@@ -15,19 +15,19 @@ class TxSelectOk(Method):
 
 @method(90, 20, "tx.commit")
 class TxCommit(Method):
-    """Carry out all publishes and settlements since the last commit or rollback."""
+    """Apply all publishes and settlements since the last commit or rollback."""
 
 
 @method(90, 21, "tx.commit-ok")
 class TxCommitOk(Method):
-    """They are carried out."""
+    """The transaction is committed."""
 
 
 @method(90, 30, "tx.rollback")
 class TxRollback(Method):
-    """Abandon all publishes and settlements since the last commit or rollback."""
+    """Discard all publishes and settlements since the last commit or rollback."""
 
 
 @method(90, 31, "tx.rollback-ok")
 class TxRollbackOk(Method):
-    """They are abandoned."""
+    """The transaction is rolled back."""

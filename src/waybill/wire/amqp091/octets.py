@@ -17,7 +17,7 @@ MAX_U64: Final = 0xFFFFFFFFFFFFFFFF
 
 
 class Reader:
-    """Takes values off `data` from `offset` up to `end`. Every method raises DecodeError where octets are missing."""
+    """Reads `data[offset:end]`. Every method raises DecodeError if octets are missing."""
 
     def __init__(self, data: bytes, offset: i64, end: i64) -> None:
         """Read `data[offset:end]`."""
@@ -28,7 +28,7 @@ class Reader:
         self.end: i64 = end
 
     def take(self, size: i64) -> i64:
-        """Move on by `size` octets; the offset where they start."""
+        """Skip `size` octets. Returns their offset."""
         start = self.offset
         if size > self.end - start:
             raise FrameError(f"{size} octets wanted at {start}, {self.end - start} left")
@@ -95,13 +95,13 @@ class Reader:
         return self.octets(self.u32()).decode("utf-8", "surrogateescape")
 
     def finish(self) -> None:
-        """Nothing may be left."""
+        """Raise FrameError if octets are left."""
         if self.offset != self.end:
             raise FrameError(f"{self.end - self.offset} octets too many")
 
 
 def write_unsigned(out: BytesWriter, value: object, size: int) -> None:
-    """Write an unsigned integer of `size` octets. Raises EncodeError unless it is one and fits."""
+    """Write an unsigned integer of `size` octets. Raises EncodeError if it is of another type or does not fit."""
     if not isinstance(value, int):
         raise EncodeError(f"an integer is needed, not {type(value).__name__}")
     if value < 0 or value >> (8 * size):

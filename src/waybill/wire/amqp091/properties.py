@@ -39,7 +39,7 @@ PERSISTENT: Final = 2
 
 @dataclass
 class BasicProperties:
-    """What travels with a message besides its body; None: absent.
+    """The properties of a message; None: absent.
 
     `delivery_mode` 2 is persistent. `expiration` is a time to live in milliseconds, as decimal digits. `timestamp` is
     Unix time in seconds: given as an int or a datetime, always an int after decoding.
@@ -114,7 +114,7 @@ class BasicProperties:
 
 
 def _write_text(out: BytesWriter, value: str | None, flag: int) -> int:
-    """Write a text property if there is one; its flag, or 0."""
+    """Write a text property if there is one. Returns its flag, or 0."""
     if value is None:
         return 0
     write_short_string(out, value)

@@ -1,6 +1,6 @@
-"""Check a field table without making its values, once a published message: what the broker keeps can be decoded later.
+"""Checks the field table of a published message without creating values, so that the broker can decode it later.
 
-The layouts are those of `field_table`, and so are the limits; what passes here is what `decode_table` reads.
+Layouts and limits are those of `field_table`: a table that passes can be read by `decode_table`.
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ WIDTHS: Final = bytes(FIXED_WIDTHS.get(chr(kind), SIZED if chr(kind) in "SxAF" e
 
 
 def check_table(data: bytes, offset: i64, end: i64) -> i64:
-    """Check the table at `offset`, which may take `data` up to `end`; the offset after it. Raises DecodeError."""
+    """Check the table at `offset`, which must end by `end`. Returns the offset after it. Raises DecodeError."""
     if offset < 0 or end > len(data):
         raise DecodeError(f"octets {offset} to {end} are not within {len(data)}")
     after = _sized_end(data, offset, end)
@@ -45,7 +45,7 @@ def check_table(data: bytes, offset: i64, end: i64) -> i64:
 
 
 def _check_values(data: bytes, o: i64, end: i64, depth: i64, values_left: i64, named: bool) -> i64:  # noqa: FBT001 - positional, since it runs once a message and level
-    """Check the values of a table (`named`) or array; how many more the whole may have."""
+    """Check the values of a table (`named`) or array. Returns how many more values the whole table may have."""
     if depth > MAX_DEPTH:
         raise DecodeError(f"tables nested deeper than {MAX_DEPTH}")
     while o < end:

@@ -47,7 +47,7 @@ def decode_value(data: bytes, offset: i64 = 0, end: i64 = -1, max_values: i64 = 
 
 
 class Decoder:
-    """One decoding, with the number of values that it may still make."""
+    """One decoding, and the number of values that it may still create."""
 
     def __init__(self, data: bytes, offset: i64, end: i64, max_values: i64 = codes.MAX_VALUES) -> None:
         self.reader = Reader(data, offset, end)

@@ -1,5 +1,5 @@
-"""What is wrong with a SASL response."""
+"""The error of a malformed SASL response."""
 
 
 class MalformedResponse(ValueError):
-    """A response that its mechanism has no meaning for. Its text never repeats the response, which holds secrets."""
+    """A response that its mechanism cannot parse. The text never repeats the response, which contains secrets."""

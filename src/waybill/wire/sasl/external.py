@@ -1,4 +1,4 @@
-"""EXTERNAL (RFC 4422, appendix A): who it is, the TLS certificate has shown; the response only says whom to act for."""
+"""EXTERNAL (RFC 4422, appendix A): a TLS certificate identifies the client. The response names the user to act for."""
 
 from typing import Final
 
@@ -9,12 +9,12 @@ NAME: Final = "EXTERNAL"
 
 
 def build_response(authorization_identity: str = "") -> bytes:
-    """Build the initial response, usually empty. Raises MalformedResponse for what `plain` has no room for either."""
+    """Build the initial response, usually empty. Raises MalformedResponse for a NUL, or text that is not encodable."""
     return part_octets(authorization_identity)
 
 
 def parse_response(response: bytes) -> str:
     """The authorization identity, empty for the certificate's own. Raises MalformedResponse."""
     if b"\0" in response:
-        raise MalformedResponse("an EXTERNAL response holds no NUL")
+        raise MalformedResponse("an EXTERNAL response must not contain a NUL")
     return response.decode("utf-8", "surrogateescape")

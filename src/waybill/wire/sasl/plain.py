@@ -12,7 +12,7 @@ PARTS: Final = 3
 
 @dataclass(frozen=True)
 class PlainCredentials:
-    """Who logs in. `authorization_identity` is whom to act for, empty for the user itself."""
+    """The credentials of a login. `authorization_identity` is the user to act for, empty for the same user."""
 
     user: str
     password: str = field(repr=False)
@@ -35,7 +35,7 @@ def parse_response(response: bytes) -> PlainCredentials:
 def part_octets(part: str) -> bytes:
     """One part of a response. Raises MalformedResponse for a NUL in it, or text that is not encodable."""
     if "\0" in part:
-        raise MalformedResponse("a SASL response has no room for a NUL")
+        raise MalformedResponse("a SASL response must not contain a NUL")
     try:
         return part.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

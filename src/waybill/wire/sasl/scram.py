@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 (RFC 5802, RFC 7677): both prove that they know the password, and neither shows it.
+"""SCRAM-SHA-256 (RFC 5802, RFC 7677): both sides prove that they know the password, and neither reveals it.
 
     client  n,,n=user,r=C                    client-first: C is the client's nonce
     server  r=C+S,s=salt,i=iterations        server-first: S is the server's nonce
@@ -31,7 +31,7 @@ ITERATIONS_MAX: Final = 1_000_000
 
 @dataclass(frozen=True)
 class ScramKeys:
-    """What a server keeps for a user. Who steals it can act as the server, and must still guess the password."""
+    """The keys that a server stores for a user. With stolen keys one can act as the server, but not log in."""
 
     salt: bytes
     iterations: int
@@ -71,7 +71,7 @@ def prepare(text: str) -> str:
             or stringprep.in_table_c4(character)
             or stringprep.in_table_c5(character)
         ):
-            raise MalformedResponse("a password holds a character that SASLprep prohibits")
+            raise MalformedResponse("a password contains a character that SASLprep prohibits")
     return normal
 
 
@@ -95,7 +95,7 @@ def parse_client_first(response: bytes) -> ClientFirst:
 
 
 class ServerExchange:
-    """The server's half of one login. The nonce must be unpredictable: printable ASCII without a comma."""
+    """The server's side of one login. The nonce must be unpredictable: printable ASCII without a comma."""
 
     def __init__(self, first: ClientFirst, keys: ScramKeys, nonce: str) -> None:
         self._first = first
@@ -111,7 +111,7 @@ class ServerExchange:
         attributes = without_proof.split(",")
         binding = "c=" + base64.b64encode(self._first.header.encode()).decode()
         if not separator or attributes[0] != binding or attributes[1:2] != [f"r={self._nonce}"]:
-            raise MalformedResponse("a SCRAM response does not go on with the exchange")
+            raise MalformedResponse("a SCRAM response does not continue the exchange")
         try:
             proved = base64.b64decode(proof[:PROOF_LIMIT], validate=True)
         except (binascii.Error, ValueError):
@@ -127,7 +127,7 @@ class ServerExchange:
 
 
 class ClientExchange:
-    """The client's half of one login: send `first`, then what `respond` gives, then nothing once `verify` is content.
+    """The client's side of one login: send `first`, then the result of `respond`, and `verify` the server's answer.
 
     The nonce must be unpredictable: printable ASCII without a comma. Raises MalformedResponse for a password that
     SASLprep prohibits.
@@ -181,7 +181,7 @@ def _hmac(key: bytes, message: bytes) -> bytes:
 
 def _text(response: bytes) -> str:
     if len(response) > MESSAGE_LIMIT or b"\0" in response:
-        raise MalformedResponse("a SCRAM response is too long, or holds a NUL")
+        raise MalformedResponse("a SCRAM response is too long, or contains a NUL")
     try:
         return response.decode()
     except UnicodeDecodeError:
