@@ -1,4 +1,4 @@
-"""SASL, server side: what a peer's responses claim, for the node to prove. Shared by all protocols.
+"""SASL, server side: reads the credentials in a peer's responses, which the node then checks. Shared by all protocols.
 
 login = Login(host, protocol, peer_address, certificate_user)
 challenge = login.begin(mechanism, initial_response)
@@ -77,16 +77,14 @@ class Login:
             if external.parse_response(response) in {"", self._certificate_user}:
                 self.user = self._host.user_proved(self._certificate_user, self._peer_address)
             else:
-                self._refused(
-                    f"the certificate is that of user {self._certificate_user!r}, who may act for nobody else"
-                )
+                self._refused(f"the certificate is that of user {self._certificate_user!r}, who may not act for others")
             return None
         parse = plain.parse_response if mechanism == plain.NAME else amqplain.parse_response
         credentials = parse(response)
         if credentials.authorization_identity in {"", credentials.user}:
             self.user = self._host.authenticate(credentials.user, credentials.password, self._peer_address)
         else:
-            self._refused("a user may act for nobody else: the authorization identity is another name")
+            self._refused("a user may not act for others: the authorization identity is another name")
         return None
 
     def _refused(self, reason: str) -> None:

@@ -10,7 +10,7 @@ never there.
     | count | queue id, sequence | ...                    accepted
 
 All numbers have 8 octets. The messages that were accepted are taken out of their queues again when the node starts.
-A branch belongs to a user and a virtual host: nobody else sees it.
+A branch belongs to a user and a virtual host: other users cannot see it.
 """
 
 from typing import Final

@@ -10,7 +10,7 @@ the work is at most the length of the name times the size of the program.
     atom:  character  .  [set]  (group)  (?:group)  ^  $  \b \B \A \z \Z  \d \w \s \D \W \S  \t \n \r \f \v \xhh
 
 `(?i)` may stand at the start. A look-ahead, `(?=...)` or `(?!...)`, may stand behind a `^` that begins the pattern.
-Whatever needs backtracking (back references, other look-arounds, atomic groups) is refused, and so is syntax whose
+Syntax that needs backtracking (back references, other look-arounds, atomic groups) is refused, and so is syntax whose
 meaning differs between dialects. `$` matches at the very end only, and classes are of ASCII characters.
 """
 

@@ -1,7 +1,8 @@
 """Policies: settings that an administrator gives to all queues and exchanges whose names match a pattern.
 
-At most one policy and one operator policy apply to an entity: those of the highest priority that match. The arguments
-of a queue win over its policy, except that of two limits the smaller counts. An operator policy caps both likewise.
+At most one policy and one operator policy apply to an entity: the matching ones with the highest priority. The
+arguments of a queue win over its policy, except that the smaller of two limits applies. An operator policy limits both
+in the same way.
 """
 
 from typing import Final

@@ -102,7 +102,7 @@ def _choice(arguments: dict[str, object], name: str, choices: frozenset[str], de
     value = arguments.get(name, default)
     if isinstance(value, str) and value in choices:
         return value
-    raise InvalidArgument(f"invalid arg '{name}': {value!r} is none of {', '.join(sorted(choices))}")
+    raise InvalidArgument(f"invalid arg '{name}': {value!r} is not one of {', '.join(sorted(choices))}")
 
 
 _AGE_UNITS_MS: Final = {

@@ -180,7 +180,7 @@ class Runtime:
                     queue.is_dirty = False
                     queue.drain()
             finally:
-                # An exception that ends a drain must not make the queues behind it wait for ever.
+                # An exception that ends a drain must not make the queues behind it wait forever.
                 if done < len(queues):
                     self.dirty = queues[done:] + self.dirty
                 if waiting:
@@ -200,7 +200,7 @@ class Runtime:
                 # Most timers reschedule themselves: an exception must not end them.
                 timers.schedule(self.now + TIMER_RETRY_S, timer)
                 raise
-            # Not before: with no units left, a timer does nothing, and would be due again at once, for ever.
+            # Not before: with no units left, a timer does nothing, and would immediately be due again, forever.
             self.work_left -= 1
 
     def put_off(self, queue: Drainable) -> None:

@@ -212,7 +212,7 @@ class Store:
         raise NotImplementedError
 
     def remove_unclaimed(self) -> int:
-        """Drop recovered messages of deleted queues that nobody has asked for. Returns how many."""
+        """Drop recovered messages that no queue has claimed. Returns how many."""
         raise NotImplementedError
 
     def new_id(self) -> i64:

@@ -1,6 +1,6 @@
 """The node: virtual hosts, users and a store behind the engines of its connections. It reads no clock and no socket.
 
-One round of work, whatever started it (input, a deadline, a finished commit):
+One round of work, started by input, a deadline or a finished commit:
 
     engines take input  ->  dirty queues drain  ->  confirms are settled or wait  ->  a commit begins  ->  output goes
 
@@ -414,8 +414,8 @@ class Node(AdministeredNode):
         """Raise an alarm, or end it once there is room again by a margin."""
         limit = self._memory_alarm_bytes
         runtime = self.runtime
-        # Incomplete messages raise no alarm, alone or beside as many messages as stay in memory: then nothing would be
-        # read that completes them. Nor do declarations: an alarm makes nobody undo them. So there must be messages.
+        # Incomplete messages alone, or with few others in memory, raise no alarm: then nothing would be read that
+        # completes them. Nor do declarations alone: no client undoes them because of an alarm.
         used = int(runtime.memory_bytes) + min(int(runtime.held_bytes), limit // 4)
         used += min(int(runtime.footprint_bytes), limit // 2) + min(int(runtime.unread_bytes), limit // 4)
         if self._is_disk_low:
@@ -434,7 +434,7 @@ class Node(AdministeredNode):
             self._each_connection(_tell_alarm)
 
     def close(self, *, clean: bool = True) -> None:
-        """Close the store: write and sync what is left. Nothing may be published or delivered any more.
+        """Close the store: write and sync all pending records. Nothing may be published or delivered any more.
 
         Without `clean` nothing more is written, as in a crash.
         """

@@ -13,7 +13,7 @@ VALUE_LIMIT: Final = 64 << 10
 
 
 class Description:
-    """What a virtual host is for. `default_queue_type` is that of queues that are declared without one."""
+    """The description of a virtual host. `default_queue_type` is the type of queues that are declared without one."""
 
     def __init__(self, text: str = "", tags: tuple[str, ...] = (), default_queue_type: str = "") -> None:
         self.text = text

@@ -1,6 +1,6 @@
 """Open Job Spec jobs over AMQP 0-9-1: push, work, retry, schedule, observe.
 
-A program needs `Jobs`, `Worker` and `Retry`; the rest is for those who look closer. What a worker does not need is
+A program needs `Jobs`, `Worker` and `Retry`; the rest is for special needs. What a worker does not need is
 loaded when it is first used.
 """
 

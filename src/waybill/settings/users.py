@@ -70,7 +70,7 @@ def _user(name: str, table: object, base: Path) -> ConfiguredUser:
         raise Refused(f"has {name!r}, which is not a table with a password or a password_file")
     for key in table:
         if key not in KEYS:
-            raise Refused(f"has {name}.{key}, which is none of {', '.join(KEYS)}")
+            raise Refused(f"has {name}.{key}, which is not one of {', '.join(KEYS)}")
     tags = table.get("tags", [])
     if not isinstance(tags, list) or not all(isinstance(tag, str) and tag for tag in tags):
         raise Refused(f"has {name}.tags, which is a list of tags such as {', '.join(TAGS)}")

@@ -104,7 +104,7 @@ def amqp10_content(message: Message) -> bytes:
     try:
         content = write_amqp10(_READERS[message.format.code](message.content))
     except Exception as error:
-        # Whatever a peer has thought of: it must not stop the queue in which it stands.
+        # No content from a peer may stop the queue that it is in.
         raise Inconvertible(f"no form in AMQP 1.0: {error}") from error
     return last.put(message, content)
 

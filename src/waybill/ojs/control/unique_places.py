@@ -35,7 +35,7 @@ _FINGERPRINT: Final = re.compile("[0-9a-f]{64}")
 
 
 class Refused(Exception):
-    """The broker has not accepted the job of a place; nobody has the place."""
+    """The broker has not accepted the job; the place is free."""
 
     def __init__(self, *, is_returned: bool) -> None:
         """`is_returned`: no queue is bound for the job. Otherwise its queue is full."""

@@ -86,7 +86,7 @@ class JobRequests:
         request.delivery.ack()
 
     async def cancel(self, job_id: str, queue: str) -> None:
-        """Cancel a job: a waiting one for good, a running one if its handler cooperates."""
+        """Cancel a job: a waiting one finally, a running one if its handler cooperates."""
         if not job_id:
             return
         broker = self._broker

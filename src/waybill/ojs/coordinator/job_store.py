@@ -180,7 +180,7 @@ class JobStore:
         """Raise StreamReplaced as `apply` does, if a database has lost what it had confirmed of a partition."""
 
     def follow(self, partition: int) -> int:
-        """Return the offset from which on nobody has folded a partition. Raises StreamReplaced as `apply` does."""
+        """Return the offset up to which a partition is folded. Raises StreamReplaced as `apply` does."""
         raise NotImplementedError
 
     def share(self, coordinator: str, *, leads: bool) -> Collection[int] | None:
@@ -254,7 +254,7 @@ class JobStore:
     def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
         """Return jobs in descending order of their ids, from below `before` on, if that is not empty.
 
-        Ids never change and contain the time, so pages are stable whatever happens to their jobs.
+        Ids never change and contain the time, so pages are stable while their jobs change.
         """
         raise NotImplementedError
 

@@ -1,6 +1,6 @@
 """A coordinator's view of all jobs: reads the event stream, folds it into a store, and answers from the store.
 
-The store blocks, so it has its own thread. Each partition of the stream is read by itself (`StreamFold`). Memory use
+The store blocks, so it has its own thread. Each partition of the stream is read separately (`StreamFold`). Memory use
 does not depend on how far behind the view is: events are decoded piece by piece.
 """
 
@@ -33,7 +33,7 @@ from waybill.ojs.spec.identifiers import new_id
 
 MAX_ON_THE_WAY: Final = 10_000
 SHARE_SECONDS: Final = 2.0
-"""How often coordinators that share a database tell that they are there."""
+"""How often coordinators that share a database register."""
 SETTLE_SECONDS: Final = 1.0
 """How long a job's events may be in transit before the job counts as unknown."""
 
@@ -406,11 +406,11 @@ class JobView(EventFollower):
         return self._skipped_count + sum(one.malformed_count for one in self._streams)
 
     def is_waited_for(self) -> bool:
-        """Whether somebody is to be told of an event."""
+        """Whether a waiter needs an event."""
         return bool(self._verdicts or self.watched or self.expectations.waiting)
 
     def was_folded(self, store: JobStore, verdicts: Verdicts, skipped: int) -> None:
-        """Tell those who wait for what a fold has brought."""
+        """Notify the waiters for the events of a fold."""
         self._skipped_count += skipped
         if store.ended:
             ended, store.ended = store.ended, []
@@ -436,7 +436,7 @@ class JobView(EventFollower):
     # --- sharing a database ---
 
     def share_anew(self) -> None:
-        """Tell the others soon that this coordinator has become the leader."""
+        """Register soon, as this coordinator has become the leader."""
         self._share_soon.set()
 
     async def _share_for_ever(self, store: JobStore) -> None:

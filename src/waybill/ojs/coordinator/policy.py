@@ -20,7 +20,7 @@ OWN_REPLY: Final = "ojs.reply.{user}."
 class ControlPolicy:
     """The rules of a coordinator.
 
-    A job belongs to the user who pushed it, according to the event of the push; without such an event, to nobody. Its
+    A job belongs to the user who pushed it, according to the event of the push; without such an event, to no user. Its
     user, the `trusted` users and the coordinator's own user may cancel, replace and list it. If all programs trust each
     other, set `trusts_everybody`: then anyone may do anything, also with requests without a user.
     """

@@ -1,8 +1,8 @@
 """Records: values by key, the same in every coordinator's view, for features without their own fold.
 
-    put       the value counts from its place in the stream on; with an expected version only if nobody was faster
+    put       the value counts from its place in the stream on; with an expected version only if it still is the version
     remove    it is gone
-    expire    it is as if it were gone once its time is over; whoever looks for such records removes them
+    expire    it is treated as removed once its time is over; sweeps remove such records
 
 Keys and values are up to the writer; only events of trusted users count. A key is a kind, a slash and a name; its row
 is `record-{key}`. A record that expires is marked with the hour of its expiry.

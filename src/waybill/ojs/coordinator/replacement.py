@@ -1,6 +1,6 @@
 """Replaces attempts that send no heartbeats with the next attempt; the coordinator's part.
 
-    no heartbeat for the visibility timeout -> LOOK, to the control queue: whoever reads it acts, and no one else
+    no heartbeat for the visibility timeout -> LOOK, to the control queue: only its reader acts
     REPLACE at the relay, confirmed         -> workers drop what the old attempt says, and its message if it comes back
     job.failed, then as for any failure     -> the next attempt to the retry exchange, or the dead letter queue
 

@@ -1,4 +1,4 @@
-"""What a database answers about its jobs: pages, searches, groups of failures. Nothing here changes it."""
+"""Read-only queries about jobs: pages, searches, groups of failures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Jobs that were pushed to be activated later: kept in the stream, in no queue (ojs-http-binding section 9.5).
 
     job.staged      confirmed -> the job is safe, and pending
-    job.activated   the first one in the order of the stream counts: whoever has written it pushes the job
+    job.activated   the first one in the order of the stream counts: its writer pushes the job
     job.unstaged    the job is in its queue, or was cancelled, and is forgotten here
 
 If the process that activated a job dies before it pushed it, another one may activate it after AGAIN_SECONDS.

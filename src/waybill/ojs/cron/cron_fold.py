@@ -4,7 +4,7 @@
     cron.toggled      it was paused, or resumed
     cron.removed      it is gone; a row `cron-gone/{name}` stays, so that no tick of it can ever come twice
     cron.claimed      a leader has decided about a tick: the first event in the stream that goes beyond what was decided
-                      counts, so one tick is decided once, whoever leads and whatever its clock says
+                      counts, so one tick is decided once, by any leader and any clock
     cron.told         what was decided is told to the world, as cron.skipped and job.enqueued
     job.*             how the jobs of its firings do
 

@@ -66,7 +66,7 @@ class CronJob(msgspec.Struct, kw_only=True, omit_defaults=True):
             ("missed_policy", self.missed_policy, get_args(MissedPolicy)),
         ):
             if policy not in known:
-                raise InvalidJob(field, f"{policy!r} is none of {', '.join(known)}")
+                raise InvalidJob(field, f"{policy!r} is not one of {', '.join(known)}")
         if not 0 <= self.jitter <= MAX_JITTER_SECONDS:
             raise InvalidJob("jitter", f"must be from 0 to {MAX_JITTER_SECONDS:g} seconds")
         unknown = sorted(self.options.keys() - OPTIONS)

@@ -115,7 +115,7 @@ class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     errors: list[ErrorRecord] = msgspec.field(default_factory=list)
     result: object = None
     result_ttl: int | None = None
-    """For how many seconds the result is kept (ojs-results section 6.1): 0 not at all, -1 for ever."""
+    """For how many seconds the result is kept (ojs-results section 6.1): 0 not at all, -1 forever."""
     result_size_limit: int | None = None
     checkpoint: object = None
     """What an earlier attempt has left (ojs-durable-execution section 6.1)."""

@@ -102,7 +102,7 @@ class JobCompleted(JobEventData, frozen=True, kw_only=True):
 
 
 class JobFailure(JobEventData, frozen=True, kw_only=True):
-    """One attempt failed, whatever comes next."""
+    """One attempt failed."""
 
     attempt: int
     error: ErrorSummary
@@ -119,7 +119,7 @@ class JobRetrying(JobEventData, frozen=True, kw_only=True):
 
 
 class JobDiscarded(JobEventData, frozen=True, kw_only=True):
-    """The job has failed for good; as a dead letter it is kept."""
+    """The job has finally failed. A dead letter of it may be kept."""
 
     total_attempts: int
     last_error: ErrorSummary
@@ -307,7 +307,7 @@ class WorkflowCompleted(WorkflowEventData, frozen=True, kw_only=True):
 
 
 class WorkflowFailed(WorkflowEventData, frozen=True, kw_only=True):
-    """A step failed for good, and with it the workflow."""
+    """A step has finally failed, and so has the workflow."""
 
     failed_step_id: str
     failed_step_type: str

@@ -10,7 +10,7 @@ from waybill.ojs.topology.topology import Topology
 
 
 class EventDeliveries:
-    """Messages of all event streams as they come: in order within a stream. They are acknowledged by whoever reads."""
+    """Messages of all event streams as they come: in order within a stream. Their reader acknowledges them."""
 
     def __init__(self, consumers: list[Consumer]) -> None:
         """Use `open`."""

@@ -7,7 +7,7 @@ were started in its name has to wait. Then the task continues with that one.
 
     started, done at once       -> Ended; the spare task serves the next one
     started, waits              -> the spare task, which now is the task of this coroutine
-    nobody waits in this turn   -> the spare task ends; the next turn makes another
+    no job waits in this turn   -> the spare task ends; the next turn makes another
 
 The next coroutine must not see what one has set in its context: in that case, the spare task is abandoned.
 """

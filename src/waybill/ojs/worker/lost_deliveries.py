@@ -1,4 +1,4 @@
-"""What a worker knows of deliveries that it has lost with connections, for their redelivery."""
+"""Remembers deliveries that were lost with a connection, to recognise them when they are redelivered."""
 
 from __future__ import annotations
 

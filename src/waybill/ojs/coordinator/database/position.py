@@ -1,7 +1,7 @@
 """The position of the job state in the event stream: a row for each partition, written in the transaction of the fold.
 
-Whoever writes what belongs to a partition has locked its row. An epoch begins for all of them when the state is
-rebuilt, when a database has lost committed changes, and when partitions are added.
+A writer locks the rows of the partitions that it writes to. All partitions begin a new epoch when the state is rebuilt,
+when a database has lost committed changes, and when partitions are added.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Position(NamedTuple):
     epoch: int
     mark: StreamMark | None
     count_number: int
-    """That of the last change of counts by events of this partition."""
+    """The version of the last change of counts by events of this partition."""
 
 
 Positions = dict[int, Position]
@@ -48,9 +48,9 @@ def stream_of(partition: int) -> str:
 def read_positions(
     connection: Connection, partitions: Collection[int] | None = None, *, lock: bool = False
 ) -> Positions:
-    """Return the positions of some partitions, of all for None.
+    """Return the positions of some partitions, or of all for None.
 
-    With `lock`, nobody else can fold into these before the transaction ends. They are locked in one order everywhere.
+    With `lock`, others cannot fold into these before the transaction ends. Rows are always locked in the same order.
     """
     if partitions is not None and list(partitions) == [0]:
         select = _SELECT_FIRST_LOCKED if lock else _SELECT_FIRST
@@ -74,7 +74,7 @@ def count_mark_of(positions: Positions) -> CountMark:
 
 
 def begin_epoch(connection: Connection, positions: Positions) -> int:
-    """Begin an epoch, whose number is returned, and which no database had before, even if it has lost its last ones.
+    """Begin an epoch and return its number, which is new even if the database has lost its last epochs.
 
     `positions` are those of all partitions, locked.
     """
@@ -99,6 +99,6 @@ def forget_all(connection: Connection, positions: Positions) -> int:
 
 
 def add_positions(connection: Connection, partitions: Iterable[int], epoch: int) -> None:
-    """Add rows for new partitions, of which nothing is folded yet."""
+    """Add rows for new partitions."""
     rows = [{"stream": stream_of(number), "next_offset": 0, "epoch": epoch, "count_number": 0} for number in partitions]
     connection.execute(sql.insert(POSITIONS), rows)

@@ -13,7 +13,7 @@ from waybill.ojs.coordinator.sql_search import TimesOfQueues
 
 STREAM: Final = "events"
 SORTED: Final = sql.String(collation="C").with_variant(sql.String(), "sqlite")
-"""A text that is compared by code point, as in SQLite and Python, whatever the locale of the database is."""
+"""A text that is compared by code point, as in SQLite and Python, in every locale of the database."""
 _IS_UNIQUE: Final = sql.column("unique_key").is_not(None)
 _IS_HELD: Final = sql.column("visibility_ms").is_not(None)
 _HAS_ENDED: Final = sql.column("ended_at").is_not(None)
