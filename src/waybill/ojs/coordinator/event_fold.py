@@ -145,7 +145,7 @@ def _events_of(store: JobStore, message: Message) -> tuple[list[ReceivedEvent], 
     offset, body, user = message
     events, skipped = read_events(body)
     for event in events:
-        # Whatever the JSON says.
+        # The user is the one that the broker states, not that in the JSON.
         if event.user is not user:
             force_setattr(event, "user", user)
     foldable = []

@@ -30,7 +30,7 @@ class Expectations:
         self.waiting.setdefault(key, []).append(tell)
 
     def tell_no_more(self, key: Key, tell: Tell) -> None:
-        """Do not call `tell` any more."""
+        """Stop calling `tell`."""
         tells = self.waiting.get(key)
         if tells is not None and tell in tells:
             tells.remove(tell)
@@ -52,7 +52,7 @@ class Expectations:
         self._clean(key, self.waiting.get(key))
 
     def arrived(self, key: Key, job: JobRecord | None = None) -> None:
-        """Notify those who wait for an event that it is folded."""
+        """Notify the waiters of an event that it is folded."""
         tells = self.waiting.pop(key, None)
         found = self._futures.pop(key, None)
         if found is not None and not found.done():

@@ -245,7 +245,7 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
         # A dead letter was tried again: everything begins anew. The event of its start may arrive first.
         _begin_anew(job)
     if event.type == "job.enqueued":
-        # The first event counts: nobody else knows the id before.
+        # The first event counts: no other program knows the id before.
         job.owner = job.owner or _text(event.user)
         job.enqueued_at = event.time
         job.scheduled_at = _text(data.get("scheduled_at"))

@@ -1,4 +1,4 @@
-"""Deadlocks in PostgreSQL, which ends one of the transactions: it is to be tried again, and nothing is wrong.
+"""Deadlocks in PostgreSQL, which aborts one of the transactions. A deadlock is no error: the transaction is retried.
 
 Coordinators that fold different partitions of the event stream may change the same groups of failures.
 """
@@ -15,12 +15,12 @@ DEADLOCK: Final = "40P01"
 
 
 class Deadlock(Exception):
-    """PostgreSQL has undone this transaction, so that another can go on."""
+    """PostgreSQL has aborted this transaction, so that another can continue."""
 
 
 @contextlib.contextmanager
 def deadlocks_named() -> Iterator[None]:
-    """Raise Deadlock in the place of the driver's error."""
+    """Raise Deadlock instead of the driver's error."""
     try:
         yield
     except DBAPIError as error:

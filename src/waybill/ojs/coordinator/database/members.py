@@ -1,8 +1,8 @@
-"""The coordinators that share a database, and who of them folds which partition of the event stream.
+"""The coordinators that share a database, and the partitions of the event stream that each of them folds.
 
-Each tells every few seconds that it is there, by the clock of the database, and computes from the list of all who folds
-what. For a moment two may have different lists, and fold one partition, or none. That does no harm: the position of a
-partition is locked while one writes, and what is not folded now is folded later.
+Each registers every few seconds, by the clock of the database, and computes the owner of each partition from the list
+of all. Two coordinators may briefly have different lists, so a partition may have two owners, or none. This is
+harmless: its position is locked during a write, and events that are not folded now are folded later.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from sqlalchemy.engine import Connection
 from waybill.ojs.coordinator.database.tables import COORDINATORS
 
 LIFE_SECONDS: Final = 6.0
-"""After so long without a sign, a coordinator counts as dead."""
+"""A coordinator that has not registered for this long counts as dead."""
 
 _NOW: Final = sql.extract("epoch", sql.func.clock_timestamp())
 
 
 class Member(NamedTuple):
-    """A coordinator; `leads` if it says that it is the leader."""
+    """A coordinator; `leads` if it claims to be the leader."""
 
     id: str
     leads: bool
 
 
 def meet(connection: Connection, insert: Callable[[sql.Table], Any], coordinator: str, *, leads: bool) -> list[Member]:
-    """Tell that a coordinator is there; returns all that are, in the order of their ids."""
+    """Register a coordinator. Returns all registered ones, in the order of their ids."""
     table = COORDINATORS
     connection.execute(sql.delete(table).where(table.c.seen_at < _NOW - LIFE_SECONDS))
     own = {"leads": leads, "seen_at": _NOW}
@@ -40,7 +40,7 @@ def meet(connection: Connection, insert: Callable[[sql.Table], Any], coordinator
 
 
 def part(connection: Connection, coordinator: str) -> None:
-    """Take a coordinator from the list."""
+    """Remove a coordinator from the list."""
     connection.execute(sql.delete(COORDINATORS).where(COORDINATORS.c.id == coordinator))
 
 
