@@ -10,6 +10,7 @@ from waybill.wire.amqp091.content import (
     ContentFacts,
     body_of,
     channel_of,
+    joined,
     properties_of,
     refragment,
     rewrite_channel,
@@ -91,6 +92,11 @@ def test_bodies_are_cut_anew_only_if_they_must(body: bytes, before: int, after: 
         assert refragmented is content
     else:
         assert refragmented == content_frames(3, b"\0\0", body, after)
+
+
+@given(bodies, frame_maxima, frame_maxima)
+def test_a_body_is_joined(body: bytes, before: int, after: int) -> None:
+    assert joined(content_frames(3, b"\0\0", body, before), after) == content_frames(3, b"\0\0", body, after)
 
 
 @given(properties, properties, bodies, frame_maxima)

@@ -208,8 +208,12 @@ def refragment(content: bytes, frame_max: i64) -> bytes:
         if frame_max and after - o > frame_max:
             fits = False
         o = after
-    if fits:
-        return content
+    return content if fits else joined(content, frame_max)
+
+
+def joined(content: bytes, frame_max: i64) -> bytes:
+    """The same content, its body in as few frames as `frame_max` (0: no limit) allows."""
+    header_end = _header_end(content, 0) + 1
     out = BytesWriter()
     out.write(content[:header_end])
     write_body_frames(out, channel_of(content), body_of(content), frame_max)

@@ -116,6 +116,26 @@ def test_large_bodies_arrive_whole(bench: Bench, size: int) -> None:
     assert channel.take().body == body
 
 
+def test_a_body_in_small_frames_is_delivered_in_large_ones(bench: Bench) -> None:
+    """Each delivery on another channel looks at every frame, so what is cut up once must not stay so."""
+    peer, other = bench.connect(frame_max=4096), bench.connect(frame_max=4096)
+    channel, consumer = peer.open_channel(1), other.open_channel(2)
+    channel.declare("q")
+    body = hashlib.shake_128(b"seed").digest(5000)
+    content = header_frame(1, len(body), EVERY_PROPERTY)
+    content += b"".join(frame(FRAME_BODY, 1, body[o : o + 10]) for o in range(0, len(body), 10))
+    for _ in range(4):
+        peer.write(method_frame(1, BasicPublish("", "q")) + content)
+    channel.sync()
+    other.frame_sizes.clear()
+    polled = consumer.take()
+    assert polled.body == body
+    assert polled.properties == EVERY_PROPERTY
+    consumer.consume(no_ack=True)
+    assert [consumer.delivery().body for _ in range(3)] == [body] * 3
+    assert sorted(size for size in other.frame_sizes if size > 500) == [5000 - 4088 + 8] * 4 + [4096] * 4
+
+
 @requirement("M010-018")
 def test_the_reserved_ticket_may_be_anything(channel: Channel) -> None:
     channel.declare("q")

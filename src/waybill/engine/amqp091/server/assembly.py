@@ -7,8 +7,8 @@ from mypy_extensions import i64
 
 from waybill.engine.amqp091.server.channel_host import ChannelHost
 from waybill.engine.amqp091.server.faults import BASIC, PUBLISH, channel_fault, connection_fault
-from waybill.engine.amqp091.server.publish_route import PublishRoute
-from waybill.wire.amqp091.content import scan
+from waybill.engine.amqp091.server.publish_route import SMALL_FRAME_BYTES, PublishRoute
+from waybill.wire.amqp091.content import joined, scan
 from waybill.wire.amqp091.frames import FRAME_HEADER
 from waybill.wire.amqp091.reply_codes import CONTENT_TOO_LARGE, PRECONDITION_FAILED, UNEXPECTED_FRAME
 
@@ -25,6 +25,7 @@ class Assembly:
         self._has_header = False
         self._missing: i64 = 0
         self._empty: i64 = 0
+        self._small: i64 = 0
 
     def take(self, kind: i64, octets: bytes) -> bool:
         """Take the next content frame. True once the message is whole."""
@@ -44,9 +45,16 @@ class Assembly:
         self.pieces.write(octets)
         return self._missing == 0
 
+    def content(self) -> bytes:
+        """The whole message as it is stored."""
+        octets = self.pieces.getvalue()
+        return joined(octets, self._connection.frame_max) if self._small > 1 else octets
+
     def _count_body(self, size: i64) -> None:
         """Count a body frame of this size. Raises a connection fault for one that no honest client sends."""
         self._missing -= size
+        if size < SMALL_FRAME_BYTES:
+            self._small += 1
         if self._missing < 0:
             raise connection_fault(UNEXPECTED_FRAME, "a body is longer than its header announced")
         if size == 0:

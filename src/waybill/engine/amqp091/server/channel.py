@@ -222,7 +222,7 @@ class Channel(ConsumerHost):
             raise connection_fault(UNEXPECTED_FRAME, "expected method frame, got content")
         if assembly.take(kind, octets):
             self._end_assembly()
-            content = assembly.pieces.getvalue()
+            content = assembly.content()
             facts = self.connection.facts
             scan(content, 0, facts)
             self.publish(assembly.route, content, 0, len(content), facts)

@@ -22,6 +22,8 @@ OUTRUN: Final = 4096
 RUN_MAX: Final = 512
 # Larger bodies are collected frame by frame, so that input which waits for its rest is never copied more than once.
 WHOLE_CONTENT_LIMIT: Final = 262_144
+# So are bodies in smaller frames, to be stored in larger ones: each delivery on another channel looks at every frame.
+SMALL_FRAME_BYTES: Final = 256
 
 
 class PublishRoute:
@@ -101,7 +103,9 @@ class PublishRoute:
                 return INCOMPLETE
             head = read_i64_be(data, b)
             size = head >> 8 & 0xFFFFFFFF
-            if size == 0 or head >> 40 != self._body_head or size > missing or size > self._frame_max:
+            if head >> 40 != self._body_head or size > missing or size > self._frame_max:
+                return 0
+            if size < SMALL_FRAME_BYTES and size < missing:
                 return 0
             b += size + FRAME_OVERHEAD
             if n < b:
