@@ -10,10 +10,9 @@ import pytest
 
 from tests.backend.conftest import FAST, Client, client_of
 from waybill.backend.backend import Backend
-from waybill.backend.event_streams import Listener, Over, sent
+from waybill.backend.event_streams import sent
 from waybill.backend.message import Response
 from waybill.ojs import Jobs
-from waybill.ojs.spec.events import ReceivedEvent
 
 
 async def put(client: Client, job_id: str, status: int = 200, **body: object) -> Any:
@@ -191,22 +190,6 @@ async def test_who_comes_back_gets_what_it_has_missed(client: Client) -> None:
         response = await client.send("GET", "/ojs/v1/events/stream", **{"last-event-id": last})
         names = [name for name, event in await read_stream(response) if event.get("subject", job_id) == job_id]
         assert names == [*told, "server.shutdown"]
-
-
-def test_a_slow_listener_loses_the_oldest_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waybill.backend.event_streams.MOST_WAITING", 2)
-    listener = Listener(lambda _: True)
-    for number in range(5):
-        listener.take(ReceivedEvent(str(number), "job.started", "s", "t"))
-    assert listener.dropped_count == 3
-
-
-async def test_a_listener_waits_for_a_heartbeat_and_hears_of_the_end() -> None:
-    listener = Listener(lambda _: True)
-    assert await listener.next(0.0) is None
-    listener.end()
-    with pytest.raises(Over):
-        await listener.next()
 
 
 def test_an_id_cannot_break_out_of_its_line() -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from waybill.backend.backend import Backend
 from waybill.backend.errors import RequestRefused
-from waybill.backend.event_streams import Over
+from waybill.backend.listeners import HEARTBEAT_SECONDS, Over
 from waybill.ojs.coordinator.job_fold import ENDS, has_ended
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
@@ -27,10 +27,13 @@ async def wait_for_end(backend: Backend, job_id: str, seconds: float) -> None:
         ends_at = asyncio.get_running_loop().time() + seconds
         while (left := ends_at - asyncio.get_running_loop().time()) > 0:
             try:
-                event = await listener.next(left)
+                event = await listener.next(min(left, HEARTBEAT_SECONDS))
             except Over:
                 break
-            if event is not None and _is_over(await backend.view.settled(job_id, _is_over, FOLD_SECONDS)):
+            # The end may be among lost events.
+            may_be = event is not None or listener.dropped_count > 0
+            listener.dropped_count = 0
+            if may_be and _is_over(await backend.view.settled(job_id, _is_over, FOLD_SECONDS)):
                 return
     raise RequestRefused("wait_timeout", "The job has not ended yet.")
 

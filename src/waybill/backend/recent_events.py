@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.backend.event_streams import Listeners
+from waybill.backend.listeners import Listeners
 from waybill.backend.workers import AmqpWorkers
 from waybill.ojs.spec.events import ReceivedEvent, read_events
 
@@ -89,7 +89,7 @@ class RecentEvents:
 
     def _tell(self, body: bytes) -> None:
         events = read_events(body)[0]
-        self.listeners.tell(events)
+        self.listeners.tell(events, len(body))
         for take in self.on_events:
             take(events)
 

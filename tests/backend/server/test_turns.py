@@ -10,15 +10,16 @@ from itertools import pairwise
 import pytest
 
 from waybill.backend.application import Application
-from waybill.backend.message import Request, Response, answer
+from waybill.backend.message import Request, Response, answer, streamed
 from waybill.backend.router import OPEN, Route
 from waybill.backend.server.connection import REQUESTS_IN_A_ROW, WRITE_BUFFER_BYTES, Connection
-from waybill.backend.server.connections import Connections
+from waybill.backend.server.connections import UNREAD_STEPS, Connections
 from waybill.backend.server.limits import Limits
-from waybill.backend.server.turns import PATIENT_COUNT
+from waybill.backend.server.turns import MOST_ENDS
 
 ONE = b"GET /one HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SLOW = b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n"
+STREAM = b"GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LARGE = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -34,6 +35,7 @@ class Transport(asyncio.Transport):
         self._is_closed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self._is_closed
         self.written += data
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -79,6 +81,7 @@ class Site:
             Route("POST", "/one", self._slow, OPEN, lambda request: answer({"size": len(request.body)})),
             Route("GET", "/slow", self._slow, OPEN),
             Route("GET", "/large", self._large, OPEN),
+            Route("GET", "/stream", self._stream, OPEN),
         ]
         self.server = Connections(Application(routes), ("/slow",), limits)
         self.cancelled_count = 0
@@ -93,6 +96,17 @@ class Site:
 
     async def _large(self, _request: Request) -> Response:
         return answer({"text": "x" * WRITE_BUFFER_BYTES})
+
+    async def _stream(self, _request: Request) -> Response:
+        return streamed(self._pieces(), "text/plain")
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"piece"
+                await self.release.wait()
+        finally:
+            self.cancelled_count += 1
 
     def client(self, *, is_read: bool = True) -> tuple[Connection, Transport]:
         connection, transport = Connection(self.server), Transport(is_read=is_read)
@@ -170,6 +184,8 @@ async def test_input_behind_a_request_in_progress_is_not_parsed_but_counted() ->
         assert b"HTTP/1.1 503 " in refused.written
         connection.connection_lost(None)
         late.connection_lost(None)
+        while len(place.server):
+            await asyncio.sleep(0)
         assert place.server.reserve(250_000)
 
 
@@ -187,6 +203,8 @@ async def test_large_heads_are_counted() -> None:
             await asyncio.sleep(0)
         for connection, _ in clients:
             connection.connection_lost(None)
+        while len(place.server):
+            await asyncio.sleep(0)
         assert place.server.reserve(100_000)
 
 
@@ -219,7 +237,7 @@ async def test_of_clients_that_do_not_read_the_first_is_closed_when_it_is_too_mu
         await asyncio.sleep(0)
         assert [transport.is_closing() for _, transport in clients] == [True, True, False, False]
         clients[2][0].resume_writing()
-        clients[0][1].write(b"x" * 100)
+        clients[0][1].written += b"x" * 100
         other, transport = place.client(is_read=False)
         transport.write(b"x" * 100)
         other.pause_writing()
@@ -230,19 +248,19 @@ async def test_of_clients_that_do_not_read_the_first_is_closed_when_it_is_too_mu
 
 async def test_clients_that_disconnect_together_are_closed_in_several_turns() -> None:
     async with site(Limits()) as place:
-        clients = [place.client() for _ in range(3 * PATIENT_COUNT)]
+        clients = [place.client() for _ in range(3 * MOST_ENDS)]
         assert all(connection.eof_received() for connection, _ in clients)
         counts: list[int] = []
         while not counts or counts[-1] < len(clients):
             await asyncio.sleep(0)
             counts.append(sum(transport.is_closing() for _, transport in clients))
         steps = [after - before for before, after in pairwise([0, *counts])]
-        assert max(steps) <= PATIENT_COUNT
+        assert max(steps) <= MOST_ENDS
 
 
 async def test_long_polls_of_clients_that_disconnect_together_are_cancelled_in_several_turns() -> None:
     async with site(Limits(turn=60)) as place:
-        clients = [place.client() for _ in range(3 * PATIENT_COUNT)]
+        clients = [place.client() for _ in range(3 * MOST_ENDS)]
         for connection, _ in clients:
             connection.data_received(SLOW)
         await asyncio.sleep(0)
@@ -252,8 +270,85 @@ async def test_long_polls_of_clients_that_disconnect_together_are_cancelled_in_s
         while counts[-1] < len(clients):
             await asyncio.sleep(0)
             counts.append(place.cancelled_count)
-        assert max(after - before for before, after in pairwise(counts)) <= PATIENT_COUNT
+        assert max(after - before for before, after in pairwise(counts)) <= MOST_ENDS
         assert not len(place.server)
+
+
+async def test_connections_that_are_lost_together_end_in_several_turns() -> None:
+    async with site(Limits(turn=60)) as place:
+        clients = [place.client() for _ in range(3 * MOST_ENDS)]
+        for connection, transport in clients:
+            transport.close()
+            connection.connection_lost(None)
+        counts = [len(place.server)]
+        assert counts == [len(clients)]
+        while len(place.server):
+            other, heard = place.client()
+            other.data_received(ONE)
+            assert heard.answers == 1
+            heard.close()
+            before = len(place.server)
+            await asyncio.sleep(0)
+            counts.append(before - len(place.server))
+            if len(counts) == 3:
+                break
+        assert 0 < max(counts[1:]) <= MOST_ENDS
+
+
+async def test_streams_of_lost_clients_write_nothing_and_log_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with site(Limits(turn=60)) as place:
+        clients = [place.client() for _ in range(3 * MOST_ENDS)]
+        for connection, transport in clients:
+            connection.data_received(STREAM)
+            while b"piece" not in transport.written:
+                await asyncio.sleep(0)
+        before = [len(transport.written) for _, transport in clients]
+        # An event comes to all before the first of them has ended.
+        for connection, transport in clients:
+            transport.close()
+            connection.connection_lost(None)
+        place.release.set()
+        while len(place.server) or place.cancelled_count < len(clients):
+            await asyncio.sleep(0)
+        assert [len(transport.written) for _, transport in clients] == before
+        assert not caplog.records
+
+
+async def test_streams_that_nobody_read_end_in_several_turns() -> None:
+    async with site(Limits(turn=60)) as place:
+        clients = [place.client() for _ in range(3 * MOST_ENDS)]
+        for connection, transport in clients:
+            connection.pause_writing()
+            connection.resume_writing()
+            connection.data_received(STREAM)
+            connection.pause_writing()
+            while b"piece" not in transport.written:
+                await asyncio.sleep(0)
+        for connection, transport in clients:
+            # This is what uvloop does when a client resets its connection.
+            transport.close()
+            connection.resume_writing()
+            connection.connection_lost(None)
+        counts = [0]
+        while counts[-1] < len(clients):
+            await asyncio.sleep(0)
+            counts.append(place.cancelled_count)
+        assert max(after - before for before, after in pairwise(counts)) <= MOST_ENDS
+
+
+async def test_clients_that_stop_reading_together_are_not_added_up_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def look(_connection: Connection) -> int:
+        nonlocal looks
+        looks += 1
+        return 100
+
+    monkeypatch.setattr(Connection, "unread_bytes", look)
+    async with site(Limits()) as place:
+        for _ in range(2000):
+            place.client(is_read=False)[0].pause_writing()
+    assert looks <= 2000 * (UNREAD_STEPS + 2)
 
 
 async def test_first_requests_wait_for_a_turn_with_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +367,7 @@ async def test_first_requests_wait_for_a_turn_with_time_too(monkeypatch: pytest.
 
 
 async def test_large_answers_are_sent_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waybill.backend.server.turns.PATIENT_SECONDS", -1)
+    monkeypatch.setattr("waybill.backend.portions.PORTION_SECONDS", -1)
     async with site(Limits(turn=60)) as place:
         clients = [place.client() for _ in range(20)]
         for connection, _ in clients:

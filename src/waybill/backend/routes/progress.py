@@ -9,8 +9,9 @@ import msgspec
 
 from waybill.backend.backend import Backend
 from waybill.backend.errors import RequestRefused, invalid, may_be_queue, not_found
-from waybill.backend.event_streams import MEDIA_TYPE, Pieces, Wanted, begin, follow, sent
+from waybill.backend.event_streams import MEDIA_TYPE, Pieces, begin, follow, sent
 from waybill.backend.job_form import TERMINAL, Form
+from waybill.backend.listeners import Wanted
 from waybill.backend.message import Request, Response, answer, streamed
 from waybill.backend.progress import read_report
 from waybill.backend.recent_events import OWN, form_of, is_of
@@ -33,6 +34,8 @@ STATES: Final = {
 }
 _ACTIVE: Final = State.ACTIVE.value
 _NAMED: Final = {State.DISCARDED.value: "failed"}
+MOST_PIECES: Final = 50
+"""How many events are kept in the form in which they are sent."""
 MOST_FOLLOWED: Final = 10_000
 """The number of jobs per listener whose previous states are remembered."""
 
@@ -42,6 +45,7 @@ class ProgressRoutes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._whole = _Whole()
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -189,19 +193,19 @@ class ProgressRoutes:
             is_wanted = (not types or event.type in types) and (not queues or event.data.get("queue") in queues)
             return is_wanted and is_of(event, request.queue_prefix)
 
-        return streamed(self._stream(request, wanted, _whole_piece), MEDIA_TYPE)
+        return streamed(self._stream(request, wanted, self._whole.pieces), MEDIA_TYPE)
 
     async def _stream(self, request: Request, wanted: Wanted, pieces: Pieces) -> AsyncIterator[bytes]:
         """Stream events from now on, or after the last event that the client has received."""
         last = request.headers.get("last-event-id", "")
         with self._backend.events.listeners.listening(wanted) as listener:
+            missed = self._backend.events.after(last) if last else []
             yield begin()
-            if last:
-                missed = self._backend.events.after(last)
-                if missed is None:
-                    yield sent("system.gap", {"gap_end": self._backend.now()})
-                for event in missed or []:
-                    listener.take(event)
+            if missed is None:
+                yield sent("system.gap", {"gap_end": self._backend.now()})
+            for event in missed or []:
+                if wanted(event):
+                    yield pieces(event)[0]
             async for piece in follow(listener, pieces):
                 yield piece
 
@@ -312,8 +316,22 @@ def _end_of(job: JobInfo, *, is_result: bool) -> bytes:
     return sent("error", {"error": job.error or {}, "state": job.state})
 
 
-def _whole_piece(event: ReceivedEvent) -> tuple[bytes, bool]:
-    return (b"", False) if event.type.startswith(OWN) else (sent(event.type, form_of(event), event.id), False)
+class _Whole:
+    """Converts events unchanged, each once for all listeners that read it at about the same time."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[ReceivedEvent, bytes]] = {}
+        """By identity: producers choose the ids of events."""
+
+    def pieces(self, event: ReceivedEvent) -> tuple[bytes, bool]:
+        found = self._last.get(id(event))
+        if found is None:
+            piece = b"" if event.type.startswith(OWN) else sent(event.type, form_of(event), event.id)
+            if len(self._last) >= MOST_PIECES:
+                self._last.clear()
+            # The event is kept too, so that no other one gets its identity.
+            found = self._last[id(event)] = event, piece
+        return found[1], False
 
 
 def _listed(request: Request, name: str) -> set[str]:

@@ -2,8 +2,8 @@
 
 While a request is being answered, the next ones are read ahead, up to a limit, and then wait in the socket. Input is
 parsed in pieces; if a turn of the loop has worked long enough, the rest waits for another one. An invalid request gets
-an error after the answers before it. Then the connection is closed for writing, and further input is
-dropped for a while, because a client whose connection is reset would not read the answer.
+an error after the answers before it. Then the connection is closed for writing, and further input dropped for a while:
+a client whose connection is reset would not read the answer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final, cast
 from waybill.backend.errors import RequestRefused
 from waybill.backend.message import Request, Response, read_query
 from waybill.backend.server.answers import CONTINUE, chunk, encode_answer, encode_stream_head
-from waybill.backend.server.connections import Connections
+from waybill.backend.server.connections import Connections, peer_text
 from waybill.backend.server.head import BadRequest, Head
-from waybill.backend.server.limits import MAX_LENGTH_DIGITS
+from waybill.backend.server.limits import MAX_LENGTH_DIGITS, STREAM_BUFFER_BYTES
 from waybill.backend.server.requests import END_OF_HEAD, REMEMBERED_BYTES, Phase, Received, RequestReader
 from waybill.backend.streams import close_stream
 
@@ -30,14 +30,6 @@ REQUESTS_IN_A_ROW: Final = 16
 """How many requests of a connection are answered before those of others, if these are in line."""
 
 _log = logging.getLogger("waybill.backend")
-
-
-def peer_text(address: object) -> str:
-    """Return the address of a client as `host:port`."""
-    if not isinstance(address, tuple) or len(address) < 2:
-        return ""
-    host, port = str(address[0]), address[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _is_one_request(data: bytes) -> bool:
@@ -102,18 +94,17 @@ class Connection(asyncio.Protocol):
             self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel requests that only wait for this client; changes are completed."""
+        """Take note: the connections of thousands may be lost in one turn, and the loop calls this for all of them."""
+        self._is_dropping = True
+        self._server.turns.ends.add(self._leave)
+
+    def _leave(self) -> None:
+        """Release what the client had, and cancel requests that only wait for it; changes are completed."""
         self._server.leave(self)
         self._server.release(self._reserved)
         self._reserved = 0
-        self._is_dropping = True
         self._rest = b""
         self._reader.close()
-        if self._pump is not None or self._answer is not None:
-            self._server.turns.do_patiently(self._cancel)
-
-    def _cancel(self) -> None:
-        """Cancel what is done only for a client that has disconnected."""
         if self._pump is not None:
             self._pump.cancel()
         current = self._current
@@ -159,7 +150,7 @@ class Connection(asyncio.Protocol):
     def told(self, response: Response) -> None:
         """Answer a request that went through a shortcut."""
         current = self._current
-        if current is None or self._is_dropping or self._transport.is_closing():
+        if current is None or self._is_gone:
             return
         self._end(current.head, response)
         if self._ahead or self._rest or self._refusal is not None or self._reader.ready:
@@ -256,8 +247,7 @@ class Connection(asyncio.Protocol):
         if current is not None:
             is_over = self._pump is not None or self._server.is_waiting(current.head.path)
         if is_over:
-            # Thousands may disconnect at once.
-            self._server.turns.do_patiently(self._transport.close)
+            self._server.turns.ends.add(self._transport.close)
         elif current is None:
             self._advance()
         return True
@@ -269,8 +259,10 @@ class Connection(asyncio.Protocol):
         self._server.stops_reading(self)
 
     def resume_writing(self) -> None:
-        """Continue."""
+        """Continue, unless the connection is being lost: then `_leave` ends what waits for the client."""
         self._is_paused = False
+        if self._is_gone:
+            return
         self._server.reads_again(self)
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
@@ -403,13 +395,13 @@ class Connection(asyncio.Protocol):
         response = self._server.application.conclude(request, answer)
         if len(response.body) > WRITE_BUFFER_BYTES:
             # To copy and send it takes a while.
-            self._server.turns.do_patiently(partial(self._conclude, head, response))
+            self._server.turns.answers.add(partial(self._conclude, head, response))
         else:
             self._conclude(head, response)
 
     def _conclude(self, head: Head, response: Response) -> None:
         """Send the answer of a task, and continue with the next request."""
-        if self._is_dropping or self._transport.is_closing():
+        if self._is_gone:
             if response.stream is not None:
                 self._server.spawn(close_stream(response.stream))
             if response.unheard is not None:
@@ -463,17 +455,24 @@ class Connection(asyncio.Protocol):
 
     # --- streams ---
 
+    @property
+    def _is_gone(self) -> bool:
+        """Whether nothing can be sent any more. What waits for this client may not have ended yet."""
+        return self._is_dropping or self._transport.is_closing()
+
     async def _stream(self, head: Head, response: Response, stream: AsyncIterator[bytes], *, stays: bool) -> None:
         """Send the pieces of a stream."""
         is_chunked = not head.is_old
         stays = stays and is_chunked
         try:
-            self._transport.write(encode_stream_head(response, is_chunked=is_chunked, stays=stays))
+            if not self._is_gone:
+                self._transport.set_write_buffer_limits(high=STREAM_BUFFER_BYTES)
+                self._transport.write(encode_stream_head(response, is_chunked=is_chunked, stays=stays))
             if head.method != "HEAD":
                 await self._send(stream, is_chunked=is_chunked)
         except asyncio.CancelledError:
             # The client has disconnected, or the server shuts down.
-            if is_chunked and head.method != "HEAD" and not self._transport.is_closing():
+            if is_chunked and head.method != "HEAD" and not self._is_gone:
                 self._transport.write(b"0\r\n\r\n")
             stays = False
         except Exception:  # noqa: BLE001 - the generator may raise anything
@@ -482,17 +481,20 @@ class Connection(asyncio.Protocol):
             stays = False
         await close_stream(stream)
         self._pump = None
-        if self._transport.is_closing():
+        if self._is_gone:
             return
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._finish(stays=stays)
         self._advance()
 
     async def _send(self, stream: AsyncIterator[bytes], *, is_chunked: bool) -> None:
         async for piece in stream:
+            if self._is_gone:
+                return
             if piece:
                 self._transport.write(chunk(piece) if is_chunked else piece)
             if self._is_paused:
                 self._writable = asyncio.get_running_loop().create_future()
                 await self._writable
-        if is_chunked:
+        if is_chunked and not self._is_gone:
             self._transport.write(b"0\r\n\r\n")

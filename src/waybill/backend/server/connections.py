@@ -14,6 +14,16 @@ from waybill.backend.server.turns import Turns
 from waybill.backend.shortcut import MAX_SHORTCUT_BYTES, Asker, Take
 
 MAX_SHORTCUTS: Final = 500
+UNREAD_STEPS: Final = 16
+"""What is unread is added up again when the connections concerned have become more by one in so many."""
+
+
+def peer_text(address: object) -> str:
+    """Return the address of a client as `host:port`."""
+    if not isinstance(address, tuple) or len(address) < 2:
+        return ""
+    host, port = str(address[0]), address[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Answering(Protocol):
@@ -91,6 +101,8 @@ class Connections:
         self.turns = Turns(limits.turn)
         self._unread: dict[Looked, None] = {}
         """Connections whose clients do not read, the one that has waited longest first."""
+        self._stops = 0
+        """How many connections were added to these since their sizes were added up."""
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -157,6 +169,10 @@ class Connections:
     def stops_reading(self, connection: Looked) -> None:
         """Note that a client does not read. If too much is unread, those that have waited longest are closed."""
         self._unread[connection] = None
+        self._stops += 1
+        if self._stops * UNREAD_STEPS < len(self._unread):
+            return
+        self._stops = 0
         size = sum(one.unread_bytes() for one in self._unread)
         for one in list(self._unread):
             if size <= self.limits.unread_bytes:

@@ -9,6 +9,8 @@ MAX_BODY_BYTES: Final = 1024 * 1024
 """The specification's default limit of a job."""
 MAX_LENGTH_DIGITS: Final = 18
 """The maximum digits of a length: Python is slow for more, and refuses too many."""
+STREAM_BUFFER_BYTES: Final = 1024
+"""How much of a stream waits for its client: there may be thousands."""
 MAX_BATCH_BYTES: Final = 16 * MAX_BODY_BYTES
 BATCH_PATH: Final = "/ojs/v1/jobs/batch"
 MANAGEMENT_PATH: Final = "/api/"

@@ -4,7 +4,8 @@ A turn of the loop handles everything that has arrived, and the loop serves nobo
 for a limited amount of work, and the rest stays in line:
 
 - Requests. The first one of a connection has more time than the next ones: a client can send thousands in one piece.
-- What nobody waits for, or whoever waits can wait longer: large answers, the ends of connections.
+- Large answers: to copy and send one takes a while.
+- The ends of connections, for which nobody waits.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Final, Protocol
+
+from waybill.backend.portions import Portions
 
 FIRST_SECONDS: Final = 0.02
 """How much longer a turn may begin the first requests of connections."""
 BEGUN_SECONDS: Final = 0.0002
 """What a request costs whose handler is a task, which runs later in the same turn."""
-PATIENT_SECONDS: Final = 0.004
-PATIENT_COUNT: Final = 100
-"""The limits of patient work in a turn. A cancelled request costs most after this work, when its task runs."""
+MOST_ENDS: Final = 20
+"""How many connections end in a turn. A cancelled request costs most later in the turn, when its task runs."""
+MOST_ANSWERS: Final = 100
+"""How many large answers a turn sends, if there is time."""
 
 
 class Waiting(Protocol):
@@ -39,7 +42,10 @@ class Turns:
         self._loop = asyncio.get_running_loop()
         self._ends_at: float | None = None
         self._line: deque[Waiting] = deque()
-        self._patient: deque[Callable[[], None]] = deque()
+        self.answers = Portions(MOST_ANSWERS)
+        """Large answers to send."""
+        self.ends = Portions(MOST_ENDS)
+        """Connections to end."""
 
     def has_time(self) -> bool:
         """Whether this turn may do more than answer one request of each connection."""
@@ -61,12 +67,6 @@ class Turns:
         if len(self._line) == 1:
             self._loop.call_soon(self._proceed)
 
-    def do_patiently(self, work: Callable[[], None]) -> None:
-        """Do some work in this turn or a later one."""
-        self._patient.append(work)
-        if len(self._patient) == 1:
-            self._loop.call_soon(self._work)
-
     def _end_of_turn(self, now: float) -> float:
         if self._ends_at is None:
             self._ends_at = now + self._seconds
@@ -87,15 +87,3 @@ class Turns:
                 break
         if self._line:
             self._loop.call_soon(self._proceed)
-
-    def _work(self) -> None:
-        """Do some of the patient work, at least one piece."""
-        ends_at = time.perf_counter() + PATIENT_SECONDS
-        try:
-            for _ in range(min(PATIENT_COUNT, len(self._patient))):
-                self._patient.popleft()()
-                if time.perf_counter() > ends_at:
-                    break
-        finally:
-            if self._patient:
-                self._loop.call_soon(self._work)
