@@ -5,56 +5,19 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from tests.program_environment import program_environment
-from tests.security.siege import RSS_MAX_KB, SERVED_TIMEOUT_S
+from tests.security.siege import RSS_MAX_KB, SERVED_TIMEOUT_S, Bystander
 
 READY: Final = "ready http://127.0.0.1:"
-REPOSITORY: Final = Path(__file__).resolve().parent.parent.parent
 ADDRESSES: Final = 4
 """How many addresses of this machine attackers come from: each has a limited number of ports."""
 RESET: Final = struct.pack("ii", 1, 0)
 CONNECT_TIMEOUT_S: Final = 20.0
-
-
-class HttpBystander(threading.Thread):
-    """Reads what `tests.security.http_served` tells of how it is served."""
-
-    def __init__(self, port: int, process: int) -> None:
-        super().__init__(daemon=True)
-        self.rounds = 0
-        self.longest_ms = 0
-        self.longest_cpu_ms = 0
-        self.trouble = ""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.security.http_served", str(port), str(process)],
-            env=program_environment(),
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def run(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            words = line.split()
-            if len(words) == 3 and all(word.isdecimal() for word in words):
-                self.rounds, self.longest_ms, self.longest_cpu_ms = map(int, words)
-            else:
-                self.trouble += line
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self.join()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 class HttpSiege:
@@ -76,7 +39,7 @@ class HttpSiege:
         line = self.process.stdout.readline().strip()
         assert line.startswith(READY), line + self.log()
         self.port = int(line.removeprefix(READY))
-        self.bystander = HttpBystander(self.port, self.process.pid)
+        self.bystander = Bystander("tests.security.http_served", self.port, self.process.pid)
         self.bystander.start()
         self.serve(3)
         return self

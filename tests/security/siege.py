@@ -36,6 +36,7 @@ from waybill.wire.amqp10.frames import AMQP_HEADER
 from waybill.wire.amqp10.frames import frame as amqp10_frame
 from waybill.wire.amqp10.performatives import Begin, Open
 
+REPOSITORY: Final = Path(__file__).resolve().parent.parent.parent
 RSS_MAX_KB: Final = 300_000
 SEND_TIMEOUT_S: Final = 2.0
 SERVED_TIMEOUT_S: Final = 20.0
@@ -114,18 +115,18 @@ class Attacker:
 
 
 class Bystander(threading.Thread):
-    """Reads what `tests.security.served` tells of how it is served."""
+    """Reads what a program beside the attackers tells of how a process serves it."""
 
-    def __init__(self, broker: BrokerProcess) -> None:
+    def __init__(self, program: str, port: int, process: int) -> None:
         super().__init__(daemon=True)
         self.rounds = 0
         self.longest_ms = 0
         self.longest_cpu_ms = 0
         self.trouble = ""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.security.served", str(broker.port), str(broker.process.pid)],
+            [sys.executable, "-m", program, str(port), str(process)],
             env=program_environment(),
-            cwd=broker.repository,
+            cwd=REPOSITORY,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -163,7 +164,7 @@ class Siege:
     def __enter__(self) -> Self:
         self.broker.start()
         self._reader.start()
-        self.bystander = Bystander(self.broker)
+        self.bystander = Bystander("tests.security.served", self.broker.port, self.broker.process.pid)
         self.bystander.start()
         self.serve(1)
         return self
