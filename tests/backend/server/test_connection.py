@@ -299,6 +299,24 @@ async def test_streams_are_chunked_and_end_with_their_client(site: Site) -> None
     await site.ended.wait()
 
 
+async def test_more_streams_than_allowed_are_refused_until_one_has_ended() -> None:
+    ask = b"GET /ticks HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with serve(Limits(streams=1)) as site, site.client() as (reader, writer):
+        async with site.client() as (first, asked):
+            asked.write(ask)
+            await first.readuntil(b"one\r\n")
+            writer.write(ask + GET)
+            status, head, body = await read_answer(reader)
+            assert status == 503
+            assert b"Retry-After: " in head
+            assert msgspec.json.decode(body)["error"]["code"] == "overloaded"
+            # The connection goes on.
+            assert (await read_answer(reader))[0] == 200
+        await site.ended.wait()
+        writer.write(ask)
+        await reader.readuntil(b"one\r\n")
+
+
 SHORT = Limits(keep_alive=0.05, head=0.05, body=0.05, body_rate=10**9, write=0.05, linger=0.05)
 
 

@@ -416,8 +416,13 @@ class Connection(asyncio.Protocol):
         if self._has_ended and not self._reader.ready and not self._rest and self._refusal is None:
             stays = False
         if response.stream is not None:
-            self._pump = self._server.spawn(self._stream(head, response, response.stream, stays=stays))
-            return
+            if not self._server.is_full_of_streams:
+                self._pump = self._server.spawn_stream(self._stream(head, response, response.stream, stays=stays))
+                return
+            self._server.spawn(close_stream(response.stream))
+            text = f"The server sends {self._server.limits.streams} streams already."
+            request = Request(head.method, head.path, {}, head.headers)
+            response = self._server.application.refuse(request, "overloaded", text)
         is_head = head.method == "HEAD"
         self._transport.write(encode_answer(response, is_head=is_head, stays=stays, is_old=head.is_old))
         self._finish(stays=stays)

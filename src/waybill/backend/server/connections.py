@@ -94,6 +94,7 @@ class Connections:
         self.is_empty = asyncio.Event()
         self.is_empty.set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self._streams: set[asyncio.Task[None]] = set()
         self._waiting_paths = frozenset(waiting_paths)
         self._connections: set[Looked] = set()
         self._reserved = 0
@@ -188,6 +189,18 @@ class Connections:
     def is_waiting(self, path: str) -> bool:
         """Whether a request only waits, so that it is cancelled if its client disconnects."""
         return path in self._waiting_paths
+
+    def spawn_stream(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a background task that sends a stream; see `is_full_of_streams`."""
+        task = self.spawn(work)
+        self._streams.add(task)
+        task.add_done_callback(self._streams.discard)
+        return task
+
+    @property
+    def is_full_of_streams(self) -> bool:
+        """Whether there are as many streams as there may be."""
+        return len(self._streams) >= self.limits.streams
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a background task."""
