@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import signal
@@ -14,7 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.program_environment import program_environment
+from waybill.broker import Broker
 from waybill.cli.main import main
+from waybill.client import connect
 
 
 def test_it_serves_until_it_is_told_to_end(repository: Path) -> None:
@@ -73,10 +76,10 @@ def test_too_few_descriptors_for_a_broker_are_said_with_the_way_out(count: int) 
     assert "Traceback" not in ended.stderr
 
 
-def test_a_broker_that_refuses_the_topology_is_an_error_without_a_traceback(waybill_uri: str) -> None:
-    with pika.BlockingConnection(pika.URLParameters(waybill_uri)) as before:
-        before.channel().queue_declare("ojs.control", durable=True)
-    ended = limited(1024, "--uri", waybill_uri, "--port", "0")
+async def test_a_broker_that_refuses_the_topology_is_an_error_without_a_traceback() -> None:
+    async with Broker(port=0) as broker, connect(broker.uri()) as before:
+        await (await before.channel()).declare_queue("ojs.control", durable=True)
+        ended = await asyncio.to_thread(limited, 1024, "--uri", broker.uri(), "--port", "0")
     assert ended.returncode == 1
     assert "ojs.control" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -57,6 +57,7 @@ def test_no_thread_is_left(broker_uri: str) -> None:
 def test_both_clients_have_the_same_methods_with_the_same_arguments_and_defaults() -> None:
     differing = {
         "publish_nowait",
+        "publish_run",
         "publish_telling",
         "consume",
         "restore",

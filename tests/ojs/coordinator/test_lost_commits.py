@@ -88,9 +88,9 @@ def test_another_push_of_a_claimed_job_does_not_reopen_it(database: str) -> None
 async def run_chain(
     uri: str, queue: str, database: str, monkeypatch: pytest.MonkeyPatch, is_moment: Callable[[Claim], bool]
 ) -> list[int]:
-    """Run a chain of two jobs. What the database learns between a moment of a claim and its next fold is lost once.
+    """Run chains of two jobs. What the database learns between a moment of a claim and its next fold is lost once.
 
-    Returns which step ran. All jobs end.
+    Such a moment may be missed, so that another chain is needed. Returns which step ran. All jobs end.
     """
     ran: list[int] = []
     lost: list[str] = []
@@ -112,14 +112,13 @@ async def run_chain(
 
         async with Coordinator(jobs, queues=[queue], database=database) as coordinator:
             monkeypatch.setattr(JobView, "folded", folded_and_lost)
-            async with Worker(jobs, queues=[queue]):
-                handle = await chain(step.job(1), step.job(2)).push(jobs)
-                info = await handle.wait(timeout=60)
+            async with Worker(jobs, queues=[queue]), asyncio.timeout(60):
+                while not lost:
+                    handle = await chain(step.job(1), step.job(2)).push(jobs)
+                    assert (await handle.wait(timeout=60)).state == "completed"
             async with asyncio.timeout(30):
-                while (await coordinator.view.read(lambda store: store.counts())).get((queue, "completed")) != 2:
+                while (await coordinator.view.read(lambda store: store.counts())).get((queue, "completed")) != len(ran):
                     await asyncio.sleep(0.01)
-    assert info.state == "completed"
-    assert lost
     return ran
 
 
@@ -128,7 +127,7 @@ async def test_a_copy_is_not_refused_because_its_admission_was_lost(
 ) -> None:
     monkeypatch.setattr("waybill.ojs.worker.admission.ANSWER_SECONDS", 0.5)
     ran = await run_chain(waybill_uri, queue_name, database, monkeypatch, lambda one: one.is_pushed and not one.copy)
-    assert ran == [1, 2]
+    assert ran == [1, 2] * (len(ran) // 2)
 
 
 def failing_once(begin: Begin) -> Begin:

@@ -2,8 +2,7 @@
 
 While a request is being answered, the next ones are read ahead, up to a limit, and then wait in the socket. Input is
 parsed in pieces; if a turn of the loop has worked long enough, the rest waits for another one. An invalid request gets
-an error after the answers before it. Then the connection is closed for writing, and further input dropped for a while:
-a client whose connection is reset would not read the answer.
+an error after the answers before it. Further input is dropped for a while: a reset would keep it from the client.
 """
 
 from __future__ import annotations
@@ -419,12 +418,8 @@ class Connection(asyncio.Protocol):
             if not self._server.is_full_of_streams:
                 self._pump = self._server.spawn_stream(self._stream(head, response, response.stream, stays=stays))
                 return
-            self._server.spawn(close_stream(response.stream))
-            text = f"The server sends {self._server.limits.streams} streams already."
-            request = Request(head.method, head.path, {}, head.headers)
-            response = self._server.application.refuse(request, "overloaded", text)
-        is_head = head.method == "HEAD"
-        self._transport.write(encode_answer(response, is_head=is_head, stays=stays, is_old=head.is_old))
+            response = self._server.refuse_stream(head, response.stream)
+        self._transport.write(encode_answer(response, is_head=head.method == "HEAD", stays=stays, is_old=head.is_old))
         self._finish(stays=stays)
 
     def _finish(self, *, stays: bool) -> None:
@@ -438,8 +433,8 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, error: BadRequest) -> None:
         """Answer an invalid request, and stop reading."""
-        request = Request(error.method, "", {}, error.fields)
-        response = self._server.application.refuse(request, error.code, error.message)
+        asked = Request(error.method, "", {}, error.fields)
+        response = self._server.application.refuse(asked, error.code, error.message)
         self._transport.write(encode_answer(response, is_head=error.method == "HEAD", stays=False))
         self._drop(is_crowded=True)
 

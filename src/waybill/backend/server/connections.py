@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import AsyncIterator, Collection, Coroutine
 from typing import Any, Final, NamedTuple, Protocol
 
 from waybill.backend.message import Request, Response
@@ -12,6 +12,7 @@ from waybill.backend.server.limits import Limits
 from waybill.backend.server.requests import known_head
 from waybill.backend.server.turns import Turns
 from waybill.backend.shortcut import MAX_SHORTCUT_BYTES, Asker, Take
+from waybill.backend.streams import close_stream
 
 MAX_SHORTCUTS: Final = 500
 UNREAD_STEPS: Final = 16
@@ -196,6 +197,14 @@ class Connections:
         self._streams.add(task)
         task.add_done_callback(self._streams.discard)
         return task
+
+    def refuse_stream(self, head: Head, stream: AsyncIterator[bytes]) -> Response:
+        """Return the answer instead of one more stream."""
+        self.spawn(close_stream(stream))
+        request = Request(head.method, head.path, {}, head.headers)
+        return self._application.refuse(
+            request, "overloaded", f"The server sends {len(self._streams)} streams already."
+        )
 
     @property
     def is_full_of_streams(self) -> bool:
