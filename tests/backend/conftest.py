@@ -14,6 +14,7 @@ from waybill.backend.backend import Backend
 from waybill.backend.keys import KeyRing
 from waybill.backend.message import Request, Response
 from waybill.backend.routes import routes_of
+from waybill.backend.serving import Serving
 from waybill.broker import Broker
 from waybill.ojs import Jobs, Topology
 
@@ -76,3 +77,16 @@ async def uri() -> AsyncIterator[str]:
 async def client(uri: str) -> AsyncIterator[Client]:
     async with client_of(uri) as client:
         yield client
+
+
+@asynccontextmanager
+async def jobs_of_own_broker() -> AsyncIterator[Jobs]:
+    async with Broker(port=0) as broker:
+        yield Jobs(broker.uri(), results=False)
+
+
+@pytest.fixture
+async def serving() -> AsyncIterator[Serving]:
+    """A server behind a socket."""
+    async with Serving(jobs_of_own_broker, "127.0.0.1", 0, is_test=True) as serving:
+        yield serving

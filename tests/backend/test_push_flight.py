@@ -55,6 +55,7 @@ async def test_what_a_full_queue_refuses_is_answered_and_the_rest_is_enqueued(ur
         await client.push()
         answers = await _together(client, 4)
         assert sorted(status for status, _ in answers) == [201, 201, 429, 429]
+        assert client.backend.broker.events.counters.refused["email", "QUEUE_FULL"] == 2
         assert flights[-1] == 4
         batch = {"jobs": [{"type": "a.b", "args": [], "options": {"queue": "email"}}] * 2}
         await client.ask("POST", "/ojs/v1/jobs/batch", batch, 429)
@@ -99,7 +100,7 @@ async def test_temporary_refusals_are_published_again_and_errors_are_answered(
             confirmation.set_exception(error)
         return True
 
-    monkeypatch.setattr(publisher, "nacks_pass", True)
+    monkeypatch.setattr(publisher, "_nacks_pass", True)
     with monkeypatch.context() as patch:
         patch.setattr(Channel, "publish_run", refuse)
         statuses = [status for status, _ in await _together(client, 3)]

@@ -86,7 +86,7 @@ async def test_both_ways_to_push_do_the_same(client: Client, monkeypatch: pytest
     batches: list[dict[str, object]] = [{"jobs": PUSHES[:6]}]
     batches.extend({"jobs": [PUSHES[0], one]} for one in DEEP)
     quick += [await _outcome(client, batch, "/ojs/v1/jobs/batch") for batch in batches]
-    monkeypatch.setattr(PushGroups, "_is_usual", lambda *_: False)
+    monkeypatch.setattr(PushGroups, "_begin", lambda *_: None)
     slow = [await _outcome(client, body) for body in PUSHES + DEEP if "unique" not in str(body)]
     slow += [await _outcome(client, batch, "/ojs/v1/jobs/batch") for batch in batches]
     for first, second in zip(quick, slow, strict=True):

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import msgspec
-import pytest
 
+from tests.backend.conftest import jobs_of_own_broker
 from waybill.backend.server.limits import MAX_BODY_BYTES
 from waybill.backend.serving import Serving
-from waybill.broker import Broker
-from waybill.ojs import Jobs
-
-
-@asynccontextmanager
-async def _jobs() -> AsyncIterator[Jobs]:
-    async with Broker(port=0) as broker:
-        yield Jobs(broker.uri(), results=False)
-
-
-@pytest.fixture
-async def serving() -> AsyncIterator[Serving]:
-    async with Serving(_jobs, "127.0.0.1", 0, is_test=True) as serving:
-        yield serving
 
 
 async def exchange(serving: Serving, *parts: bytes, answers: int = 1) -> list[tuple[int, bytes]]:
@@ -99,5 +83,5 @@ async def test_a_reset_empties_a_server_in_a_test(serving: Serving) -> None:
 
 
 async def test_no_other_server_can_be_emptied() -> None:
-    async with Serving(_jobs, "127.0.0.1", 0) as serving:
+    async with Serving(jobs_of_own_broker, "127.0.0.1", 0) as serving:
         assert (await exchange(serving, post("/ojs/v1/admin/reset", b"")))[0][0] == 404

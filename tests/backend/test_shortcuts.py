@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.backend.conftest import jobs_of_own_broker
 from tests.backend.test_quick import DEEP, PUSHES, _same
 from waybill.backend import push_flight
 from waybill.backend.application import Application
@@ -19,22 +20,8 @@ from waybill.backend.push_checks import QueueBound
 from waybill.backend.push_flight import PushFlight
 from waybill.backend.server.connections import NO_SHORTCUT, Connections
 from waybill.backend.serving import Serving
-from waybill.broker import Broker
-from waybill.ojs import Jobs
 
 CHANGING = (b"date", b"x-request-id", b"location", b"content-length")
-
-
-@asynccontextmanager
-async def _jobs() -> AsyncIterator[Jobs]:
-    async with Broker(port=0) as broker:
-        yield Jobs(broker.uri(), results=False)
-
-
-@pytest.fixture
-async def serving() -> AsyncIterator[Serving]:
-    async with Serving(_jobs, "127.0.0.1", 0, is_test=True) as serving:
-        yield serving
 
 
 class Caller:
@@ -181,7 +168,7 @@ async def test_settings_and_other_heads_take_no_shortcut(serving: Serving, begun
 
 async def test_keys_are_checked_once_for_a_head(begun: list[str]) -> None:
     keys = KeyRing([Key("a", "operate", hash_of("good")), Key("t", "operate", hash_of("theirs"), "shop")])
-    async with Serving(_jobs, "127.0.0.1", 0, keys=keys) as serving, caller(serving) as client:
+    async with Serving(jobs_of_own_broker, "127.0.0.1", 0, keys=keys) as serving, caller(serving) as client:
         for text, status in (("good", 201), ("bad", 401), ("theirs", 201), ("good", 201)):
             begun.clear()
             for _ in range(4):

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.program_environment import program_environment
-from tests.security.siege import RSS_MAX_KB, SERVED_TIMEOUT_S, Bystander
+from tests.security.siege import SERVED_TIMEOUT_S, Besieged, Bystander
 
 READY: Final = "ready http://127.0.0.1:"
 ADDRESSES: Final = 4
@@ -20,13 +20,15 @@ RESET: Final = struct.pack("ii", 1, 0)
 CONNECT_TIMEOUT_S: Final = 20.0
 
 
-class HttpSiege:
+class HttpSiege(Besieged):
     """A server that is attacked. `arguments` go to `waybill serve`."""
 
+    name = "server"
+
     def __init__(self, directory: Path, *arguments: str) -> None:
+        super().__init__()
         self._log = directory / "serve.log"
         self._arguments = arguments
-        self.most_kb = 0
         self.sockets: list[socket.socket] = []
 
     def __enter__(self) -> Self:
@@ -82,12 +84,9 @@ class HttpSiege:
 
     def quiet(self) -> None:
         """Wait until the server has read everything, and rests."""
-        local = f"0100007F:{self.port:04X}"
         deadline = time.monotonic() + 2 * SERVED_TIMEOUT_S
         while time.monotonic() < deadline:
-            lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-            ours = [words for words in map(str.split, lines) if words[1] == local]
-            waiting = sum(int(words[4].partition(":")[2], 16) for words in ours)
+            waiting = self.unread()
             self.look()
             if not waiting:
                 break
@@ -105,27 +104,3 @@ class HttpSiege:
             attacker.close()
         self.sockets = []
         self.process.send_signal(signal.SIGCONT)
-
-    # --- the server ---
-
-    def look(self) -> None:
-        """Note how much memory the server has."""
-        if self.process.poll() is None:
-            status = Path(f"/proc/{self.process.pid}/status").read_text()
-            self.most_kb = max(self.most_kb, int(status.partition("VmRSS:")[2].split()[0]))
-
-    def serve(self, rounds: int) -> None:
-        """Until the bystander was served so many times more."""
-        until = self.bystander.rounds + rounds
-        deadline = time.monotonic() + SERVED_TIMEOUT_S
-        while self.bystander.rounds < until and self.bystander.is_alive() and time.monotonic() < deadline:
-            self.look()
-            time.sleep(0.002)
-        assert self.bystander.rounds >= until, f"the bystander is not served: {self.bystander.trouble}"
-
-    def check(self) -> None:
-        assert self.process.poll() is None, self.log()[-2000:]
-        assert "Traceback" not in self.log(), self.log()[-3000:]
-        assert not self.bystander.trouble, self.bystander.trouble
-        self.look()
-        assert self.most_kb <= RSS_MAX_KB, f"the server held {self.most_kb // 1000} MB"

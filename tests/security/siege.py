@@ -149,12 +149,58 @@ class Bystander(threading.Thread):
         self._process.stdout.close()
 
 
-class Siege:
+class Besieged:
+    """A process that is attacked, called `name` in messages, and its bystander."""
+
+    name: str
+    process: subprocess.Popen[str]
+    port: int
+    bystander: Bystander
+
+    def __init__(self) -> None:
+        self.most_kb = 0
+
+    def log(self) -> str:
+        raise NotImplementedError
+
+    def look(self) -> None:
+        """Note how much memory the process has."""
+        if self.process.poll() is None:
+            status = Path(f"/proc/{self.process.pid}/status").read_text()
+            self.most_kb = max(self.most_kb, int(status.partition("VmRSS:")[2].split()[0]))
+
+    def unread(self) -> int:
+        """Octets that wait in the kernel for the process to read them."""
+        local = f"0100007F:{self.port:04X}"
+        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+        return sum(int(words[4].partition(":")[2], 16) for words in map(str.split, lines) if words[1] == local)
+
+    def serve(self, rounds: int) -> None:
+        """Until the bystander was served so many times more."""
+        until = self.bystander.rounds + rounds
+        deadline = time.monotonic() + SERVED_TIMEOUT_S
+        while self.bystander.rounds < until and self.bystander.is_alive() and time.monotonic() < deadline:
+            self.look()
+            time.sleep(0.002)
+        assert self.bystander.rounds >= until, f"the bystander is not served: {self.bystander.trouble}"
+
+    def check(self) -> None:
+        log = self.log()
+        assert self.process.poll() is None, log[-2000:]
+        assert "Traceback" not in log, log[-3000:]
+        assert not self.bystander.trouble, self.bystander.trouble
+        self.look()
+        assert self.most_kb <= RSS_MAX_KB, f"the {self.name} held {self.most_kb // 1000} MB"
+
+
+class Siege(Besieged):
     """A broker that is attacked."""
 
+    name = "broker"
+
     def __init__(self, directory: Path, *arguments: str) -> None:
+        super().__init__()
         self.broker = BrokerProcess(directory, *arguments)
-        self.most_kb = 0
         self._attackers: list[Attacker] = []
         self._selector = selectors.DefaultSelector()
         self._lock = threading.Lock()
@@ -163,8 +209,9 @@ class Siege:
 
     def __enter__(self) -> Self:
         self.broker.start()
+        self.process, self.port = self.broker.process, self.broker.port
         self._reader.start()
-        self.bystander = Bystander("tests.security.served", self.broker.port, self.broker.process.pid)
+        self.bystander = Bystander("tests.security.served", self.port, self.process.pid)
         self.bystander.start()
         self.serve(1)
         return self
@@ -216,43 +263,17 @@ class Siege:
 
     # --- the broker ---
 
-    def look(self) -> None:
-        """Note how much memory the broker has."""
-        if self.broker.process.poll() is None:
-            status = Path(f"/proc/{self.broker.process.pid}/status").read_text()
-            self.most_kb = max(self.most_kb, int(status.partition("VmRSS:")[2].split()[0]))
+    def log(self) -> str:
+        return self.broker.log()
 
     def attack(self, attack: Callable[["Siege", int], None], count: int) -> None:
         """Until the broker has taken all of it, or takes no more, and the bystander goes on."""
         attack(self, count)
         before = -1
         since = time.monotonic()
-        while (waiting := self._unread()) > 0 and time.monotonic() - since < QUIET_S:
+        while (waiting := self.unread()) > 0 and time.monotonic() - since < QUIET_S:
             if waiting != before:
                 before, since = waiting, time.monotonic()
             self.look()
             time.sleep(0.005)
         self.serve(2)
-
-    def _unread(self) -> int:
-        """Octets that wait in the kernel for the broker to read them."""
-        local = f"0100007F:{self.broker.port:04X}"
-        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-        return sum(int(words[4].partition(":")[2], 16) for words in map(str.split, lines) if words[1] == local)
-
-    def serve(self, rounds: int) -> None:
-        """Until the bystander was served so many times more."""
-        until = self.bystander.rounds + rounds
-        deadline = time.monotonic() + SERVED_TIMEOUT_S
-        while self.bystander.rounds < until and self.bystander.is_alive() and time.monotonic() < deadline:
-            self.look()
-            time.sleep(0.002)
-        assert self.bystander.rounds >= until, f"the bystander is not served: {self.bystander.trouble}"
-
-    def check(self) -> None:
-        assert self.broker.process.poll() is None, self.broker.log()[-2000:]
-        log = self.broker.log()
-        assert "Traceback" not in log, log[-3000:]
-        assert not self.bystander.trouble, self.bystander.trouble
-        self.look()
-        assert self.most_kb <= RSS_MAX_KB, f"the broker held {self.most_kb // 1000} MB"

@@ -282,6 +282,11 @@ class Backend(Service):
             for lease in missing:
                 self.view.expectations.tell_no_more((STARTED, lease.execution.envelope.id), lease.begun)
 
+    async def applied(self, job_ids: Sequence[str]) -> None:
+        """Wait until the view has applied an event of each of these new jobs. They stay enqueued if it is behind."""
+        if job_ids and not await self.view.knows(job_ids, FOLD_SECONDS):
+            _log.warning("the job view is behind: it lacks some of %d new jobs after %g s", len(job_ids), FOLD_SECONDS)
+
     @asynccontextmanager
     async def folded(self, keys: Sequence[tuple[str, str]], *, is_certain: bool = False) -> AsyncIterator[None]:
         """After the block, wait until the view has applied these events, each given by type and job.

@@ -11,25 +11,21 @@ that is away or blocks, and a view that is behind.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from waybill.backend.backend import FOLD_SECONDS, Backend
+from waybill.backend.backend import Backend
 from waybill.backend.request_template import JobMessage, traceparents
-from waybill.client import ConnectionLost, MessageNacked, MessageReturned
+from waybill.client import ConnectionLost
 from waybill.client.publishing import Confirmation
 from waybill.ojs.errors import PushFailed
-from waybill.ojs.push.outgoing import not_taken
 from waybill.ojs.push.publisher import Publisher
 
 Failures = dict[str, Exception]
 """By job: why it was not enqueued."""
-
-_log = logging.getLogger("waybill.backend")
 
 
 class _Sent(Confirmation):
@@ -159,7 +155,6 @@ class PushFlight:
             self._publisher.warn_of_events()
             self._continue(self._wait_for_view([one.id for one in self._jobs], {}))
             return
-        reason = self._publisher.blocked_timeout.reason
         refused = {one.id for one, _ in self._refused}
         stuck: Failures = {}
         taken: list[JobMessage] = []
@@ -167,7 +162,7 @@ class PushFlight:
             if sent.done() and sent.job.id not in refused:
                 taken.append(sent.job)
             else:
-                stuck[sent.job.id] = PushFailed(sent.job.id, "BACKEND_UNAVAILABLE", reason)
+                stuck[sent.job.id] = self._publisher.not_accepted(sent.job.id, sent.job.template.queue)
         self._record(taken)
         self._continue(self._wait_for_events(taken, stuck))
 
@@ -182,16 +177,12 @@ class PushFlight:
         failures: Failures = {}
         again: list[JobMessage] = []
         for job, error in self._refused:
-            if isinstance(error, MessageReturned):
-                # A queue that we declared was deleted.
-                publisher.broker.declarer.forget_queue(job.template.queue)
-                again.append(job)
-            elif isinstance(error, ConnectionLost) or (isinstance(error, MessageNacked) and publisher.nacks_pass):
-                again.append(job)
-            elif isinstance(error, MessageNacked):
-                failures[job.id] = not_taken(job.id, error)
+            try:
+                publisher.is_taken(error, job.id, job.template.queue)
+            except BaseException as refusal:  # noqa: BLE001 - the asker must be told
+                failures[job.id] = _as_told(refusal)
             else:
-                failures[job.id] = error if isinstance(error, Exception) else ConnectionLost(str(error))
+                again.append(job)
         refused = {job.id for job, _ in self._refused}
         self._record([one for one in self._jobs if one.id not in refused])
         if again:
@@ -200,8 +191,7 @@ class PushFlight:
         await self._wait_for_events([one for one in self._jobs if one.id not in failures], failures)
 
     async def _wait_for_view(self, job_ids: Sequence[str], failures: Failures) -> None:
-        if job_ids and not await self._backend.view.knows(job_ids, FOLD_SECONDS):
-            _log.warning("the job view is behind: it lacks some of %d new jobs after %g s", len(job_ids), FOLD_SECONDS)
+        await self._backend.applied(job_ids)
         self._end(failures)
 
     def _continue(self, work: Coroutine[Any, Any, None]) -> None:
@@ -215,8 +205,7 @@ class PushFlight:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        found = error if isinstance(error, Exception) else ConnectionLost("the server is closing")
-        self._end({one.id: found for one in self._jobs})
+        self._end({one.id: _as_told(error) for one in self._jobs})
 
     def _end(self, failures: Failures) -> None:
         if self._is_over:
@@ -225,3 +214,7 @@ class PushFlight:
         self.reschedule(None)
         self._publisher.blocked_timeout.leave(self)
         self._on_end(failures)
+
+
+def _as_told(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else ConnectionLost("the server is closing")

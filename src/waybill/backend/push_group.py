@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from waybill.backend.backend import FOLD_SECONDS, Backend
+from waybill.backend.backend import Backend
 from waybill.backend.errors import partly
-from waybill.backend.message import ACCEPTED, MEDIA_TYPE, Request, Response
+from waybill.backend.message import Request, Response
 from waybill.backend.push_flight import Failures, PushFlight
 from waybill.backend.request_template import (
     JobMessage,
@@ -50,6 +50,8 @@ _PATH: Final = "/ojs/v1/jobs/"
 T = TypeVar("T")
 S = TypeVar("S")
 Jobs = Sequence[PlainJob] | Sequence[RequestedJob]
+_TakeGroup = Callable[[bytes, Asker, HeadLines | None], bool]
+"""Adds the jobs of a body to the next group; False if they have no common form, and nothing was done."""
 
 _log = logging.getLogger("waybill.backend")
 _plain_job = msgspec.json.Decoder(PlainJob)
@@ -88,39 +90,35 @@ class PushGroups:
 
     def push(self, request: Request) -> asyncio.Future[Response] | None:
         """Enqueue the job of a request, if it has the common form."""
-        if not self._is_usual(request):
-            return None
-        asker = FutureAsker()
-        return asker.future if self._take(request.body, asker, None) else None
+        return self._begin(request, self._take)
 
     def push_many(self, request: Request) -> asyncio.Future[Response] | None:
         """Enqueue the jobs of a batch, if they have the common form."""
-        if not self._is_usual(request):
-            return None
-        asker = FutureAsker()
-        return asker.future if self._take_many(request.body, asker, None) else None
+        return self._begin(request, self._take_many)
 
     def shorten(self, request: Request) -> Take | None:
         """Return the shortcut of `push` for requests with a head."""
-        if not is_usual(request):
-            return None
-        lines = HeadLines(request, 201)
-
-        def take(body: bytes, asker: Asker) -> bool:
-            return not self._backend.jobs.enqueue_middleware and self._take(body, asker, lines)
-
-        return take
+        return self._shortcut(request, self._take)
 
     def shorten_many(self, request: Request) -> Take | None:
         """Return the shortcut of `push_many` for requests with a head."""
+        return self._shortcut(request, self._take_many)
+
+    def _begin(self, request: Request, take: _TakeGroup) -> asyncio.Future[Response] | None:
+        if not is_usual(request) or self._backend.jobs.enqueue_middleware or request.is_too_heavy:
+            return None
+        asker = FutureAsker()
+        return asker.future if take(request.body, asker, None) else None
+
+    def _shortcut(self, request: Request, take: _TakeGroup) -> Take | None:
         if not is_usual(request):
             return None
         lines = HeadLines(request, 201)
 
-        def take(body: bytes, asker: Asker) -> bool:
-            return not self._backend.jobs.enqueue_middleware and self._take_many(body, asker, lines)
+        def take_now(body: bytes, asker: Asker) -> bool:
+            return not self._backend.jobs.enqueue_middleware and take(body, asker, lines)
 
-        return take
+        return take_now
 
     def _take(self, body: bytes, asker: Asker, lines: HeadLines | None) -> bool:
         job = _decode(body, _plain_job, _any_job)
@@ -156,15 +154,6 @@ class PushGroups:
             return template.message(job, time)
         except InvalidJob:
             return None
-
-    def _is_usual(self, request: Request) -> bool:
-        headers, jobs = request.headers, self._backend.jobs
-        return (
-            headers.get("content-type", MEDIA_TYPE) in ACCEPTED
-            and "idempotency-key" not in headers
-            and not jobs.enqueue_middleware
-            and not request.is_too_heavy
-        )
 
     def _add(self, entry: _Entry) -> bool:
         self._gathering.append(entry)
@@ -235,11 +224,7 @@ class PushGroups:
             publisher = await backend.jobs.publisher()
             jobs = [one.outgoing() for entry in entries for one in entry.jobs]
             outcomes = await publisher.enqueue(jobs, datetime.now(UTC))
-            known = [one.id for one in outcomes if isinstance(one, Envelope)]
-            if known and not await backend.view.knows(known, FOLD_SECONDS):
-                _log.warning(
-                    "the job view is behind: it lacks some of %d new jobs after %g s", len(known), FOLD_SECONDS
-                )
+            await backend.applied([one.id for one in outcomes if isinstance(one, Envelope)])
         except Exception as error:  # noqa: BLE001 - the clients must get an answer
             for entry in entries:
                 entry.asker.failed(error)

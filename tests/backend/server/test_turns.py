@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
@@ -117,6 +117,15 @@ class Site:
 @asynccontextmanager
 async def site(limits: Limits) -> AsyncIterator[Site]:
     yield Site(limits)
+
+
+async def largest_step(count: Callable[[], int], end: int) -> int:
+    """The most by which a count grows in one turn of the loop, until it reaches `end`."""
+    counts = [0]
+    while counts[-1] < end:
+        await asyncio.sleep(0)
+        counts.append(count())
+    return max(after - before for before, after in pairwise(counts))
 
 
 async def test_requests_beyond_the_first_wait_for_a_turn_with_time() -> None:
@@ -250,12 +259,8 @@ async def test_clients_that_disconnect_together_are_closed_in_several_turns() ->
     async with site(Limits()) as place:
         clients = [place.client() for _ in range(3 * MOST_ENDS)]
         assert all(connection.eof_received() for connection, _ in clients)
-        counts: list[int] = []
-        while not counts or counts[-1] < len(clients):
-            await asyncio.sleep(0)
-            counts.append(sum(transport.is_closing() for _, transport in clients))
-        steps = [after - before for before, after in pairwise([0, *counts])]
-        assert max(steps) <= MOST_ENDS
+        step = await largest_step(lambda: sum(transport.is_closing() for _, transport in clients), len(clients))
+        assert step <= MOST_ENDS
 
 
 async def test_long_polls_of_clients_that_disconnect_together_are_cancelled_in_several_turns() -> None:
@@ -266,11 +271,7 @@ async def test_long_polls_of_clients_that_disconnect_together_are_cancelled_in_s
         await asyncio.sleep(0)
         for connection, _ in clients:
             connection.connection_lost(None)
-        counts = [0]
-        while counts[-1] < len(clients):
-            await asyncio.sleep(0)
-            counts.append(place.cancelled_count)
-        assert max(after - before for before, after in pairwise(counts)) <= MOST_ENDS
+        assert await largest_step(lambda: place.cancelled_count, len(clients)) <= MOST_ENDS
         assert not len(place.server)
 
 
@@ -329,11 +330,7 @@ async def test_streams_that_nobody_read_end_in_several_turns() -> None:
             transport.close()
             connection.resume_writing()
             connection.connection_lost(None)
-        counts = [0]
-        while counts[-1] < len(clients):
-            await asyncio.sleep(0)
-            counts.append(place.cancelled_count)
-        assert max(after - before for before, after in pairwise(counts)) <= MOST_ENDS
+        assert await largest_step(lambda: place.cancelled_count, len(clients)) <= MOST_ENDS
 
 
 async def test_clients_that_stop_reading_together_are_not_added_up_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,11 +356,7 @@ async def test_first_requests_wait_for_a_turn_with_time_too(monkeypatch: pytest.
             connection.data_received(ONE)
             connection.data_received(ONE)
             assert not transport.answers
-        seen = [0]
-        while seen[-1] < 100:
-            await asyncio.sleep(0)
-            seen.append(sum(transport.answers for _, transport in clients))
-        assert max(after - before for before, after in pairwise(seen)) == 1
+        assert await largest_step(lambda: sum(transport.answers for _, transport in clients), 100) == 1
 
 
 async def test_large_answers_are_sent_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,9 +368,5 @@ async def test_large_answers_are_sent_in_several_turns(monkeypatch: pytest.Monke
         gone, unsent = clients[7]
         gone.connection_lost(None)
         unsent.close()
-        seen = [0]
-        while seen[-1] < 2 * 19:
-            await asyncio.sleep(0)
-            seen.append(sum(transport.answers for _, transport in clients))
-        assert max(after - before for before, after in pairwise(seen)) == 1
+        assert await largest_step(lambda: sum(transport.answers for _, transport in clients), 2 * 19) == 1
         assert not unsent.answers

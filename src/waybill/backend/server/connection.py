@@ -33,7 +33,7 @@ _log = logging.getLogger("waybill.backend")
 
 def _is_one_request(data: bytes) -> bool:
     """Whether input is one request with a body that is not chunked: it is parsed at once, whatever its size."""
-    end = data.find(b"\r\n\r\n", 0, PIECE_BYTES)
+    end = data.find(END_OF_HEAD, 0, PIECE_BYTES)
     if end < 0:
         return False
     _, _, rest = data[:end].lower().partition(b"\r\ncontent-length:")

@@ -62,8 +62,7 @@ class Publisher:
         self._guard = guard
         topology = broker.declarer.topology
         self._direct = topology.direct
-        self.nacks_pass = nacks_pass(topology)
-        """Whether refusals are temporary."""
+        self._nacks_pass = nacks_pass(topology)
         self.places = UniquePlaces(broker.connection, topology)
 
     def is_ready_for(self, queues: Collection[str]) -> bool:
@@ -102,8 +101,7 @@ class Publisher:
         waits for the job; events in quick succession share a message. Raises PushFailed.
         """
         broker, envelope = self.broker, one.envelope
-        is_ready = broker.connection.is_open and broker.connection.blocked is None
-        if not is_ready or envelope.state == SCHEDULED or not broker.declarer.has_declared(envelope.queue):
+        if envelope.state == SCHEDULED or not self.is_ready_for((envelope.queue,)):
             return False
         self.address(one, now)
         started = time.monotonic()
@@ -115,8 +113,7 @@ class Publisher:
             if error is not None or over.done():
                 settle(over)
                 return
-            broker.events.counters.push_latency.add(time.monotonic() - started)
-            broker.events.counters.pushed[envelope.queue] += 1
+            self.took(envelope.queue, 1, time.monotonic() - started)
             record(broker, one)
             if awaits_event or broker.events.is_behind:
                 broker.events.after(lambda: settle(over))
@@ -132,21 +129,25 @@ class Publisher:
                 await over
         except TimeoutError:
             if not told:
-                self.broker.events.counters.refused[envelope.queue, "BACKEND_UNAVAILABLE"] += 1
-                raise PushFailed(envelope.id, "BACKEND_UNAVAILABLE", self.blocked_timeout.reason) from None
+                raise self.not_accepted(envelope.id, envelope.queue) from None
             self.warn_of_events()
-        return self._is_taken(told[0], envelope)
+        return self.is_taken(told[0], envelope.id, envelope.queue)
 
-    def _is_taken(self, error: BaseException | None, envelope: Envelope) -> bool:
+    def not_accepted(self, job_id: str, queue: str) -> PushFailed:
+        """Count a job that the broker has not accepted in the time that it may block, and return the error for it."""
+        self.broker.events.counters.refused[queue, "BACKEND_UNAVAILABLE"] += 1
+        return PushFailed(job_id, "BACKEND_UNAVAILABLE", self.blocked_timeout.reason)
+
+    def is_taken(self, error: BaseException | None, job_id: str, queue: str) -> bool:
         """Return whether the broker has a job; False if it must be published again. Raises PushFailed for a refusal."""
         if error is None:
             return True
         if isinstance(error, MessageReturned):
             # A queue that we declared was deleted.
-            self.broker.declarer.forget_queue(envelope.queue)
-        elif isinstance(error, MessageNacked) and not self.nacks_pass:
-            self.broker.events.counters.refused[envelope.queue, "QUEUE_FULL"] += 1
-            raise not_taken(envelope.id, error)
+            self.broker.declarer.forget_queue(queue)
+        elif isinstance(error, MessageNacked) and not self._nacks_pass:
+            self.broker.events.counters.refused[queue, "QUEUE_FULL"] += 1
+            raise not_taken(job_id, error)
         elif not isinstance(error, (ConnectionLost, MessageNacked)):
             raise error
         return False
@@ -257,7 +258,7 @@ class Publisher:
         broker, blocked_timeout = self.broker, self.blocked_timeout
         redeclared = False
         while jobs:
-            publication = Publication(broker, nack_is_loss=self.nacks_pass and time.monotonic() < deadline)
+            publication = Publication(broker, nack_is_loss=self._nacks_pass and time.monotonic() < deadline)
             try:
                 async with blocked_timeout.limit():
                     if broker.connection.blocked is not None:
@@ -281,7 +282,7 @@ class Publisher:
                 jobs = jobs + returned
             else:
                 failures += [PushFailed(one.envelope.id, "NOT_FOUND", "no queue is bound for it") for one in returned]
-            if publication.lost and self.nacks_pass and broker.connection.is_open:
+            if publication.lost and self._nacks_pass and broker.connection.is_open:
                 await asyncio.sleep(NACK_PAUSE_SECONDS)
             if jobs and not await is_back(broker, deadline):
                 text = "the broker cannot be reached"
