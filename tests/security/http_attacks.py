@@ -21,7 +21,7 @@ LONG_POLL: Final = request(
     "POST", "/ojs/v1/workers/fetch", {"queues": ["empty"], "worker_id": "attacker", "wait_ms": 50_000}
 )
 EVENTS: Final = request("GET", "/ojs/v1/events/stream")
-JOB: Final = {"type": "large.job", "args": ["x" * 20_000], "options": {"queue": "large"}}
+PUSH: Final = request("POST", "/ojs/v1/jobs", {"type": "gone.job", "args": []})
 
 
 def idle_clients_close(siege: HttpSiege, count: int) -> None:
@@ -69,12 +69,63 @@ def event_streams_reset(siege: HttpSiege, count: int) -> None:
     siege.leave(by_reset=True)
 
 
+def malformed_requests_at_once(siege: HttpSiege, count: int) -> None:
+    _crowd_sends(siege, count, b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+
+def half_requests_at_once(siege: HttpSiege, count: int) -> None:
+    _crowd_sends(siege, count, HALF, is_answered=False)
+
+
+def answered_clients_at_once(siege: HttpSiege, count: int) -> None:
+    _crowd_sends(siege, count, request("GET", "/ojs/v1/health"))
+
+
+def pipelines_at_once(siege: HttpSiege, count: int) -> None:
+    _crowd_sends(siege, count, request("GET", "/ojs/v1/health") * 20)
+
+
+def long_polls_at_once(siege: HttpSiege, count: int) -> None:
+    _crowd_sends(siege, count, LONG_POLL, is_answered=False)
+
+
+def fetches_at_once(siege: HttpSiege, count: int) -> None:
+    _crowd_sends(siege, count, request("POST", "/ojs/v1/workers/fetch", {"queues": ["empty"], "worker_id": "attacker"}))
+
+
+def event_streams_at_once(siege: HttpSiege, count: int) -> None:
+    _crowd_sends(siege, count, EVENTS)
+
+
+def pushes_at_once(siege: HttpSiege, count: int) -> None:
+    _crowd_sends(siege, count, PUSH)
+
+
+def batches_at_once(siege: HttpSiege, count: int) -> None:
+    jobs = [{"type": "batch.job", "args": [number]} for number in range(1000)]
+    _crowd_sends(siege, count, request("POST", "/ojs/v1/jobs/batch", {"jobs": jobs}))
+
+
+def lists_at_once(siege: HttpSiege, count: int) -> None:
+    _crowd_sends(siege, count, request("GET", "/ojs/v1/admin/jobs"))
+
+
+def _crowd_sends(siege: HttpSiege, count: int, data: bytes, *, is_answered: bool = True) -> None:
+    """They connect first, then all send in the same moment, and go when they are answered or at least read."""
+    siege.crowd(count)
+    siege.send_at_once(data)
+    if is_answered:
+        siege.hear()
+    siege.quiet()
+    siege.leave()
+
+
 def pushes_close(siege: HttpSiege, count: int) -> None:
     """They push, and go without the answer."""
     siege.crowd(count)
     for attacker in siege.sockets:
         with contextlib.suppress(OSError):
-            attacker.sendall(request("POST", "/ojs/v1/jobs", {"type": "gone.job", "args": []}))
+            attacker.sendall(PUSH)
     siege.leave()
 
 
@@ -101,6 +152,16 @@ ATTACKS: Final[tuple[tuple[HttpAttack, int, int], ...]] = (
     (long_polls_reset, 50, 15_000),
     (event_streams_close, 50, 15_000),
     (event_streams_reset, 50, 15_000),
+    (malformed_requests_at_once, 50, 15_000),
+    (half_requests_at_once, 50, 15_000),
+    (answered_clients_at_once, 50, 15_000),
+    (pipelines_at_once, 50, 15_000),
+    (long_polls_at_once, 50, 15_000),
+    (fetches_at_once, 50, 15_000),
+    (event_streams_at_once, 50, 15_000),
+    (pushes_at_once, 50, 15_000),
+    (batches_at_once, 5, 20),
+    (lists_at_once, 50, 5_000),
     (pushes_close, 50, 15_000),
     (unread_answers, 20, 400),
 )

@@ -6,6 +6,8 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -17,6 +19,8 @@ READY: Final = "ready http://127.0.0.1:"
 ADDRESSES: Final = 4
 """How many addresses of this machine attackers come from: each has a limited number of ports."""
 RESET: Final = struct.pack("ii", 1, 0)
+BYSTANDER_BYTES: Final = 500
+"""What the bystander sends at a time."""
 CONNECT_TIMEOUT_S: Final = 20.0
 
 
@@ -50,7 +54,8 @@ class HttpSiege(Besieged):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.bystander.end()
-        self.leave()
+        for attacker in self.sockets:
+            attacker.close()
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         assert self.process.stdout is not None
@@ -88,19 +93,41 @@ class HttpSiege(Besieged):
         while time.monotonic() < deadline:
             waiting = self.unread()
             self.look()
-            if not waiting:
+            if waiting <= BYSTANDER_BYTES:
                 break
             time.sleep(0.02)
         self.serve(3)
 
+    def send_at_once(self, request: bytes) -> None:
+        """All attackers send in the same moment."""
+        with self._one_moment():
+            for attacker in self.sockets:
+                attacker.send(request)
+
+    def hear(self) -> None:
+        """Wait until all attackers have the beginning of an answer."""
+        for attacker in self.sockets:
+            assert attacker.recv(1), "no answer"
+            self.look()
+
     def leave(self, *, by_reset: bool = False) -> None:
-        """All attackers close at once."""
+        """All attackers close in the same moment."""
         if by_reset:
             for attacker in self.sockets:
                 attacker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        # The server stops meanwhile: to it, all have closed in the same moment.
-        self.process.send_signal(signal.SIGSTOP)
-        for attacker in self.sockets:
-            attacker.close()
+        with self._one_moment():
+            for attacker in self.sockets:
+                attacker.close()
         self.sockets = []
+
+    @contextmanager
+    def _one_moment(self) -> Iterator[None]:
+        """Stop the server during the block, so that to it all happens in the same moment. The bystander asks after it."""
+        with self.bystander.resting():
+            self.process.send_signal(signal.SIGSTOP)
+            try:
+                yield
+            except BaseException:
+                self.process.send_signal(signal.SIGCONT)
+                raise
         self.process.send_signal(signal.SIGCONT)

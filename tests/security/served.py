@@ -2,16 +2,14 @@
 
     python -m tests.security.served PORT PID
 
-Each round ends when the message is confirmed and has come. After each it prints how many there were, and the most that
-one took: in milliseconds, and in those for which the broker PID used the CPU, which say the same on a busy machine.
+Each round ends when the message is confirmed and has come. See `tests.security.rounds` for what it prints.
 """
 
 import socket
 import sys
-import time
-from pathlib import Path
 from typing import Final
 
+from tests.security.rounds import Rounds
 from waybill.wire.amqp091.frames import PROTOCOL_HEADER, content_frames, method_frame
 from waybill.wire.amqp091.methods_basic import BasicAck, BasicConsume, BasicPublish
 from waybill.wire.amqp091.methods_channel import ChannelOpen
@@ -22,7 +20,6 @@ from waybill.wire.amqp091.properties import BasicProperties
 
 QUEUE: Final = "bystander"
 TIMEOUT_S: Final = 30.0
-PAUSE_S: Final = 0.005
 ACK: Final = b"\x00\x3c\x00\x50"
 DELIVER: Final = b"\x00\x3c\x00\x3c"
 BLOCKED: Final = b"\x00\x0a\x00\x3c"
@@ -45,19 +42,12 @@ MESSAGE: Final = method_frame(1, BasicPublish("", QUEUE)) + content_frames(
 SETTLED: Final = method_frame(1, BasicAck(0, multiple=True))
 
 
-def cpu_s(process: int) -> float:
-    """What a process has used of the CPU so far."""
-    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
-
-
 def main() -> int:
-    port, broker = int(sys.argv[1]), int(sys.argv[2])
+    port, rounds = int(sys.argv[1]), Rounds(int(sys.argv[2]))
     connection = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
     connection.sendall(HELLO)
-    rounds = 0
-    longest_ms = longest_cpu_ms = 0.0
     while True:
-        began, used = time.monotonic(), cpu_s(broker)
+        rounds.begin()
         connection.sendall(MESSAGE)
         heard = b""
         while not (ACK in heard and DELIVER in heard):
@@ -69,11 +59,8 @@ def main() -> int:
             if BLOCKED in heard:
                 print("blocked", flush=True)
         connection.sendall(SETTLED)
-        rounds += 1
-        longest_ms = max(longest_ms, (time.monotonic() - began) * 1000)
-        longest_cpu_ms = max(longest_cpu_ms, (cpu_s(broker) - used) * 1000)
-        print(rounds, round(longest_ms), round(longest_cpu_ms), flush=True)
-        time.sleep(PAUSE_S)
+        rounds.end()
+        rounds.tell()
 
 
 if __name__ == "__main__":

@@ -15,13 +15,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from tests.broker.process import BrokerProcess
 from tests.program_environment import program_environment
+from tests.security.rounds import GO_ON, REST
 from waybill.wire.amqp010.class_connection import ConnectionOpen as ConnectionOpen010
 from waybill.wire.amqp010.class_connection import ConnectionStartOk as ConnectionStartOk010
 from waybill.wire.amqp010.class_connection import ConnectionTuneOk as ConnectionTuneOk010
@@ -127,16 +129,37 @@ class Bystander(threading.Thread):
             [sys.executable, "-m", program, str(port), str(process)],
             env=program_environment(),
             cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self._rests = threading.Event()
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Ask nothing during the block."""
+        self._rests.clear()
+        self._say(REST)
+        assert self._rests.wait(SERVED_TIMEOUT_S) or self.trouble, "the bystander does not end its round"
+        try:
+            yield
+        finally:
+            self._say(GO_ON)
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
 
     def run(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             words = line.split()
-            if len(words) == 3 and all(word.isdecimal() for word in words):
+            if line == REST:
+                self._rests.set()
+            elif len(words) == 3 and all(word.isdecimal() for word in words):
                 self.rounds, self.longest_ms, self.longest_cpu_ms = map(int, words)
             else:
                 self.trouble += line
@@ -146,7 +169,10 @@ class Bystander(threading.Thread):
         self._process.wait()
         self.join()
         assert self._process.stdout is not None
+        assert self._process.stdin is not None
         self._process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
 
 
 class Besieged:

@@ -10,9 +10,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-PORTION_SECONDS: Final = 0.004
+PORTION_SECONDS: Final = 0.002
 
 
 class Portions:
@@ -49,3 +50,21 @@ class Portions:
         finally:
             if line:
                 asyncio.get_running_loop().call_soon(self._work)
+
+
+class Steps:
+    """Long steps of tasks, such as checks of a hundred jobs. Each turn of the loop begins one of them."""
+
+    def __init__(self) -> None:
+        self._portions = Portions(1)
+
+    async def begin(self) -> None:
+        """Return when it is the caller's turn to do its next step."""
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._portions.add(partial(_end_wait, begun))
+        await begun
+
+
+def _end_wait(begun: asyncio.Future[None]) -> None:
+    if not begun.done():
+        begun.set_result(None)

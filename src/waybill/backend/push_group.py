@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeVar
@@ -17,7 +16,9 @@ import msgspec
 
 from waybill.backend.backend import Backend
 from waybill.backend.errors import partly
+from waybill.backend.fair_line import FairLine
 from waybill.backend.message import Request, Response
+from waybill.backend.peer import address_of
 from waybill.backend.push_flight import Failures, PushFlight
 from waybill.backend.request_template import (
     JobMessage,
@@ -42,7 +43,8 @@ PAUSE_SECONDS: Final = 0.001
 """How long a group waits for the next requests of clients that were just answered."""
 PAUSES_SKIPPED: Final = 50
 """How many groups start without a pause after a pause that brought too few requests."""
-MAX_JOBS: Final = 5000
+MAX_JOBS: Final = 500
+"""A group gets no more requests when it has so many jobs: the loop serves nobody else while it is published."""
 MAX_BATCH: Final = 1000
 MAX_OPTIONS_NESTING: Final = MAX_CARRIED_NESTING // 2
 _PATH: Final = "/ojs/v1/jobs/"
@@ -76,7 +78,7 @@ class PushGroups:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._templates = RequestTemplates(backend.jobs.topology.max_priority)
-        self._gathering: deque[_Entry] = deque()
+        self._gathering = FairLine[_Entry]()
         self._count = 0
         """The number of jobs in the next group."""
         self._is_due = False
@@ -107,7 +109,7 @@ class PushGroups:
     def _begin(self, request: Request, take: _TakeGroup) -> asyncio.Future[Response] | None:
         if not is_usual(request) or self._backend.jobs.enqueue_middleware or request.is_too_heavy:
             return None
-        asker = FutureAsker()
+        asker = FutureAsker(address_of(request.peer))
         return asker.future if take(request.body, asker, None) else None
 
     def _shortcut(self, request: Request, take: _TakeGroup) -> Take | None:
@@ -156,7 +158,7 @@ class PushGroups:
             return None
 
     def _add(self, entry: _Entry) -> bool:
-        self._gathering.append(entry)
+        self._gathering.add(entry.asker.address, entry)
         self._count += len(entry.jobs)
         if self._pause is not None and (len(self._gathering) >= self._expected or self._count >= LARGE):
             self._pause.cancel()
@@ -174,7 +176,7 @@ class PushGroups:
         entries: list[_Entry] = []
         count = 0
         while self._gathering and count < MAX_JOBS:
-            entries.append(self._gathering.popleft())
+            entries.append(self._gathering.take())
             count += len(entries[-1].jobs)
         self._count -= count
         if not entries:

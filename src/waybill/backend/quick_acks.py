@@ -17,6 +17,7 @@ from waybill.backend.job_form import form_of
 from waybill.backend.job_text import WHEN_COMPLETED, open_text, with_fields
 from waybill.backend.leases import Lease
 from waybill.backend.message import Request, Response
+from waybill.backend.peer import address_of
 from waybill.backend.shortcut import Asker, FutureAsker, HeadLines, Take, is_usual
 from waybill.ojs.coordinator.expectations import Key
 from waybill.ojs.coordinator.job_fold import JobRecord
@@ -79,7 +80,7 @@ class QuickAcks:
         """Complete the job of a request, if it has the common form."""
         if not is_usual(request):
             return None
-        asker = FutureAsker()
+        asker = FutureAsker(address_of(request.peer))
         return asker.future if self._take(request.body, asker, None) else None
 
     def shorten(self, request: Request) -> Take | None:

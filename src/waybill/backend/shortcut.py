@@ -25,6 +25,10 @@ MAX_SHORTCUT_BYTES: Final = 64 * 1024
 class Asker(Protocol):
     """Whoever waits for an answer."""
 
+    @property
+    def address(self) -> str:
+        """Where the request comes from: see `FairLine`."""
+
     def told(self, response: Response) -> None:
         """Take the answer."""
 
@@ -44,9 +48,10 @@ Shorten = Callable[[Request], "Take | None"]
 class FutureAsker:
     """Waits with a future."""
 
-    __slots__ = ("future",)
+    __slots__ = ("address", "future")
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
+        self.address = address
         self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
     def told(self, response: Response) -> None:

@@ -87,7 +87,7 @@ async def _serve(broker: Broker, reloader: Reloader, configuration: Configuratio
         if broker.import_report is not None:
             show_report(broker.import_report)
         # With a backlog, a collection of the whole heap takes too long.
-        collect_rarely(young=50_000, whole_heap=1000)
+        collect_rarely(whole_heap=60_000)
         if broker.tls_port is not None:
             echo(f"ready amqps://{broker.host}:{broker.tls_port}/%2F")
         echo(f"ready amqp://{broker.address}/%2F")

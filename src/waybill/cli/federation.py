@@ -168,7 +168,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with FederationServing(_layer_of(federation), host, port, keys=keys, tls=tls) as serving:
-        collect_rarely(young=50_000, whole_heap=1000)
+        collect_rarely(whole_heap=60_000)
         echo(f"ready {serving.url}")
         await stopping.wait()
 

@@ -3,6 +3,16 @@
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+YOUNG: Final = 10_000
+"""New objects until they are collected: some milliseconds."""
+MIDDLE: Final = 4
+"""After this many collections of young objects, those that survived them are examined once more.
+
+All of them in one go: with many, while a crowd of clients or a backlog arrives, everything waits for a quarter of a
+second.
+"""
 
 
 @contextmanager
@@ -19,13 +29,12 @@ def no_collection() -> Iterator[None]:
         gc.enable()
 
 
-def collect_rarely(*, young: int = 20_000, whole_heap: int = 100) -> None:
+def collect_rarely(*, whole_heap: int = 2_500) -> None:
     """Collect rarely, and never examine objects that exist now: they live as long as the process.
 
     By default Python collects after every 700 new objects. A job, or a message, has a dozen, hardly ever in a cycle.
-    `young`: new objects until they are collected; `whole_heap`: collects the whole heap after this many times 50 such
-    collections.
+    `whole_heap`: collects the whole heap after this many times `MIDDLE` collections of new objects.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(young, 50, whole_heap)
+    gc.set_threshold(YOUNG, MIDDLE, whole_heap)

@@ -155,6 +155,6 @@ async def _serve(
 
 
 async def _until_stopped(serving: Serving, stopping: asyncio.Event) -> None:
-    collect_rarely(young=50_000, whole_heap=1000)
+    collect_rarely(whole_heap=60_000)
     echo(f"ready {serving.url}")
     await stopping.wait()

@@ -144,7 +144,7 @@ async def _up(house: House, broker: Broker, reloader: Reloader) -> int:
         reloader.listen()
         if broker.import_report is not None:
             show_report(broker.import_report)
-        collect_rarely(young=50_000, whole_heap=1000)
+        collect_rarely(whole_heap=60_000)
         echo("\n".join(_summary(house, broker, serving)))
         return await _until_stopped(house, broker, stopping)
 

@@ -29,10 +29,14 @@ class Transport(asyncio.Transport):
     def __init__(self, *, is_read: bool = True) -> None:
         super().__init__()
         self.is_read = is_read
+        self.address = ""
         self.written = bytearray()
         self.stops = 0
         self._is_reading = True
         self._is_closed = False
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return (self.address, 50_000) if name == "peername" else default
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self._is_closed
@@ -108,8 +112,9 @@ class Site:
         finally:
             self.cancelled_count += 1
 
-    def client(self, *, is_read: bool = True) -> tuple[Connection, Transport]:
+    def client(self, *, is_read: bool = True, address: str = "192.0.2.1") -> tuple[Connection, Transport]:
         connection, transport = Connection(self.server), Transport(is_read=is_read)
+        transport.address = address
         connection.connection_made(transport)
         return connection, transport
 
@@ -346,6 +351,45 @@ async def test_clients_that_stop_reading_together_are_not_added_up_for_each(monk
         for _ in range(2000):
             place.client(is_read=False)[0].pause_writing()
     assert looks <= 2000 * (UNREAD_STEPS + 2)
+
+
+async def test_input_of_a_crowd_is_only_set_aside_when_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.backend.server.turns.FIRST_SECONDS", -1)
+    async with site(Limits(turn=0)) as place:
+        clients = [place.client() for _ in range(50)]
+        for connection, transport in clients:
+            connection.data_received(b"not HTTP\r\n\r\n")
+            assert not transport.is_reading()
+        assert not any(transport.written for _, transport in clients)
+        step = await largest_step(lambda: sum(b" 400 " in transport.written for _, transport in clients), len(clients))
+        assert step == 1
+
+
+async def test_halves_of_requests_that_end_together_are_refused_in_several_turns() -> None:
+    async with site(Limits(turn=60)) as place:
+        clients = [place.client() for _ in range(3 * MOST_ENDS)]
+        for connection, _ in clients:
+            connection.data_received(ONE[:-4])
+        for connection, transport in clients:
+            assert connection.eof_received()
+            assert not transport.written
+        step = await largest_step(lambda: sum(b" 400 " in transport.written for _, transport in clients), len(clients))
+        assert step <= MOST_ENDS
+
+
+async def test_a_crowd_does_not_stand_before_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.backend.server.turns.FIRST_SECONDS", -1)
+    async with site(Limits(turn=0)) as place:
+        crowd = [place.client(address="192.0.2.1") for _ in range(200)]
+        for connection, _ in crowd:
+            connection.data_received(ONE)
+        other, heard = place.client(address="192.0.2.2")
+        other.data_received(ONE)
+        while not heard.answers:
+            await asyncio.sleep(0)
+        assert sum(transport.answers for _, transport in crowd) <= 2
+        while sum(transport.answers for _, transport in crowd) < len(crowd):
+            await asyncio.sleep(0)
 
 
 async def test_first_requests_wait_for_a_turn_with_time_too(monkeypatch: pytest.MonkeyPatch) -> None:

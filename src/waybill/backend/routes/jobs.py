@@ -17,6 +17,7 @@ from waybill.backend.errors import RequestRefused, duplicate_of, partly
 from waybill.backend.job_form import TERMINAL, Form, form_of, form_of_push
 from waybill.backend.job_list import list_jobs
 from waybill.backend.message import Request, Response, answer
+from waybill.backend.portions import Steps
 from waybill.backend.push_group import PushGroups
 from waybill.backend.router import OPERATE, READ, Route
 from waybill.backend.staging import Staging
@@ -29,6 +30,9 @@ WAIT_SECONDS: Final = 30
 MOST_WAIT_SECONDS: Final = 60
 MOST_RESULTS: Final = 1000
 CANCEL_SECONDS: Final = 2.0
+IN_LINE_SECONDS: Final = 5.0
+CHECKED_AT_ONCE: Final = 100
+"""How many jobs of a batch are checked before other requests get their turn."""
 """How long a cancellation waits until the job's worker has ended it."""
 
 _ENQUEUED: Final = "job.enqueued"
@@ -41,6 +45,8 @@ class JobRoutes:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._staging = Staging(backend)
+        self._steps = Steps()
+        self._line = asyncio.Lock()
         self._groups = PushGroups(backend)
         self._under_way: dict[str, asyncio.Future[None]] = {}
         """By client-chosen id, a future that is done when its push has ended."""
@@ -89,9 +95,12 @@ class JobRoutes:
         return answer(_twice(form), 201, [("Location", f"/ojs/v1/jobs/{envelope.id}")])
 
     async def _push_many(self, request: Request) -> Response:
+        await self._steps.begin()
         body = request.json(required=True)
         jobs = envelopes_of(body)
         for index, job in enumerate(jobs):
+            if not index % CHECKED_AT_ONCE:
+                await self._steps.begin()
             try:
                 self._backend.jobs.check(job)
             except ValueError as error:
@@ -133,7 +142,8 @@ class JobRoutes:
         duplicates: list[DuplicateJob] = []
         if not ids:
             return [], duplicates
-        async with self._backend.folded([(_ENQUEUED, job_id) for job_id in ids], is_certain=True):
+        async with self._in_line(), self._backend.folded([(_ENQUEUED, job_id) for job_id in ids], is_certain=True):
+            await self._steps.begin()
             try:
                 envelopes = await self._backend.jobs.push_many(jobs)
             except BatchFailed as error:
@@ -144,6 +154,7 @@ class JobRoutes:
             pushed = {envelope.id for envelope in envelopes if not envelope.is_duplicate}
             for job_id in set(ids) - pushed:
                 self._backend.view.forget(_ENQUEUED, job_id)
+        await self._steps.begin()
         return [await self._form_of_pushed(envelope) for envelope in envelopes], duplicates
 
     async def _form_of_pushed(self, envelope: Envelope) -> Form:
@@ -154,6 +165,23 @@ class JobRoutes:
         detail = await self._backend.detail(envelope.id)
         form: Form = {"id": envelope.id} if detail is None else form_of(detail, datetime.now(UTC))
         return form | {"duplicate": True, "deduplicated": True}
+
+    @asynccontextmanager
+    async def _in_line(self) -> AsyncIterator[None]:
+        """Let one batch at a time be pushed: the jobs of other requests would stand behind those of all batches.
+
+        A broker that does not take one batch keeps the next ones waiting for a limited time.
+        """
+        try:
+            async with asyncio.timeout(IN_LINE_SECONDS):
+                await self._line.acquire()
+        except TimeoutError:
+            yield
+            return
+        try:
+            yield
+        finally:
+            self._line.release()
 
     @asynccontextmanager
     async def _alone(self, job_ids: list[str]) -> AsyncIterator[None]:

@@ -15,30 +15,19 @@ from typing import Final, cast
 
 from waybill.backend.errors import RequestRefused
 from waybill.backend.message import Request, Response, read_query
+from waybill.backend.peer import address_of, peer_text
 from waybill.backend.server.answers import CONTINUE, chunk, encode_answer, encode_stream_head
-from waybill.backend.server.connections import Connections, peer_text
+from waybill.backend.server.connections import Connections
 from waybill.backend.server.head import BadRequest, Head
-from waybill.backend.server.limits import MAX_LENGTH_DIGITS, STREAM_BUFFER_BYTES
-from waybill.backend.server.requests import END_OF_HEAD, REMEMBERED_BYTES, Phase, Received, RequestReader
+from waybill.backend.server.limits import STREAM_BUFFER_BYTES
+from waybill.backend.server.requests import PIECE_BYTES, Phase, Received, RequestReader, head_end, is_one_request
 from waybill.backend.streams import close_stream
 
 WRITE_BUFFER_BYTES: Final = 64 * 1024
-PIECE_BYTES: Final = 1024
-"""How much input is parsed at once: it may be requests or chunks of a few octets."""
 REQUESTS_IN_A_ROW: Final = 16
 """How many requests of a connection are answered before those of others, if these are in line."""
 
 _log = logging.getLogger("waybill.backend")
-
-
-def _is_one_request(data: bytes) -> bool:
-    """Whether input is one request with a body that is not chunked: it is parsed at once, whatever its size."""
-    end = data.find(END_OF_HEAD, 0, PIECE_BYTES)
-    if end < 0:
-        return False
-    _, _, rest = data[:end].lower().partition(b"\r\ncontent-length:")
-    digits = rest.partition(b"\r\n")[0].strip()
-    return digits.isdigit() and len(digits) < MAX_LENGTH_DIGITS and int(digits) == len(data) - end - 4
 
 
 class Connection(asyncio.Protocol):
@@ -111,21 +100,22 @@ class Connection(asyncio.Protocol):
             self._answer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Process received data."""
-        if self._current is None and self._take_shortcut(data):
-            return
+        """Process received data, unless others have used the time of this turn."""
         if self._is_dropping or self._refusal is not None:
             return
-        if self._rest:
+        if self._rest or not self._server.turns.may_begin():
             self._set_aside(data)
-        elif len(data) <= PIECE_BYTES or _is_one_request(data):
+            self._wait_in_line()
+        elif self._current is None and self._take_shortcut(data):
+            return
+        elif len(data) <= PIECE_BYTES or is_one_request(data):
             self._parse(data)
         else:
             self._take(data)
 
     def _take_shortcut(self, data: bytes) -> bool:
         """Answer one whole request with a head that was seen before, while nothing else is in progress."""
-        end = data.find(END_OF_HEAD, 0, REMEMBERED_BYTES) + len(END_OF_HEAD)
+        end = head_end(data)
         raw = data[:end]
         shortcut = self._server.shortcuts.get(raw) or self._server.find_shortcut(raw)
         head = shortcut.head
@@ -143,8 +133,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _is_fresh(self) -> bool:
-        is_busy = self._is_dropping or self._is_paused or self._is_in_line or self._rest or self._refusal is not None
-        return not is_busy and self._reader.is_fresh and self._server.turns.may_begin()
+        return not (self._is_paused or self._is_in_line) and self._reader.is_fresh
 
     def told(self, response: Response) -> None:
         """Answer a request that went through a shortcut."""
@@ -216,6 +205,11 @@ class Connection(asyncio.Protocol):
             self._is_in_line = True
             self._server.turns.put_in_line(self)
 
+    @property
+    def address(self) -> str:
+        """The client's address, without its port."""
+        return address_of(self._peer)
+
     def proceed(self) -> None:
         """Continue with the received input."""
         self._is_in_line = False
@@ -235,21 +229,27 @@ class Connection(asyncio.Protocol):
         return self._current is None and not self._is_paused
 
     def eof_received(self) -> bool:
-        """Answer complete requests; refuse an incomplete one. A client that waits for jobs counts as disconnected."""
+        """Take note: like `connection_lost`, this may be called for thousands in one turn."""
         self._has_ended = True
         if self.is_secure or self._is_dropping:
             return False
+        self._server.turns.ends.add(self._end_of_input)
+        return True
+
+    def _end_of_input(self) -> None:
+        """Answer complete requests; refuse an incomplete one. A client that waits for jobs counts as disconnected."""
+        if self._is_gone:
+            return
         reader, current = self._reader, self._current
-        if reader.phase is not Phase.NOTHING and self._refusal is None:
+        if reader.phase is not Phase.NOTHING and self._refusal is None and not self._rest:
             self._refusal = BadRequest("invalid_request", "The request is incomplete.")
-        is_over = not reader.ready and self._refusal is None
+        is_over = not (reader.ready or self._rest) and self._refusal is None
         if current is not None:
             is_over = self._pump is not None or self._server.is_waiting(current.head.path)
         if is_over:
-            self._server.turns.ends.add(self._transport.close)
+            self._transport.close()
         elif current is None:
             self._advance()
-        return True
 
     def pause_writing(self) -> None:
         """Start no other answer while the client does not read."""

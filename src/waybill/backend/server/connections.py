@@ -19,14 +19,6 @@ UNREAD_STEPS: Final = 16
 """What is unread is added up again when the connections concerned have become more by one in so many."""
 
 
-def peer_text(address: object) -> str:
-    """Return the address of a client as `host:port`."""
-    if not isinstance(address, tuple) or len(address) < 2:
-        return ""
-    host, port = str(address[0]), address[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 class Answering(Protocol):
     """An application."""
 
@@ -69,9 +61,6 @@ class Looked(Protocol):
 
     def abort(self) -> None:
         """Close immediately."""
-
-    def proceed(self) -> None:
-        """Continue with the received input."""
 
     def unread_bytes(self) -> int:
         """Return the size of the answers that the client has not read."""

@@ -41,7 +41,7 @@ class Limits:
     """The maximum total size of bodies that are being received or processed, of large heads, and of unparsed input."""
     unread_bytes: int = 96 * 1024 * 1024
     """The maximum total size of answers that clients do not read."""
-    turn: float = 0.01
+    turn: float = 0.004
     """How long one turn of the loop works on input beyond the first request of each connection."""
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import httptools
 
 from waybill.backend.server.head import MAX_HEAD_BYTES, BadRequest, Head, read_head
+from waybill.backend.server.limits import MAX_LENGTH_DIGITS
 
 MAX_TARGET_BYTES: Final = 8 * 1024
 REMEMBERED_BYTES: Final = 1024
@@ -22,6 +23,8 @@ REMEMBERED_BYTES: Final = 1024
 KNOWN_WHOLE: Final = 500
 UNRESERVED_BYTES: Final = 4 * 1024
 """Heads and bodies up to this size need no reservation: the limit of connections covers them."""
+PIECE_BYTES: Final = 1024
+"""How much input is parsed at once: it may be requests or chunks of a few octets."""
 END_OF_HEAD: Final = b"\r\n\r\n"
 _known: Final[dict[bytes, Head]] = {}
 """The heads of simple requests that arrived alone and in one piece."""
@@ -101,7 +104,7 @@ class RequestReader:
         # With a method, the parser gets a substitute for the real input.
         is_first, parser = self.phase is Phase.NOTHING and not self._loose and not self._method, self._parser
         if is_first:
-            end = data.find(END_OF_HEAD, 0, REMEMBERED_BYTES) + len(END_OF_HEAD)
+            end = head_end(data)
             known = _known.get(data[:end])
             if known is not None and known.length == len(data) - end:
                 self.ready.append(Received(known, data[end:], 0))
@@ -259,6 +262,21 @@ class RequestReader:
         self._fields.clear()
 
 
+def head_end(data: bytes) -> int:
+    """Return where the head ends with which input begins; less than 4 if it is not whole, or longer than is cached."""
+    return data.find(END_OF_HEAD, 0, REMEMBERED_BYTES) + len(END_OF_HEAD)
+
+
+def is_one_request(data: bytes) -> bool:
+    """Whether input is one request with a body that is not chunked: it is parsed at once, whatever its size."""
+    end = data.find(END_OF_HEAD, 0, PIECE_BYTES)
+    if end < 0:
+        return False
+    _, _, rest = data[:end].lower().partition(b"\r\ncontent-length:")
+    digits = rest.partition(b"\r\n")[0].strip()
+    return digits.isdigit() and len(digits) < MAX_LENGTH_DIGITS and int(digits) == len(data) - end - 4
+
+
 def known_head(raw: bytes) -> Head | None:
     """Return the head of simple requests that begin with these octets, None if there was none lately."""
     return _known.get(raw)
@@ -266,7 +284,7 @@ def known_head(raw: bytes) -> Head | None:
 
 def _remember(head: Head, data: bytes) -> None:
     """Cache the head of a request, if it arrived alone."""
-    end = data.find(END_OF_HEAD, 0, REMEMBERED_BYTES) + len(END_OF_HEAD)
+    end = head_end(data)
     is_usual = head.stays and not (head.is_old or head.is_special or head.is_cut)
     if is_usual and end >= len(END_OF_HEAD) and data[:1].isalpha() and head.length == len(data) - end:
         if len(_known) >= KNOWN_WHOLE:

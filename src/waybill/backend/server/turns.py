@@ -3,7 +3,8 @@
 A turn of the loop handles everything that has arrived, and the loop serves nobody else meanwhile. So a turn has time
 for a limited amount of work, and the rest stays in line:
 
-- Requests. The first one of a connection has more time than the next ones: a client can send thousands in one piece.
+- Input. While there is no time, it is only set aside. The first request of a connection has more time than the next
+  ones: a client can send thousands in one piece.
 - Large answers: to copy and send one takes a while.
 - The ends of connections, for which nobody waits.
 """
@@ -12,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from typing import Final, Protocol
 
+from waybill.backend.fair_line import FairLine
 from waybill.backend.portions import Portions
 
-FIRST_SECONDS: Final = 0.02
+FIRST_SECONDS: Final = 0.004
 """How much longer a turn may begin the first requests of connections."""
 BEGUN_SECONDS: Final = 0.0002
 """What a request costs whose handler is a task, which runs later in the same turn."""
@@ -30,6 +31,10 @@ MOST_ANSWERS: Final = 100
 class Waiting(Protocol):
     """A connection in line."""
 
+    @property
+    def address(self) -> str:
+        """Where it comes from: see `FairLine`."""
+
     def proceed(self) -> None:
         """Continue with the received input."""
 
@@ -41,7 +46,11 @@ class Turns:
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._ends_at: float | None = None
-        self._line: deque[Waiting] = deque()
+        self._is_over = False
+        """Whether this turn may not even begin first requests any more."""
+        self._line = FairLine[Waiting]()
+        self._is_due = False
+        """Whether `_proceed` is called soon."""
         self.answers = Portions(MOST_ANSWERS)
         """Large answers to send."""
         self.ends = Portions(MOST_ENDS)
@@ -54,8 +63,10 @@ class Turns:
 
     def may_begin(self) -> bool:
         """Whether this turn may answer the first request of a connection."""
-        now = time.perf_counter()
-        return now < self._end_of_turn(now) + FIRST_SECONDS
+        if not self._is_over:
+            now = time.perf_counter()
+            self._is_over = now >= self._end_of_turn(now) + FIRST_SECONDS
+        return not self._is_over
 
     def charge_task(self) -> None:
         """Count a request whose handler is a task."""
@@ -63,8 +74,12 @@ class Turns:
 
     def put_in_line(self, connection: Waiting) -> None:
         """Continue with a connection in another turn."""
-        self._line.append(connection)
-        if len(self._line) == 1:
+        self._line.add(connection.address, connection)
+        self._proceed_soon()
+
+    def _proceed_soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
             self._loop.call_soon(self._proceed)
 
     def _end_of_turn(self, now: float) -> float:
@@ -75,15 +90,16 @@ class Turns:
 
     def _end_turn(self) -> None:
         self._ends_at = None
+        self._is_over = False
 
     def _proceed(self) -> None:
         """Work on the connections that are in line now. Each may join the line again."""
-        for _ in range(len(self._line)):
-            try:
-                self._line[0].proceed()
-            finally:
-                self._line.popleft()
-            if not self.has_time():
-                break
-        if self._line:
-            self._loop.call_soon(self._proceed)
+        self._is_due = False
+        try:
+            for _ in range(len(self._line)):
+                self._line.take().proceed()
+                if not self.has_time():
+                    break
+        finally:
+            if self._line:
+                self._proceed_soon()

@@ -153,7 +153,7 @@ class JobView(EventFollower):
     async def details(self, job_ids: Sequence[str]) -> list[JobDetail]:
         """Return the known jobs among these, with their envelopes."""
         store = self._known
-        return await self.in_thread(lambda: [one for one in map(store.detail, job_ids) if one is not None])
+        return await self._thread.read(lambda: [one for one in map(store.detail, job_ids) if one is not None])
 
     def expect(self, kind: str, name: str) -> asyncio.Future[None]:
         """Return a future for the next folded event of a type that is about job `name`, or has this id.
@@ -175,7 +175,7 @@ class JobView(EventFollower):
     ) -> list[JobInfo]:
         """Return the jobs of a queue that were enqueued last, only those of `owners` if they are given."""
         store = self._known
-        return await self.in_thread(lambda: store.newest(queue, state, limit, owners))
+        return await self._thread.read(lambda: store.newest(queue, state, limit, owners))
 
     async def held(self) -> list[HeldAttempt]:
         """Return the running attempts that have sent heartbeats."""
@@ -244,18 +244,18 @@ class JobView(EventFollower):
     async def marked(self, mark: str, kind: type[R], limit: int) -> list[tuple[str, R]]:
         """Return rows with a mark; see `JobStore`."""
         store = self._known
-        run = self.soon if store.has_few(mark) else self.in_thread
+        run = self.soon if store.has_few(mark) else self._thread.read
         return await run(lambda: store.marked(mark, kind, limit))
 
     async def listed(self, prefix: str, kind: type[R], limit: int, after: str = "") -> list[tuple[str, R]]:
         """Return the rows whose key begins with `prefix`; see `JobStore`."""
         store = self._known
-        return await self.in_thread(lambda: store.listed(prefix, kind, limit, after))
+        return await self._thread.read(lambda: store.listed(prefix, kind, limit, after))
 
     async def read(self, call: Callable[[JobStore], T]) -> T:
         """Run `call` with the store, in the store's thread, and return its result. It must not change the store."""
         store = self._known
-        return await self.in_thread(lambda: call(store))
+        return await self._thread.read(lambda: call(store))
 
     async def look(self, call: Callable[[JobStore], T]) -> T:
         """Do the same for a quick `call`: it runs immediately if the store is in memory."""

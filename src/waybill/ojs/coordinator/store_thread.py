@@ -36,6 +36,12 @@ class StoreThread:
         """Held while a store in memory is in use: by its thread, or by the loop for quick calls."""
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-jobs")
         self._began: float | None = None
+        self._reading = asyncio.Lock()
+
+    async def read(self, call: Callable[[], T]) -> T:
+        """Run a call for which others need not wait: only one of these at a time stands in line before other calls."""
+        async with self._reading:
+            return await self.run(call)
 
     async def run(self, call: Callable[[], T]) -> T:
         """Run a call and return its result."""
