@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from tests.backend.conftest import Client, client_of
-from waybill.backend.idempotency import MAX_TOTAL_BYTES, Claim, _Room
+from waybill.backend.errors import RequestRefused
+from waybill.backend.idempotency import MAX_TOTAL_BYTES, Claim, _Room, _Unanswered
 from waybill.backend.message import Request, Response
 from waybill.backend.router import Handler
 
@@ -58,6 +59,46 @@ def test_room_for_answers_is_free_again_after_their_time() -> None:
     assert not room.take(1, 1025 * hour)
     assert room.take(MAX_TOTAL_BYTES - 10, 1026 * hour)
     assert not room.take(1, 1026 * hour)
+
+
+def test_claims_without_answers_are_limited_and_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.backend.idempotency.MOST_UNANSWERED", 2)
+    claims, hour = _Unanswered(), 3600.0
+    assert claims.add("k1", 0)
+    assert claims.add("k2", 1)
+    assert claims.add("k1", 2)
+    assert not claims.add("k3", 25 * hour)
+    assert claims.add("k3", 25 * hour + 2)
+    claims.remove("k3")
+    claims.remove("k3")
+    assert claims.add("k4", 25 * hour + 2)
+
+
+async def test_requests_beyond_the_claims_without_answers_are_refused(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waybill.backend.idempotency.MOST_UNANSWERED", 1)
+
+    async def fails(_request: Request) -> Response:
+        raise RequestRefused("backend_error", "It may be done.")
+
+    def failing() -> Request:
+        return Request("DELETE", "/ojs/v1/queues/email", headers={"idempotency-key": "k1"})
+
+    for _ in range(2):
+        with pytest.raises(RequestRefused, match="may be done"):
+            await client.backend.extensions.idempotency.handle(failing(), "", fails)
+    refused = await post(client, "k2")
+    assert (refused.status, read(refused)["error"]["code"]) == (503, "overloaded")
+    assert (await client.send("POST", "/ojs/v1/jobs", JOB)).status == 201
+
+    async def works(_request: Request) -> Response:
+        return Response(200)
+
+    assert (await client.backend.extensions.idempotency.handle(failing(), "", works)).status == 200
+    assert (await post(client, "k2")).status == 201
+    assert (await post(client, "k3", {"type": "email.send"})).status == 400
+    assert (await post(client, "k4")).status == 201
 
 
 async def test_a_key_stands_for_one_request(client: Client) -> None:

@@ -126,7 +126,7 @@ async def histories(push: Program, work: Program, wire: Wire) -> dict[str, Histo
         error = form.get("error") or {}
         found[scenario].end = {name: form.get(name) for name in ("type", "queue", "state", "attempt", "result")}
         found[scenario].end |= {"queue": "", "code": error.get("code"), "message": error.get("message")}
-        found[scenario].events = events_of(wire, handle.id)
+        found[scenario].events = await events_of(wire, handle.id)
     return found
 
 
@@ -139,9 +139,9 @@ async def ended(wire: Wire, job_id: str) -> dict[str, Any]:
     return form
 
 
-def events_of(wire: Wire, job_id: str) -> list[object]:
+async def events_of(wire: Wire, job_id: str) -> list[object]:
     """The lifecycle of a job as the stream tells it."""
-    events = wire.client.backend.events.newest(set(), set(), job_id, 100)
+    events = await wire.client.backend.events.newest(set(), set(), job_id, 100)
     found: list[object] = []
     # One that several may write has one id: that of a cancellation.
     for event in {event["id"]: event for event in reversed(events)}.values():

@@ -122,7 +122,7 @@ class HttpSiege(Besieged):
 
     @contextmanager
     def _one_moment(self) -> Iterator[None]:
-        """Stop the server during the block, so that to it all happens in the same moment. The bystander asks after it."""
+        """Stop the server during the block, so that all happens in one moment for it. The bystander asks after that."""
         with self.bystander.resting():
             self.process.send_signal(signal.SIGSTOP)
             try:

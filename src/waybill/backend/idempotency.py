@@ -43,6 +43,8 @@ MAX_KEPT_BYTES: Final = 256 * 1024
 """The limit of a stored answer, compressed. A larger one is made again from the current state."""
 MAX_TOTAL_BYTES: Final = 64 * 1024 * 1024
 """The limit of all stored answers of a server that have not expired. Beyond it, answers are made again, too."""
+MOST_UNANSWERED: Final = 20_000
+"""How many claims of a server may have no answer: those of its requests in progress, and of failed ones."""
 PACKED_FROM_BYTES: Final = 1024
 WAIT_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 0.25
@@ -95,6 +97,31 @@ class _Room:
         return True
 
 
+class _Unanswered:
+    """The claims of this server that have no answer. `now` is in seconds of a monotonic clock.
+
+    A request that fails after it may have changed something leaves one.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+        """By key, the oldest first."""
+
+    def add(self, key: str, now: float) -> bool:
+        """Add a claim until it expires; False if there are too many."""
+        while self._since and now - next(iter(self._since.values())) > KEPT.total_seconds():
+            del self._since[next(iter(self._since))]
+        if key not in self._since and len(self._since) >= MOST_UNANSWERED:
+            return False
+        self._since.pop(key, None)
+        self._since[key] = now
+        return True
+
+    def remove(self, key: str) -> None:
+        """Remove a claim, if it is there."""
+        self._since.pop(key, None)
+
+
 class Idempotency:
     """Makes each change once."""
 
@@ -105,6 +132,7 @@ class Idempotency:
         self._presence = presence
         self._under_way: dict[str, _Line] = {}
         self._room = _Room()
+        self._unanswered = _Unanswered()
 
     async def handle(self, request: Request, owner: str, handler: Handler) -> Response:
         """Return the answer to a request with a key. Keys are separate for each `owner`."""
@@ -138,14 +166,20 @@ class Idempotency:
         except RequestRefused as error:
             if is_first or error.code != "duplicate" or error.details.get("existing_job_id") not in ids:
                 if error.kind.status < 500:
-                    await self._records.remove(key)
+                    await self._release(key)
                 raise
             response = await self._again(request, ids, handler)
         if response.status >= 300:
-            await self._records.remove(key)
+            await self._release(key)
         else:
+            self._unanswered.remove(key)
             self._records.put_soon(key, self._answered(claim, response), expires_at=_expiry())
         return response
+
+    async def _release(self, key: str) -> None:
+        """Forget a claim: nothing was changed under it."""
+        await self._records.remove(key)
+        self._unanswered.remove(key)
 
     async def _claimed(self, key: str, digest: str) -> tuple[Claim, bool]:
         """Return the claim with an answer, or our own claim, and whether it is the first."""
@@ -156,9 +190,13 @@ class Idempotency:
                 raise RequestRefused("conflict", text, hint="Use a new key for each change.")
             if before is not None and before.status and not before.is_too_large:
                 return before, False
+            if before is None and not self._unanswered.add(key, asyncio.get_running_loop().time()):
+                text = "Too many requests with idempotency keys have no answer yet."
+                raise RequestRefused("overloaded", text, hint="Repeat requests that have failed, with the same keys.")
             claim = Claim(digest, new_id() if before is None else before.seed, self._presence.name)
             if await self._records.put(key, claim, expected=version, expires_at=_expiry()):
                 return claim, before is None
+            self._unanswered.remove(key)
 
     async def _found(self, key: str) -> tuple[Claim | None, int]:
         """Return the claim under a key, with its version; waits for one that another server is processing."""

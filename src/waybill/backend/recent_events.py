@@ -10,11 +10,14 @@ from typing import Final
 import msgspec
 
 from waybill.backend.listeners import Listeners
+from waybill.backend.portions import Steps
 from waybill.backend.workers import AmqpWorkers
 from waybill.ojs.spec.events import ReceivedEvent, read_events
 
 MOST_MESSAGES: Final = 2000
 MOST_BYTES: Final = 8 * 1024 * 1024
+READ_AT_ONCE_BYTES: Final = 64 * 1024
+"""How much a request decodes before others get their turn."""
 OWN: Final = "record."
 """The prefix of internal event types."""
 
@@ -29,13 +32,15 @@ class RecentEvents:
         self._messages: deque[bytes] = deque()
         self._size = 0
         self.seen_count = 0
-        """The number of received messages of the stream."""
+        """How many messages of the stream were received: the number of the next one."""
+        self.steps = Steps()
+        """The steps of requests that read many messages."""
         self.workers = AmqpWorkers()
         self.listeners = Listeners()
         self.on_events: list[Callable[[Sequence[ReceivedEvent]], None]] = []
         """Called with new events."""
 
-    def newest(
+    async def newest(
         self, types: Collection[str], queues: Collection[str], subject: str | None, limit: int, prefix: str = ""
     ) -> list[dict[str, object]]:
         """Return the last events of some types and queues, or all, newest first.
@@ -46,9 +51,13 @@ class RecentEvents:
         # A plain id appears literally in the message, so most messages need not be decoded.
         is_plain = subject is not None and subject.isascii() and subject.replace("-", "").isalnum()
         mark = (subject or "").encode() if is_plain else b""
-        for body in reversed(self._messages):
-            if mark not in body:
-                continue
+        await self.steps.begin()
+        size = 0
+        for body in reversed([one for one in self._messages if mark in one]):
+            size += len(body)
+            if size > READ_AT_ONCE_BYTES:
+                size = len(body)
+                await self.steps.begin()
             for event in reversed(read_events(body)[0]):
                 if (
                     not event.type.startswith(OWN)
@@ -62,15 +71,16 @@ class RecentEvents:
                         return found
         return found
 
-    def read(self) -> list[ReceivedEvent]:
-        """Return all stored events in the order of the stream."""
-        return [event for body in self._messages for event in read_events(body)[0]]
+    def mentioning(self, event_id: str) -> list[int]:
+        """Return the numbers of the stored messages in which an id appears literally, the newest first."""
+        mark = f'"{event_id}"'.encode(errors="replace")
+        first = self.seen_count - len(self._messages)
+        return [first + index for index, body in enumerate(self._messages) if mark in body][::-1]
 
-    def after(self, event_id: str) -> list[ReceivedEvent] | None:
-        """Return the events after an event, None if that one is no longer stored."""
-        events = self.read()
-        place = next((index for index, event in enumerate(events) if event.id == event_id), None)
-        return None if place is None else events[place + 1 :]
+    def events_of(self, number: int) -> list[ReceivedEvent] | None:
+        """Return the events of a message, None if it is no longer stored. The first message has the number 0."""
+        index = number - (self.seen_count - len(self._messages))
+        return read_events(self._messages[index])[0] if 0 <= index < len(self._messages) else None
 
     def take(self, body: bytes) -> None:
         """Add a message of the stream."""

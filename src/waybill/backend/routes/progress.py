@@ -13,6 +13,7 @@ from waybill.backend.event_streams import MEDIA_TYPE, Pieces, begin, follow, sen
 from waybill.backend.job_form import TERMINAL, Form
 from waybill.backend.listeners import Wanted
 from waybill.backend.message import Request, Response, answer, streamed
+from waybill.backend.missed_events import Gap, missed_events
 from waybill.backend.progress import read_report
 from waybill.backend.recent_events import OWN, form_of, is_of
 from waybill.backend.router import OPERATE, READ, Route
@@ -199,13 +200,16 @@ class ProgressRoutes:
         """Stream events from now on, or after the last event that the client has received."""
         last = request.headers.get("last-event-id", "")
         with self._backend.events.listeners.listening(wanted) as listener:
-            missed = self._backend.events.after(last) if last else []
+            end = self._backend.events.seen_count
             yield begin()
-            if missed is None:
-                yield sent("system.gap", {"gap_end": self._backend.now()})
-            for event in missed or []:
-                if wanted(event):
-                    yield pieces(event)[0]
+            if last:
+                async for group in missed_events(self._backend.events, last, end):
+                    if isinstance(group, Gap):
+                        yield sent("system.gap", {"gap_end": self._backend.now()})
+                        continue
+                    for event in group:
+                        if wanted(event):
+                            yield pieces(event)[0]
             async for piece in follow(listener, pieces):
                 yield piece
 

@@ -106,5 +106,5 @@ class SystemRoutes:
         types, queues = ({one for one in request.query.get(name, "").split(",") if one} for name in ("types", "queues"))
         limit = request.number("limit", LIMIT, 1, MOST)
         subject = request.query.get("subject") or request.query.get("job_id")
-        found = self._backend.events.newest(types, queues, subject, limit, request.queue_prefix)
+        found = await self._backend.events.newest(types, queues, subject, limit, request.queue_prefix)
         return answer({"events": found, "count": len(found)})
