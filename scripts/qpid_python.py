@@ -239,8 +239,9 @@ def rewrite(target: Path) -> None:
     package = "lib2to3" if importlib.util.find_spec("lib2to3") else "fissix"
     refactor = importlib.import_module(f"{package}.refactor")
     fixers = set(refactor.get_fixers_from_package(f"{package}.fixes"))
-    # The parsers have methods of their own with this name.
-    tool = refactor.RefactoringTool(sorted(fixers - {f"{package}.fixes.fix_next"}))
+    # The parsers have methods of their own called `next`. Only fissix fixes comparisons when sorting: PATCHES does.
+    unwanted = {f"{package}.fixes.fix_next", f"{package}.fixes.fix_sorted"}
+    tool = refactor.RefactoringTool(sorted(fixers - unwanted))
     for path in sorted(target.rglob("*.py")):
         name = str(path.relative_to(target))
         text = path.read_text(encoding="utf-8")

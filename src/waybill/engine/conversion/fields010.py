@@ -4,7 +4,7 @@
 |---|---|---|---|---|
 | boolean | boolean | | str16 | string; symbol and char-utf32 too |
 | uint8 uint16 uint32 uint64 | ubyte ushort uint ulong | | vbin32 | binary; decimals too |
-| int8 int16 int32 int64 | byte short int long | | datetime | timestamp; seconds |
+| int8 int16 int32 int64 | byte short int long | | datetime | timestamp; from the year 292278994 on, ulong |
 | float, double | float, double | | list | list; array too |
 | uuid | uuid | | map | map |
 | void | null | | others | binary |
