@@ -1,12 +1,14 @@
 """A bystander of `waybill serve` in a process of its own: pushes a job and asks for it, one after the other.
 
-    python -m tests.security.http_served PORT PID
+    python -m tests.security.http_served PORT PID [CA]
 
-Each request is a step of a round. See `tests.security.rounds` for what it prints.
+Each request is a step of a round; with the file of a certificate authority, over TLS. See `tests.security.rounds` for
+what it prints.
 """
 
 import http.client
 import json
+import ssl
 import sys
 from typing import Final
 
@@ -18,8 +20,12 @@ HEADERS: Final = {"Content-Type": "application/json"}
 
 
 def main() -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=TIMEOUT_S)
-    rounds = Rounds(int(sys.argv[2]))
+    port, process, *trusted = sys.argv[1:]
+    connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=TIMEOUT_S)
+    if trusted:
+        context = ssl.create_default_context(cafile=trusted[0])
+        connection = http.client.HTTPSConnection("127.0.0.1", int(port), timeout=TIMEOUT_S, context=context)
+    rounds = Rounds(int(process))
 
     def ask(method: str, path: str, body: str | None, status: int) -> bytes:
         rounds.begin()

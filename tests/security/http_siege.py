@@ -1,13 +1,13 @@
 """`waybill serve` in a process of its own, attackers at its sockets, and a bystander who pushes jobs all the while."""
 
+import contextlib
+import re
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -15,7 +15,7 @@ from typing import Final, Self
 from tests.program_environment import program_environment
 from tests.security.siege import SERVED_TIMEOUT_S, Besieged, Bystander
 
-READY: Final = "ready http://127.0.0.1:"
+READY: Final = re.compile(r"ready https?://127\.0\.0\.1:(\d+)")
 ADDRESSES: Final = 4
 """How many addresses of this machine attackers come from: each has a limited number of ports."""
 RESET: Final = struct.pack("ii", 1, 0)
@@ -28,6 +28,8 @@ class HttpSiege(Besieged):
     """A server that is attacked. `arguments` go to `waybill serve`."""
 
     name = "server"
+    trusted: tuple[str, ...] = ()
+    """The file with the certificate authority of a server with TLS."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         super().__init__()
@@ -43,9 +45,10 @@ class HttpSiege(Besieged):
             )
         assert self.process.stdout is not None
         line = self.process.stdout.readline().strip()
-        assert line.startswith(READY), line + self.log()
-        self.port = int(line.removeprefix(READY))
-        self.bystander = Bystander("tests.security.http_served", self.port, self.process.pid)
+        found = READY.fullmatch(line)
+        assert found, line + self.log()
+        self.port = int(found[1])
+        self.bystander = Bystander("tests.security.http_served", self.port, self.process.pid, *self.trusted)
         self.bystander.start()
         self.serve(3)
         return self
@@ -79,6 +82,10 @@ class HttpSiege(Besieged):
         self.sockets.append(attacker)
         return attacker
 
+    def connect_aside(self) -> socket.socket:
+        """Connect one that the caller closes."""
+        return socket.create_connection(("127.0.0.1", self.port), CONNECT_TIMEOUT_S, (f"127.0.0.{ADDRESSES}", 0))
+
     def crowd(self, count: int, request: bytes = b"") -> None:
         """Connect many, and wait until the server has taken all of them and their requests."""
         for number in range(count):
@@ -100,9 +107,11 @@ class HttpSiege(Besieged):
 
     def send_at_once(self, request: bytes) -> None:
         """All attackers send in the same moment."""
-        with self._one_moment():
+        with self.one_moment():
             for attacker in self.sockets:
-                attacker.send(request)
+                # The server may have closed some of a crowd.
+                with contextlib.suppress(OSError):
+                    attacker.send(request)
 
     def hear(self) -> None:
         """Wait until all attackers have the beginning of an answer."""
@@ -115,19 +124,7 @@ class HttpSiege(Besieged):
         if by_reset:
             for attacker in self.sockets:
                 attacker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        with self._one_moment():
+        with self.one_moment():
             for attacker in self.sockets:
                 attacker.close()
         self.sockets = []
-
-    @contextmanager
-    def _one_moment(self) -> Iterator[None]:
-        """Stop the server during the block, so that all happens in one moment for it. The bystander asks after that."""
-        with self.bystander.resting():
-            self.process.send_signal(signal.SIGSTOP)
-            try:
-                yield
-            except BaseException:
-                self.process.send_signal(signal.SIGCONT)
-                raise
-        self.process.send_signal(signal.SIGCONT)

@@ -20,6 +20,7 @@ class Rounds:
 
     def __init__(self, process: int) -> None:
         self._schedstat = Path(f"/proc/{process}/schedstat")
+        self._told = sys.stdin.buffer.raw  # type: ignore[attr-defined]
         self._count = 0
         self._longest_s = self._longest_cpu_s = 0.0
         self._began = self._cpu_before = 0.0
@@ -37,9 +38,10 @@ class Rounds:
         """End a round, and rest for a moment, or for as long as standard input says."""
         self._count += 1
         print(self._count, round(self._longest_s * 1000), round(self._longest_cpu_s * 1000), flush=True)
-        if select.select([sys.stdin], [], [], PAUSE_S)[0] and sys.stdin.readline() == REST:
+        # Without a buffer, in which the next line would be out of sight of `select`.
+        if select.select([self._told], [], [], PAUSE_S)[0] and self._told.readline() == REST.encode():
             print(REST, end="", flush=True)
-            sys.stdin.readline()
+            self._told.readline()
 
     def _cpu_s(self) -> float:
         return int(self._schedstat.read_text().split()[0]) / 1e9

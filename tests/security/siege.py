@@ -10,6 +10,7 @@ bystander any more.
 
 import contextlib
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -119,14 +120,14 @@ class Attacker:
 class Bystander(threading.Thread):
     """Reads what a program beside the attackers tells of how a process serves it."""
 
-    def __init__(self, program: str, port: int, process: int) -> None:
+    def __init__(self, program: str, port: int, process: int, *more: str) -> None:
         super().__init__(daemon=True)
         self.rounds = 0
         self.longest_ms = 0
         self.longest_cpu_ms = 0
         self.trouble = ""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", program, str(port), str(process)],
+            [sys.executable, "-m", program, str(port), str(process), *more],
             env=program_environment(),
             cwd=REPOSITORY,
             stdin=subprocess.PIPE,
@@ -209,6 +210,18 @@ class Besieged:
             self.look()
             time.sleep(0.002)
         assert self.bystander.rounds >= until, f"the bystander is not served: {self.bystander.trouble}"
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Stop the process during the block: all happens in one moment for it. The bystander asks after that."""
+        with self.bystander.resting():
+            self.process.send_signal(signal.SIGSTOP)
+            try:
+                yield
+            except BaseException:
+                self.process.send_signal(signal.SIGCONT)
+                raise
+        self.process.send_signal(signal.SIGCONT)
 
     def check(self) -> None:
         log = self.log()
@@ -295,6 +308,10 @@ class Siege(Besieged):
     def attack(self, attack: Callable[["Siege", int], None], count: int) -> None:
         """Until the broker has taken all of it, or takes no more, and the bystander goes on."""
         attack(self, count)
+        self.quiet()
+
+    def quiet(self) -> None:
+        """Wait until the broker has taken all, or takes no more, and has served the bystander after that."""
         before = -1
         since = time.monotonic()
         while (waiting := self.unread()) > 0 and time.monotonic() - since < QUIET_S:

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.security import sieges_of_0_10
+from tests.security import sieges_of_0_10, sieges_of_leavers
 from tests.security.siege import Siege, login, login10, methods
 from waybill.wire.amqp091.frames import FRAME_HEADER, PROTOCOL_HEADER, content_frames, frame
 from waybill.wire.amqp091.methods_basic import BasicConsume, BasicGet, BasicPublish, BasicQos
@@ -650,4 +650,5 @@ ATTACKS: Final[tuple[tuple[Attack, int, int], ...]] = (
     (large_opens, 10, 2_000),
     (tls_that_stops, 20, 2_000),
     *sieges_of_0_10.ATTACKS,
+    *sieges_of_leavers.ATTACKS,
 )

@@ -1,4 +1,4 @@
-"""The attacks of `tests.security.http_attacks` on a real server in a small form; the large: `make siege-http`."""
+"""The attacks of `http_attacks` and `tls_attacks` on a real server in a small form; `make siege-http` has the large."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from tests.security.http_attacks import ATTACKS, HttpAttack
 from tests.security.http_siege import HttpSiege
+from tests.security.tls_attacks import TLS_ATTACKS, TlsSiege
 
 
 @pytest.fixture(scope="module")
@@ -21,3 +22,16 @@ def test_an_attack(siege: HttpSiege, attack: HttpAttack, count: int) -> None:
     attack(siege, count)
     siege.serve(3)
     siege.check()
+
+
+@pytest.fixture(scope="module")
+def tls_siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpSiege]:
+    with TlsSiege(tmp_path_factory.mktemp("tls")) as besieged:
+        yield besieged
+
+
+@pytest.mark.parametrize(("attack", "count"), [(attack, few) for attack, few, _ in TLS_ATTACKS])
+def test_an_attack_on_tls(tls_siege: HttpSiege, attack: HttpAttack, count: int) -> None:
+    attack(tls_siege, count)
+    tls_siege.serve(3)
+    tls_siege.check()

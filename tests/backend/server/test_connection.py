@@ -414,3 +414,53 @@ async def test_tls() -> None:
         writer.write(b"nonsense\r\n\r\n")
         assert (await read_answer(reader))[0] == 400
         writer.close()
+
+
+async def test_connections_with_tls_are_limited_more_tightly() -> None:
+    authority = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(tls)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    async with serve(Limits(tls_connections=1), tls=tls) as site:
+        clients = [
+            await asyncio.open_connection("127.0.0.1", site.port, ssl=trusting, server_hostname="localhost")
+            for _ in range(2)
+        ]
+        assert (await read_answer(clients[1][0]))[0] == 503
+        clients[0][1].write(GET)
+        assert (await read_answer(clients[0][0]))[0] == 200
+        for _, writer in clients:
+            writer.close()
+
+
+async def test_of_too_many_connections_without_a_handshake_the_oldest_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("waybill.backend.server.tls_listener.MOST_UNFINISHED", 2)
+    authority = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(tls)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    async with serve(tls=tls) as site:
+        silent = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(3)]
+        assert await silent[0][0].read() == b""
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", site.port, ssl=trusting, server_hostname="localhost"
+        )
+        writer.write(GET)
+        assert (await read_answer(reader))[0] == 200
+        assert await silent[1][0].read() == b""
+        for one in (writer, *(each for _, each in silent)):
+            one.close()
+
+
+async def test_a_connection_that_begins_no_handshake_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.backend.server.tls_listener.HANDSHAKE_SECONDS", 0.05)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("localhost").configure_cert(tls)
+    async with serve(tls=tls) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+        assert await reader.read() == b""
+        writer.close()

@@ -22,6 +22,8 @@ class Limits:
     """Times are in seconds."""
 
     connections: int = 20_000
+    tls_connections: int = 4096
+    """How many of them there may be with TLS: each has 50 KB of its own."""
     streams: int = 4096
     """How many event streams and streamed lists there may be at a time: an event may be for all of them."""
     keep_alive: float = 75.0

@@ -6,15 +6,17 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from waybill.backend.server.connection import Connection
 from waybill.backend.server.connections import Answering, Connections
 from waybill.backend.server.limits import Limits
+from waybill.backend.server.tls_listener import TlsListener
 
 ROUND_SECONDS: Final = 1.0
 """How often connections are checked, so timeouts may be exceeded by this time."""
-HANDSHAKE_SECONDS: Final = 10.0
 BACKLOG: Final = 2048
 
 
@@ -29,23 +31,24 @@ class HttpServer:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """See `Connections`."""
-        self.connections = Connections(application, waiting_paths, limits or Limits())
+        limits = limits or Limits()
+        if tls is not None:
+            limits = replace(limits, connections=min(limits.connections, limits.tls_connections))
+        self.connections = Connections(application, waiting_paths, limits)
         self._tls = tls
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | TlsListener | None = None
         self._rounds: asyncio.Task[None] | None = None
 
     async def start(self, listening: socket.socket) -> None:
         """Accept connections."""
         loop = asyncio.get_running_loop()
         self._rounds = loop.create_task(self._look())
-        timeout = None if self._tls is None else HANDSHAKE_SECONDS
-        self._listener = await loop.create_server(
-            lambda: Connection(self.connections),
-            sock=listening,
-            ssl=self._tls,
-            ssl_handshake_timeout=timeout,
-            backlog=BACKLOG,
-        )
+        make_connection = partial(Connection, self.connections)
+        if self._tls is None:
+            self._listener = await loop.create_server(make_connection, sock=listening, backlog=BACKLOG)
+        else:
+            self._listener = TlsListener(listening, self._tls, make_connection)
+            self._listener.start(BACKLOG)
 
     async def close(self, grace_seconds: float) -> None:
         """Stop accepting, answer open requests, and close all connections."""
