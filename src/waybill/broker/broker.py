@@ -13,6 +13,7 @@ from waybill import __version__
 from waybill.broker.changes import Changes
 from waybill.broker.commit_loop import CommitLoop
 from waybill.broker.control import Control
+from waybill.broker.departures import Departures
 from waybill.broker.limits import change_limits
 from waybill.broker.log import BrokerLog, logger
 from waybill.node.administration import GUEST, Administration, FirstUser
@@ -157,6 +158,7 @@ class Broker:
             raise
 
     def _begin_work(self) -> None:
+        self._departures = Departures()
         self._disk = CommitThread(self._loop)
         self._commit_loop = CommitLoop(self._node, self._disk, self._clock, self._fail)
         self.changes = Changes(self._node, self._commit_loop, self._clock)
@@ -382,7 +384,9 @@ class Broker:
     # --- connections ---
 
     def _make_pump(self) -> Pump[Engine]:
-        return Pump(self._make_engine, self._clock, self._commit_loop.after_receive, self._on_lost)
+        return Pump(
+            self._make_engine, self._clock, self._commit_loop.after_receive, self._on_lost, self._departures.add
+        )
 
     def _make_engine(self, pump: Pump[Engine]) -> Engine:
         self._idle.clear()

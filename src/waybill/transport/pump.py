@@ -24,6 +24,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from waybill.transport.clock import Clock
@@ -71,7 +72,8 @@ class Pump(Generic[EngineT]):
     It has the methods of `asyncio.Protocol` without deriving from it, for classes of which mypyc's code is slow.
 
     `after_receive` defaults to `flush`. `on_lost(pump, error)` is called last, when the transport is gone; `error` is
-    None after an orderly end.
+    None after an orderly end. `in_turn` calls what follows the loss of a connection when it is its turn, by default at
+    once.
     """
 
     engine: EngineT
@@ -82,11 +84,13 @@ class Pump(Generic[EngineT]):
         clock: Clock,
         after_receive: Callable[[], None] | None = None,
         on_lost: Callable[["Pump[EngineT]", Exception | None], None] | None = None,
+        in_turn: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self._engine_factory = engine_factory
         self._now = clock.now
         self.after_receive: Callable[[], None] = after_receive or self.flush
         self._on_lost = on_lost
+        self._in_turn = in_turn
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -205,6 +209,12 @@ class Pump(Generic[EngineT]):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._disarm()
+        if self._in_turn is None:
+            self._lose(exc)
+        else:
+            self._in_turn(partial(self._lose, exc))
+
+    def _lose(self, exc: Exception | None) -> None:
         try:
             if self._has_engine:
                 self.engine.connection_lost(self._now())
