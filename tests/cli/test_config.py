@@ -57,7 +57,7 @@ def test_show_hides_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_check_takes_what_is_right() -> None:
     Path("waybill.toml").write_text("[amqp]\nport = 7777\n")
     result = run("config", "check", "--config", "waybill.toml")
-    assert (result.exit_code, result.output) == (0, "waybill.toml: no mistakes, 1 setting is not the default\n")
+    assert (result.exit_code, result.output) == (0, "waybill.toml: no errors, 1 setting is not the default\n")
 
 
 @pytest.mark.parametrize(

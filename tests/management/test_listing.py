@@ -98,7 +98,7 @@ async def test_others_get_their_turn_while_a_long_list_is_made() -> None:
             # 300 queues are several batches; a broker that waited for them all would have had one turn.
             assert turns > 300 / 50, path
         turns = 0
-        await api.management.sampler.look()
+        await api.management.sampler.sample()
         assert turns > 1
         ended = True
         await counting

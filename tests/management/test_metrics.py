@@ -11,7 +11,7 @@ async def test_metrics_are_open_and_well_formed() -> None:
     async with running() as api:
         await api.queue('odd"\\name')
         await api.publish('odd"\\name')
-        await api.management.sampler.look()
+        await api.management.sampler.sample()
         for path in ("//metrics", "//metrics/per-object", "//metrics/detailed?family=queue_coarse_metrics&vhost=/"):
             reply = await api.ask("GET", f"/{path}"[1:], login=None)
             assert reply.status == 200
@@ -26,7 +26,7 @@ async def test_names_of_the_overview_dashboard_are_there() -> None:
     async with running() as api:
         await api.queue("q")
         await api.publish("q")
-        await api.management.sampler.look()
+        await api.management.sampler.sample()
         text = (await api.ask("GET", "//metrics", login=None)).octets.decode()
         for name in (
             "rabbitmq_build_info{",

@@ -34,7 +34,7 @@ async def test_counts_of_a_queue() -> None:
     async with running() as api, connect(api.broker.uri()) as connection:
         sampler, clock = with_clock(api)
         await api.queue("q")
-        await sampler.look()
+        await sampler.sample()
         channel = await connection.channel(prefetch_count=10)
         for _ in range(4):
             await channel.publish(b"x", routing_key="q")
@@ -47,7 +47,7 @@ async def test_counts_of_a_queue() -> None:
         deliveries[2].reject(requeue=False)
         await connection.channel()
         clock.now += SAMPLE_SECONDS
-        await sampler.look()
+        await sampler.sample()
         item = await api.get("/queues/%2F/q")
         stats = {name: value for name, value in item["message_stats"].items() if not name.endswith("_details")}
         assert stats == {
@@ -81,7 +81,7 @@ async def test_counts_of_what_is_gone_stay_in_the_totals() -> None:
         await api.publish("", exchange="x")
         await api.ask("DELETE", "/queues/%2F/q")
         await api.ask("DELETE", "/exchanges/%2F/x")
-        await sampler.look()
+        await sampler.sample()
         overview = await api.get("/overview")
         assert overview["message_stats"]["publish"] == 1
         assert overview["churn_rates"]["queue_deleted"] == 1
@@ -91,10 +91,10 @@ async def test_history_outlives_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path) as api:
         await api.queue("q")
         await api.publish("q")
-        await api.management.sampler.look()
+        await api.management.sampler.sample()
     async with running(tmp_path) as api:
         await api.publish("q")
-        await api.management.sampler.look()
+        await api.management.sampler.sample()
         assert (await api.get("/queues/%2F/q"))["message_stats"]["publish"] == 2
         overview = await api.get("/overview?msg_rates_age=600&msg_rates_incr=5")
         assert overview["message_stats"]["publish"] == 2
@@ -113,7 +113,7 @@ def test_a_series_forgets_what_is_old() -> None:
     for index in range(5000):
         series.add(START + index * SAMPLE_SECONDS, (index,))
     now = START + 4999 * SAMPLE_SECONDS
-    assert sum(len(moments) for moments, _ in series.packed()) < 400
+    assert sum(len(times) for times, _ in series.packed()) < 400
     assert series.rate((0,), now) == 1 / SAMPLE_SECONDS
     assert len(series.samples((0,), now, 600, 5)) == 121
     assert len(series.samples((0,), now, 7200, 60)) == 121
@@ -124,11 +124,11 @@ def test_a_series_keeps_nothing_for_what_does_not_change() -> None:
     series = Series(HOURS)
     for index in range(1000):
         series.add(START + index * SAMPLE_SECONDS, (7, 7))
-    assert [len(moments) for moments, _ in series.packed()] == [1, 1]
-    unpacked = Series.unpacked(HOURS, series.packed(), 2)
-    assert unpacked is not None
-    assert unpacked.last == (7, 7)
-    assert Series.unpacked(HOURS, series.packed(), 3) is None
+    assert [len(times) for times, _ in series.packed()] == [1, 1]
+    restored = Series.restored(HOURS, series.packed(), 2)
+    assert restored is not None
+    assert restored.last == (7, 7)
+    assert Series.restored(HOURS, series.packed(), 3) is None
 
 
 async def test_a_thing_had_nothing_before_it_was_there() -> None:
@@ -141,7 +141,7 @@ async def test_a_thing_had_nothing_before_it_was_there() -> None:
     assert [one["sample"] for one in series.samples((0,), 600_005, 15, 5)] == [3, 0, 0, 0]
     async with running() as api:
         await api.queue("q")
-        await api.management.sampler.look()
+        await api.management.sampler.sample()
         queue = await api.get("/queues/%2F/q?lengths_age=1800&lengths_incr=30")
         assert [one["sample"] for one in queue["messages_details"]["samples"]] == [0] * 61
         assert queue["messages_details"]["avg"] == 0

@@ -1,4 +1,4 @@
-"""What the sampler sees of queues: all that changed, sums that are right, and no look at what is quiet."""
+"""What the sampler can_see of queues: all that changed, sums that are right, and no look at what is quiet."""
 
 import random
 
@@ -15,7 +15,7 @@ from waybill.model.queue import Queue
 
 async def looked(sampler: Sampler, clock: Clock) -> None:
     clock.now += 5
-    await sampler.look()
+    await sampler.sample()
 
 
 def sums_are_right(broker: Broker, sampler: Sampler) -> None:

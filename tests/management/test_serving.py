@@ -13,7 +13,7 @@ from waybill.backend.keys import Key, KeyRing, hash_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import READ, Route
 from waybill.broker import Broker
-from waybill.management.serving import Beside, Management, ManagementServer
+from waybill.management.serving import CombinedApplication, Management, ManagementServer
 
 
 def fetch(url: str, login: str = "guest:guest") -> tuple[int, bytes]:
@@ -42,7 +42,7 @@ async def ok(_request: Request) -> Response:
     return answer({"ours": False})
 
 
-async def ask(beside: Beside, method: str, target: str, key: str = "") -> tuple[int, dict[str, object]]:
+async def ask(beside: CombinedApplication, method: str, target: str, key: str = "") -> tuple[int, dict[str, object]]:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     request = Request(method, target, {}, headers, target=target)
     begun = beside.begin(request)
@@ -67,7 +67,7 @@ async def test_beside_another_application() -> None:
         ]
     )
     async with Broker(port=0) as broker, Management(broker) as management:
-        beside = Beside(management, Application([Route("GET", "/ojs/v1/jobs", ok, READ)], keys))
+        beside = CombinedApplication(management, Application([Route("GET", "/ojs/v1/jobs", ok, READ)], keys))
         assert (await ask(beside, "GET", "/ojs/v1/jobs", "r"))[1] == {"ours": False}
         assert (await ask(beside, "GET", "/api/overview"))[0] == 401
         assert (await ask(beside, "GET", "/apis"))[0] == 404

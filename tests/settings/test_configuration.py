@@ -31,7 +31,7 @@ def problems(path: Path | None, **environment: str) -> list[str]:
 
 def test_without_anything_all_is_default() -> None:
     found = load(environment={})
-    assert (found.whole("amqp.port"), found["amqp.port"].place, found.file) == (5672, "default", None)
+    assert (found.integer("amqp.port"), found["amqp.port"].place, found.file) == (5672, "default", None)
 
 
 def test_an_option_counts_before_a_variable_before_the_file(tmp_path: Path) -> None:

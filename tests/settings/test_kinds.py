@@ -10,7 +10,7 @@ import pytest
 
 from waybill.engine.host import Limits
 from waybill.settings import SETTINGS, Refused, Setting
-from waybill.settings.kinds import Address, Choice, Kind, NameList, Seconds, Size, Switch, Text, Whole
+from waybill.settings.kinds import Address, Boolean, Choice, Integer, Kind, NameList, Seconds, Size, Text
 from waybill.settings.users import ConfiguredUser, Users
 
 HERE = Path("/nowhere")
@@ -19,20 +19,20 @@ HERE = Path("/nowhere")
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
-        (Whole(0, 9), " 7 ", 7),
+        (Integer(0, 9), " 7 ", 7),
         (Seconds(0, 9), "1.5", 1.5),
         (Size(0, 1 << 40), "4096", 4096),
         (Size(0, 1 << 40), "64 MiB", 64 << 20),
         (Size(0, 1 << 40), "2GB", 2_000_000_000),
-        (Switch(), "Yes", True),
-        (Switch(), "0", False),
+        (Boolean(), "Yes", True),
+        (Boolean(), "0", False),
         (Choice("text", "json"), "json", "json"),
         (NameList(), "a, b,,c", ("a", "b", "c")),
         (Text(3), "abc", "abc"),
     ],
 )
 def test_a_text_becomes_a_value(kind: Kind, text: str, value: object) -> None:
-    assert kind.of_text(text, HERE) == value
+    assert kind.parse(text, HERE) == value
 
 
 WRONG_NUMBERS = ["", "x", "-1", "10", "1e9", "9" * 5000, "nan", "inf", "0x1", "1_0", "٣x"]
@@ -40,22 +40,26 @@ WRONG_NUMBERS = ["", "x", "-1", "10", "1e9", "9" * 5000, "nan", "inf", "0x1", "1
 
 @pytest.mark.parametrize("text", WRONG_NUMBERS)
 def test_a_number_out_of_range_is_refused_with_the_range(text: str) -> None:
-    for kind, says in ((Whole(0, 9), "from 0 to 9"), (Seconds(0, 9), "from 0 to 9"), (Size(0, 9), "from 0 to 9 bytes")):
+    for kind, says in (
+        (Integer(0, 9), "from 0 to 9"),
+        (Seconds(0, 9), "from 0 to 9"),
+        (Size(0, 9), "from 0 to 9 bytes"),
+    ):
         with pytest.raises(Refused, match=says) as refused:
-            kind.of_text(text, HERE)
+            kind.parse(text, HERE)
         assert len(str(refused.value)) < 200
 
 
 @pytest.mark.parametrize("value", [None, {}, "x", True, 1.5, float("nan"), -1, 10**30, b"x"])
 def test_values_of_other_types_are_refused(value: object) -> None:
-    for kind in (Whole(0, 9), Choice("a"), NameList(), Users()):
+    for kind in (Integer(0, 9), Choice("a"), NameList(), Users()):
         with pytest.raises(Refused):
-            kind.of_value(value if value != {} or not isinstance(kind, Users) else 1, HERE)
+            kind.convert(value if value != {} or not isinstance(kind, Users) else 1, HERE)
 
 
 def test_passwords_are_not_shown() -> None:
     assert Address().shown("postgresql://ada:secret@host/db") == '"postgresql://ada:***@host/db"'
-    users = Users().of_value({"ada": {"password": "secret"}}, HERE)
+    users = Users().convert({"ada": {"password": "secret"}}, HERE)
     assert "secret" not in Users().shown(users) + repr(users)
 
 
@@ -66,7 +70,7 @@ def test_a_user_of_the_first_start(tmp_path: Path) -> None:
         "bob": {"password": "b", "permissions": {"/": {"read": "^mine$"}}},
     }
     everything = (".*", ".*", ".*")
-    assert Users().of_text(json.dumps(table), tmp_path) == (
+    assert Users().parse(json.dumps(table), tmp_path) == (
         ConfiguredUser("ada", "from a file", ("administrator",), {"/": everything, "/ojs": everything}),
         ConfiguredUser("bob", "b", (), {"/": (".*", ".*", "^mine$")}),
     )
@@ -92,13 +96,13 @@ def test_a_user_of_the_first_start(tmp_path: Path) -> None:
 )
 def test_a_user_that_is_wrong_is_refused_without_the_password(table: object, says: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=says) as refused:
-        Users().of_value(table, tmp_path)
+        Users().convert(table, tmp_path)
     assert "secret" not in str(refused.value)
 
 
 def test_text_that_is_no_json_is_not_repeated() -> None:
     with pytest.raises(Refused) as refused:
-        Users().of_text("{'ada': 'secret'}", HERE)
+        Users().parse("{'ada': 'secret'}", HERE)
     assert "secret" not in str(refused.value)
 
 
@@ -106,9 +110,9 @@ def test_text_that_is_no_json_is_not_repeated() -> None:
 def test_the_default_of_a_setting_is_one_of_its_values(setting: Setting) -> None:
     if setting.default is None or setting.default == ():
         return
-    assert setting.kind.of_value(setting.default, HERE) == setting.default
+    assert setting.kind.convert(setting.default, HERE) == setting.default
     shown = tomllib.loads(f"value = {setting.kind.shown(setting.default)}")["value"]
-    assert setting.kind.of_value(shown, HERE) == setting.default
+    assert setting.kind.convert(shown, HERE) == setting.default
 
 
 def test_the_limits_are_those_of_the_node() -> None:

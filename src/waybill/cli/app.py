@@ -24,9 +24,9 @@ _log = logging.getLogger("waybill.cli")
 def load_jobs(target: str) -> Jobs:
     """Import `module:name` and return its Jobs object. The name defaults to `jobs`.
 
-    Of a package without a name, all modules called `jobs` or `tasks` are imported, at any depth: each adds its handlers
-    to the one Jobs object that they share. Raises click.BadParameter if there is none, or more than one. The current
-    directory can be imported from, as with `python -m`.
+    If `module` is a package and no name is given, all its modules called `jobs` or `tasks`, at any depth, are imported:
+    each adds its handlers to the Jobs object that they share. Raises click.BadParameter if there is no Jobs object, or
+    more than one. Modules in the current directory can be imported, as with `python -m`.
     """
     module_name, _, attribute = target.partition(":")
     sys.path.insert(0, str(Path.cwd()))
@@ -39,7 +39,7 @@ def load_jobs(target: str) -> Jobs:
     except click.BadParameter:
         raise
     except Exception as error:
-        # The program is the user's: its error and line say more than our frames.
+        # The error is in the user's program: name its line, not the frames of this command.
         raise click.BadParameter(f"{target}: {_raised(error)}") from error
     if not isinstance(found, Jobs):
         raise click.BadParameter(f"{target} is a {type(found).__name__}, not a waybill.Jobs")

@@ -48,9 +48,9 @@ def command(target: Path, data_dir: Path | None, config: Path | None, *, as_json
         raise click.UsageError("TARGET must not be inside the data directory")
     try:
         make_empty(target)
-        # The state of jobs before the events that it is folded from, so that it can catch up.
+        # Copy the state of jobs before the events that it is computed from: a restored state can catch up, not go back.
         has_state = _copy_state(directory / STATE_FILE, target / STATE_FILE)
-        with held_files(directory) as source:
+        with frozen_files(directory) as source:
             copied = copy_files(source, target)
     except OSError as error:
         raise click.ClickException(f"the backup is not complete: {error}") from None
@@ -68,12 +68,12 @@ def _show(target: Path, copied: Copied, *, has_state: bool, as_json: bool) -> No
 
 
 @contextlib.contextmanager
-def held_files(directory: Path) -> Iterator[Path]:
-    """A directory with unchanging files of a data directory: hard links by its broker, or itself if none runs."""
+def frozen_files(directory: Path) -> Iterator[Path]:
+    """Yield a directory whose files do not change: hard links that the broker makes, or `directory` if none runs."""
     try:
         lock = DirectoryLock(directory)
     except DataDirectoryInUse:
-        with _asked(directory) as held:
+        with _held_by_broker(directory) as held:
             yield held
         return
     try:
@@ -83,8 +83,8 @@ def held_files(directory: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _asked(directory: Path) -> Iterator[Path]:
-    """The directory that the running broker has made; it exists as long as the connection."""
+def _held_by_broker(directory: Path) -> Iterator[Path]:
+    """Yield a directory that the running broker makes. The broker deletes it when the connection ends."""
     with socket.socket(socket.AF_UNIX) as control:
         control.settimeout(ANSWER_SECONDS)
         try:
@@ -95,7 +95,7 @@ def _asked(directory: Path) -> Iterator[Path]:
         except (OSError, ValueError) as error:
             raise click.ClickException(f"the process that uses {directory} cannot make a backup: {error}") from None
         if "directory" not in answer:
-            raise click.ClickException(f"the broker cannot make a backup: {answer.get('error', 'it has ended')}")
+            raise click.ClickException(f"the broker cannot make a backup: {answer.get('error', 'it has stopped')}")
         yield Path(answer["directory"])
 
 

@@ -55,7 +55,7 @@ Figures = dict[str, object]
 @broker_options
 @json_option
 def command(job_count: int, concurrency: int, payload: int, work: float, target: Target, *, as_json: bool) -> None:
-    """Push jobs, run them with one worker in this process, with confirms and events, and print the rates.
+    """Push jobs, run them with one worker in this process, and print the rates. Confirms and events are on.
 
     All entities get a unique prefix and are deleted afterwards, also after Ctrl-C.
     """
@@ -125,16 +125,16 @@ class _Bench:
         async with Worker(self._jobs, queues=[QUEUE], concurrency=self._concurrency, prefetch=4 * self._concurrency):
             await self._until(self._job_count + SINGLE_PUSHES, task)
             seconds = time.perf_counter() - started
-            ways: list[float] = []
+            latencies: list[float] = []
             for number in range(SINGLE_PUSHES):
-                key = f"way-{number}"
+                key = f"latency-{number}"
                 pushed = time.perf_counter()
                 await self._handler.push(key, self._payload)
                 await self._until(self._job_count + SINGLE_PUSHES + number + 1, None)
-                ways.append(self._arrived[key] - pushed)
+                latencies.append(self._arrived[key] - pushed)
         return {
             "jobs_per_second": round((self._job_count + SINGLE_PUSHES) / seconds),
-            "push_to_start_milliseconds": _percentiles(ways),
+            "push_to_start_milliseconds": _percentiles(latencies),
         }
 
     async def _timed_push(self, key: str) -> float:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
 
 import click
 
 from waybill.cli.app import load_jobs
 from waybill.cli.echo import echo
 from waybill.cli.garbage_collection import collect_rarely
+from waybill.cli.stop_signals import stop_event
 from waybill.cli.target import json_option
 from waybill.cli.worker import log_to_stderr
 from waybill.cli.worker_options import concurrency_option
@@ -47,8 +46,8 @@ def celery(
 ) -> None:
     """Take Celery's messages from its queue, and run them as jobs of MODULE:JOBS, until SIGTERM or Ctrl-C.
 
-    Reads protocol 2 with JSON. A task becomes the job whose type is its name in lower case. What cannot become a job,
-    a chord for example, is a dead letter with a reason: `waybill dlq list --queue celery`.
+    Reads protocol 2 with JSON. The type of a job is the name of its task in lower case. A message that cannot become a
+    job, such as a chord, becomes a dead letter with a reason: `waybill dlq list --queue celery`.
     """
     names = {}
     for mapping in mappings:
@@ -70,9 +69,7 @@ def celery(
 
 
 async def _bridge(jobs: Jobs, bridge: CeleryBridge, worker: Worker | None) -> None:
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    stopped = stop_event()
     async with jobs:
         if worker is not None:
             await worker.start()

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import signal
 import ssl
 
 import click
@@ -16,6 +15,7 @@ from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import tls_context
 from waybill.cli.own_broker import Reloader, make_broker, set_up_log, started
 from waybill.cli.settings_options import BROKER_TABLES, Source, loaded, settings_options
+from waybill.cli.stop_signals import stop_event
 from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
 from waybill.settings import Configuration
 from waybill.transport.descriptors import raise_descriptor_limit
@@ -41,9 +41,9 @@ SHORT = {
 def command(ctx: click.Context, source: Source) -> None:
     """Run an AMQP broker until SIGTERM or Ctrl-C, which drain it; or operate a running one.
 
-    Prints `ready amqp://...` when it accepts connections. On a new data directory guest/guest may log in, from this
-    machine only. SIGHUP reads the file with settings again. `waybill config show` lists all settings: each is an option
-    here, those of [limits] too. With --management it serves RabbitMQ's management API, which the commands below use.
+    Prints `ready amqp://...` when it accepts connections. With a new data directory, guest/guest may log in, from this
+    machine only. SIGHUP reloads the configuration file. `waybill config show` lists all settings: each is an option
+    here, including those of [limits]. --management serves RabbitMQ's management API, which the commands below use.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -71,22 +71,19 @@ def management_tls(configuration: Configuration) -> ssl.SSLContext | None:
 
 
 async def _serve(broker: Broker, reloader: Reloader, configuration: Configuration, tls: ssl.SSLContext | None) -> None:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    stopping = stop_event()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(started(broker))
         if configuration.is_on("management.enabled"):
             from waybill.management.serving import ManagementServer
 
-            host, port = configuration.text("management.host"), configuration.whole("management.port")
+            host, port = configuration.text("management.host"), configuration.integer("management.port")
             server = await stack.enter_async_context(ManagementServer(broker, host, port, tls=tls))
             echo(f"ready {server.url}/api")
         reloader.listen()
         if broker.import_report is not None:
             show_report(broker.import_report)
-        # With a backlog, a collection of the whole heap takes too long.
+        # With a backlog of messages, a collection of the whole heap takes too long.
         collect_rarely(whole_heap=60_000)
         if broker.tls_port is not None:
             echo(f"ready amqps://{broker.host}:{broker.tls_port}/%2F")

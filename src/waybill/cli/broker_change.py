@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 import click
 
-from waybill.cli.echo import echo
-from waybill.cli.managed import Managed, management_option, part
+from waybill.cli.echo import echo_result
+from waybill.cli.management_client import ManagementClient, management_option, part
 from waybill.cli.target import json_option
 
 _VHOST = click.option("--vhost", default="/", show_default=True, help="The virtual host.")
@@ -17,10 +16,6 @@ _PASSWORD = click.option(
     "--password",
     help="The password; `-` reads standard input: other users can see arguments.  [default: asked for]",
 )
-
-
-def _say(what: dict[str, Any], text: str, *, as_json: bool) -> None:
-    echo(json.dumps(what) if as_json else text)
 
 
 def _read_password(given: str | None) -> str:
@@ -42,24 +37,24 @@ def user_command() -> None:
 @management_option
 @json_option
 def add_user(
-    name: str, password: str | None, tags: str, vhosts: tuple[str, ...], managed: Managed, *, as_json: bool
+    name: str, password: str | None, tags: str, vhosts: tuple[str, ...], client: ManagementClient, *, as_json: bool
 ) -> None:
     """Add the user NAME. Without --vhost, the user has no access to any virtual host: see `permissions`."""
-    managed.ask("PUT", f"/users/{part(name)}", {"password": _read_password(password), "tags": tags})
+    client.ask("PUT", f"/users/{part(name)}", {"password": _read_password(password), "tags": tags})
     for vhost in vhosts:
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
-        managed.ask("PUT", f"/permissions/{part(vhost)}/{part(name)}", everything)
-    _say({"user": name, "tags": tags, "vhosts": list(vhosts)}, f"added user {name}", as_json=as_json)
+        client.ask("PUT", f"/permissions/{part(vhost)}/{part(name)}", everything)
+    echo_result({"user": name, "tags": tags, "vhosts": list(vhosts)}, f"added user {name}", as_json=as_json)
 
 
 @user_command.command("delete")
 @click.argument("name")
 @management_option
 @json_option
-def delete_user(name: str, managed: Managed, *, as_json: bool) -> None:
+def delete_user(name: str, client: ManagementClient, *, as_json: bool) -> None:
     """Delete the user NAME, and close their connections."""
-    managed.ask("DELETE", f"/users/{part(name)}")
-    _say({"deleted": name}, f"deleted user {name}", as_json=as_json)
+    client.ask("DELETE", f"/users/{part(name)}")
+    echo_result({"deleted": name}, f"deleted user {name}", as_json=as_json)
 
 
 @user_command.command("password")
@@ -67,11 +62,11 @@ def delete_user(name: str, managed: Managed, *, as_json: bool) -> None:
 @_PASSWORD
 @management_option
 @json_option
-def set_password(name: str, password: str | None, managed: Managed, *, as_json: bool) -> None:
+def set_password(name: str, password: str | None, client: ManagementClient, *, as_json: bool) -> None:
     """Change the password of NAME. Open connections stay."""
-    tags = managed.ask("GET", f"/users/{part(name)}")["tags"]
-    managed.ask("PUT", f"/users/{part(name)}", {"password": _read_password(password), "tags": tags})
-    _say({"user": name}, f"changed the password of user {name}", as_json=as_json)
+    tags = client.ask("GET", f"/users/{part(name)}")["tags"]
+    client.ask("PUT", f"/users/{part(name)}", {"password": _read_password(password), "tags": tags})
+    echo_result({"user": name}, f"changed the password of user {name}", as_json=as_json)
 
 
 @user_command.command("tags")
@@ -79,16 +74,16 @@ def set_password(name: str, password: str | None, managed: Managed, *, as_json: 
 @click.argument("tags", nargs=-1)
 @management_option
 @json_option
-def set_tags(name: str, tags: tuple[str, ...], managed: Managed, *, as_json: bool) -> None:
-    """Replace the tags of NAME by TAGS: management, policymaker, monitoring, administrator."""
-    user = managed.ask("GET", f"/users/{part(name)}")
+def set_tags(name: str, tags: tuple[str, ...], client: ManagementClient, *, as_json: bool) -> None:
+    """Replace the tags of NAME with TAGS: management, policymaker, monitoring, administrator."""
+    user = client.ask("GET", f"/users/{part(name)}")
     body = {
         "password_hash": user["password_hash"],
         "hashing_algorithm": user["hashing_algorithm"],
         "tags": list(tags),
     }
-    managed.ask("PUT", f"/users/{part(name)}", body)
-    _say({"user": name, "tags": list(tags)}, f"user {name}: {', '.join(tags) or 'no tags'}", as_json=as_json)
+    client.ask("PUT", f"/users/{part(name)}", body)
+    echo_result({"user": name, "tags": list(tags)}, f"user {name}: {', '.join(tags) or 'no tags'}", as_json=as_json)
 
 
 @user_command.command("permissions")
@@ -106,23 +101,23 @@ def set_permissions(
     configure: str | None,
     write: str | None,
     read: str | None,
-    managed: Managed,
+    client: ManagementClient,
     *,
     clear: bool,
     as_json: bool,
 ) -> None:
-    """Show, set or clear the permissions of NAME. A pattern that is not given allows nothing."""
+    """Show, set or clear the permissions of NAME. A pattern that is left out allows nothing."""
     path = f"/permissions/{part(vhost)}/{part(name)}"
     patterns = {"configure": configure, "write": write, "read": read}
     if clear:
-        managed.ask("DELETE", path)
-        _say({"user": name, "vhost": vhost}, f"user {name} has no access to {vhost}", as_json=as_json)
+        client.ask("DELETE", path)
+        echo_result({"user": name, "vhost": vhost}, f"user {name} has no access to {vhost}", as_json=as_json)
         return
     if any(pattern is not None for pattern in patterns.values()):
-        managed.ask("PUT", path, {action: pattern or "" for action, pattern in patterns.items()})
-    found = managed.ask("GET", path)
+        client.ask("PUT", path, {action: pattern or "" for action, pattern in patterns.items()})
+    found = client.ask("GET", path)
     text = ", ".join(f"{action} {found[action] or '(nothing)'}" for action in patterns)
-    _say(found, f"user {name} in {vhost}: {text}", as_json=as_json)
+    echo_result(found, f"user {name} in {vhost}: {text}", as_json=as_json)
 
 
 @click.group("policy")
@@ -152,7 +147,7 @@ def set_policy(
     vhost: str,
     priority: int,
     apply_to: str,
-    managed: Managed,
+    client: ManagementClient,
     *,
     operator: bool,
     as_json: bool,
@@ -163,8 +158,8 @@ def set_policy(
     except ValueError as error:
         raise click.BadParameter(f"not JSON: {error}", param_hint="DEFINITION") from None
     body = {"pattern": pattern, "definition": settings, "priority": priority, "apply-to": apply_to}
-    managed.ask("PUT", f"{_root(is_operator=operator)}/{part(vhost)}/{part(name)}", body)
-    _say({"name": name, "vhost": vhost, **body}, f"set policy {name} in {vhost}", as_json=as_json)
+    client.ask("PUT", f"{_root(is_operator=operator)}/{part(vhost)}/{part(name)}", body)
+    echo_result({"name": name, "vhost": vhost, **body}, f"set policy {name} in {vhost}", as_json=as_json)
 
 
 @policy_command.command("clear")
@@ -173,10 +168,10 @@ def set_policy(
 @click.option("--operator", is_flag=True, help="Clear an operator policy.")
 @management_option
 @json_option
-def clear_policy(name: str, vhost: str, managed: Managed, *, operator: bool, as_json: bool) -> None:
+def clear_policy(name: str, vhost: str, client: ManagementClient, *, operator: bool, as_json: bool) -> None:
     """Remove the policy NAME."""
-    managed.ask("DELETE", f"{_root(is_operator=operator)}/{part(vhost)}/{part(name)}")
-    _say({"cleared": name, "vhost": vhost}, f"cleared policy {name} in {vhost}", as_json=as_json)
+    client.ask("DELETE", f"{_root(is_operator=operator)}/{part(vhost)}/{part(name)}")
+    echo_result({"cleared": name, "vhost": vhost}, f"cleared policy {name} in {vhost}", as_json=as_json)
 
 
 def _root(*, is_operator: bool) -> str:
@@ -193,10 +188,10 @@ def vhost_command() -> None:
 @click.option("--description", default="", help="Description of the virtual host.")
 @management_option
 @json_option
-def add_vhost(name: str, description: str, managed: Managed, *, as_json: bool) -> None:
+def add_vhost(name: str, description: str, client: ManagementClient, *, as_json: bool) -> None:
     """Add the virtual host NAME. The user who adds it gets all permissions in it."""
-    managed.ask("PUT", f"/vhosts/{part(name)}", {"description": description} if description else {})
-    _say({"vhost": name}, f"added virtual host {name}", as_json=as_json)
+    client.ask("PUT", f"/vhosts/{part(name)}", {"description": description} if description else {})
+    echo_result({"vhost": name}, f"added virtual host {name}", as_json=as_json)
 
 
 @vhost_command.command("delete")
@@ -204,7 +199,7 @@ def add_vhost(name: str, description: str, managed: Managed, *, as_json: bool) -
 @click.confirmation_option(prompt="Delete the virtual host with all queues and messages in it?")
 @management_option
 @json_option
-def delete_vhost(name: str, managed: Managed, *, as_json: bool) -> None:
+def delete_vhost(name: str, client: ManagementClient, *, as_json: bool) -> None:
     """Delete the virtual host NAME, with everything in it."""
-    managed.ask("DELETE", f"/vhosts/{part(name)}")
-    _say({"deleted": name}, f"deleted virtual host {name}", as_json=as_json)
+    client.ask("DELETE", f"/vhosts/{part(name)}")
+    echo_result({"deleted": name}, f"deleted virtual host {name}", as_json=as_json)

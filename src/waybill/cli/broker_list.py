@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from waybill.cli.echo import echo
-from waybill.cli.managed import Managed, management_option, part
+from waybill.cli.management_client import ManagementClient, management_option, part
 from waybill.cli.ranges import Number
 from waybill.cli.target import json_option
 
@@ -112,7 +112,7 @@ KINDS: Final[Mapping[str, Columns]] = {
     ),
 }
 """The columns of each kind: title and field."""
-OF_A_VIRTUAL_HOST: Final = frozenset({"queues", "exchanges", "bindings", "consumers", "policies", "operator-policies"})
+VIRTUAL_HOST_KINDS: Final = frozenset({"queues", "exchanges", "bindings", "consumers", "policies", "operator-policies"})
 
 
 @click.command("list")
@@ -136,7 +136,7 @@ def list_command(
     name: str | None,
     sort: str | None,
     interval: float,
-    managed: Managed,
+    client: ManagementClient,
     *,
     watch: bool,
     as_json: bool,
@@ -144,25 +144,25 @@ def list_command(
     """List queues, connections, users and more of a running broker. Needs its management API (`--management`)."""
     path = f"/{kind}"
     if vhost is not None:
-        if kind not in OF_A_VIRTUAL_HOST:
+        if kind not in VIRTUAL_HOST_KINDS:
             raise click.UsageError(f"{kind} do not belong to a virtual host.")
         path += f"/{part(vhost)}"
     if sort:
         path += f"?sort={part(sort)}"
 
-    def look() -> list[Item]:
-        items = managed.all_of(path)
+    def fetch() -> list[Item]:
+        items = client.all_of(path)
         return [one for one in items if name is None or name in str(one.get("name", one.get("destination", "")))]
 
-    _show(look, KINDS[kind], interval, watch=watch, as_json=as_json)
+    _show(fetch, KINDS[kind], interval, watch=watch, as_json=as_json)
 
 
-def _show(look: Callable[[], list[Item]], columns: Columns, interval: float, *, watch: bool, as_json: bool) -> None:
+def _show(fetch: Callable[[], list[Item]], columns: Columns, interval: float, *, watch: bool, as_json: bool) -> None:
     if as_json:
-        echo(json.dumps(look()))
+        echo(json.dumps(fetch()))
         while watch:
             time.sleep(interval)
-            echo(json.dumps(look()))
+            echo(json.dumps(fetch()))
         return
     from rich.live import Live
 
@@ -170,12 +170,12 @@ def _show(look: Callable[[], list[Item]], columns: Columns, interval: float, *, 
 
     console = Console()
     if not watch:
-        console.print(_table(look(), columns))
+        console.print(_table(fetch(), columns))
         return
-    with Live(_table(look(), columns), console=console, screen=console.is_terminal, auto_refresh=False) as live:
+    with Live(_table(fetch(), columns), console=console, screen=console.is_terminal, auto_refresh=False) as live:
         while True:
             time.sleep(interval)
-            live.update(_table(look(), columns), refresh=True)
+            live.update(_table(fetch(), columns), refresh=True)
 
 
 def _table(items: list[Item], columns: Columns) -> Any:  # noqa: ANN401 - rich is imported late
@@ -210,9 +210,9 @@ def _text(value: object) -> str:
 @click.command("show")
 @management_option
 @json_option
-def show_command(managed: Managed, *, as_json: bool) -> None:
+def show_command(client: ManagementClient, *, as_json: bool) -> None:
     """Show an overview of a running broker: totals, rates, listeners, alarms."""
-    overview = managed.ask("GET", "/overview")
+    overview = client.ask("GET", "/overview")
     if as_json:
         echo(json.dumps(overview))
         return
@@ -234,9 +234,9 @@ def show_command(managed: Managed, *, as_json: bool) -> None:
 @click.option("--reason", default="closed by an operator", show_default=True, help="Reason to send to the client.")
 @management_option
 @json_option
-def close_command(connection: str, reason: str, managed: Managed, *, as_json: bool) -> None:
+def close_command(connection: str, reason: str, client: ManagementClient, *, as_json: bool) -> None:
     """Close CONNECTION, by its name in `waybill broker list connections`; or all of a user, as `user:NAME`."""
     kind, _, name = connection.partition(":")
     path = f"/connections/username/{part(name)}" if kind == "user" else f"/connections/{part(connection)}"
-    managed.ask("DELETE", path, headers={"X-Reason": reason.encode("ascii", "replace").decode()})
+    client.ask("DELETE", path, headers={"X-Reason": reason.encode("ascii", "replace").decode()})
     echo(json.dumps({"closed": connection}) if as_json else f"closed {connection}")

@@ -28,7 +28,7 @@ def command() -> None:
 @json_option
 @settings_options(ALL_TABLES, {})
 def show(source: Source, *, changed: bool, as_json: bool) -> None:
-    """Print all settings as TOML, each with the place that it comes from. Passwords are not shown."""
+    """Print all settings as TOML, each with its source. Passwords are not shown."""
     configuration = loaded(source)
     shown = [setting for setting in SETTINGS if not changed or configuration[setting.name].rank != DEFAULT]
     if as_json:
@@ -59,7 +59,7 @@ def show(source: Source, *, changed: bool, as_json: bool) -> None:
 
 
 def shown_value(configuration: Configuration, name: str) -> object:
-    """A value for JSON, without secrets."""
+    """Return a value for JSON, without secrets."""
     setting = next(one for one in SETTINGS if one.name == name)
     value = configuration[name].value
     if isinstance(value, bool | int | float):
@@ -85,4 +85,4 @@ def check(source: Source, *, as_json: bool) -> None:
         echo(json.dumps({"file": file, "changed": count}))
     else:
         changed = "1 setting is" if count == 1 else f"{count} settings are"
-        echo(f"{file or 'no file'}: no mistakes, {changed} not the default")
+        echo(f"{file or 'no file'}: no errors, {changed} not the default")

@@ -9,7 +9,7 @@ from rich import console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-_WHITE: Final = frozenset("\n\t")
+_WHITESPACE: Final = frozenset("\n\t")
 
 
 class Console(console.Console):
@@ -30,4 +30,4 @@ def plain(text: str) -> str:
     """Return a text with a replacement character for each control character."""
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() or sign in _WHITE else "\ufffd" for sign in text)
+    return "".join(character if character.isprintable() or character in _WHITESPACE else "\ufffd" for character in text)

@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from waybill.cli.console import Console
-from waybill.cli.echo import echo
+from waybill.cli.echo import echo, echo_result
 from waybill.cli.partitions_option import event_partitions_option, partitions_option
 from waybill.cli.target import json_option, target_of
 from waybill.ojs.connection import contexts
@@ -72,7 +72,7 @@ def add(
     if use or known.current not in known.contexts:
         known.current = name
     _save(known)
-    _say({"added": name, "current": known.current}, f"added {name}", as_json=as_json)
+    echo_result({"added": name, "current": known.current}, f"added {name}", as_json=as_json)
 
 
 @command.command()
@@ -84,7 +84,7 @@ def use(name: str, *, as_json: bool) -> None:
     _require(known, name)
     known.current = name
     _save(known)
-    _say({"current": name}, f"using {name}", as_json=as_json)
+    echo_result({"current": name}, f"using {name}", as_json=as_json)
 
 
 @command.command(name="list")
@@ -133,7 +133,7 @@ def remove(name: str, *, as_json: bool) -> None:
     if known.current == name:
         known.current = None
     _save(known)
-    _say({"removed": name, "current": known.current}, f"removed {name}", as_json=as_json)
+    echo_result({"removed": name, "current": known.current}, f"removed {name}", as_json=as_json)
 
 
 def _load() -> Contexts:
@@ -153,7 +153,3 @@ def _save(known: Contexts) -> None:
 def _require(known: Contexts, name: str) -> None:
     if name not in known.contexts:
         raise click.UsageError(f"there is no context {name!r}; `waybill context list` shows all")
-
-
-def _say(document: dict[str, object], text: str, *, as_json: bool) -> None:
-    echo(json.dumps(document) if as_json else text)

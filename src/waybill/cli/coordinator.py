@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import signal
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +12,7 @@ from waybill.cli.failure import explained
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import DAYS, PORT
+from waybill.cli.stop_signals import stop_event
 from waybill.cli.target import Target, broker_options
 from waybill.cli.text_log import log_as_text
 from waybill.client import ClientError
@@ -80,9 +79,7 @@ def _metrics(coordinator: Coordinator, port: int) -> contextlib.AbstractContextM
 
 
 async def _coordinate(coordinator: Coordinator) -> None:
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    stopped = stop_event()
     async with coordinator:
         collect_rarely()
         echo("ready")

@@ -1,4 +1,4 @@
-"""`waybill cron`: the cron jobs that coordinators know."""
+"""`waybill cron`: list and control cron jobs through a coordinator."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def show(name: str, target: Target, *, as_json: bool) -> None:
 
 @command.command(name="next")
 @click.argument("name")
-@click.option("--count", default=5, show_default=True, type=click.IntRange(1, 1000), help="So many.")
+@click.option("--count", default=5, show_default=True, type=click.IntRange(1, 1000), help="Number of times to show.")
 @broker_options
 @json_option
 def next_runs(name: str, count: int, target: Target, *, as_json: bool) -> None:

@@ -28,9 +28,9 @@ data_dir_option = click.option(
 
 @click.group()
 def command() -> None:
-    """Users, permissions, policies, exchanges, queues and bindings, as RabbitMQ's JSON.
+    """Export and import users, permissions, policies, exchanges, queues and bindings, as RabbitMQ's JSON.
 
-    Use it on a data directory while no broker runs there. `waybill broker --definitions FILE` imports at each start.
+    The data directory must not be in use by a broker. `waybill broker --definitions FILE` imports at each start.
     """
 
 
@@ -96,7 +96,7 @@ def show_report(report: ImportReport) -> None:
 
 
 def _nobody(_engine: ServerEngine) -> None:
-    """There are no connections to serve."""
+    """Do nothing: there are no connections."""
 
 
 @contextmanager

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +13,7 @@ from waybill.cli.echo import echo
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import read_key_ring, tls_context
 from waybill.cli.ranges import PORT
+from waybill.cli.stop_signals import stop_event
 from waybill.cli.target import json_option
 from waybill.cli.text_log import log_as_text
 from waybill.settings.configuration import is_loopback
@@ -48,8 +47,8 @@ def command() -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=PORT, default=8080, show_default=True, help="Port; 0 chooses a free one.")
 @click.option("--keys", type=_FILE, help="A file of API keys: see `waybill key add`. Needed beyond loopback.")
-@click.option("--tls-certificate", type=_FILE, help="Serve HTTPS with this certificate chain, PEM.")
-@click.option("--tls-key", type=_FILE, help="The private key of the certificate, PEM.")
+@click.option("--tls-certificate", type=_FILE, help="Serve HTTPS with this certificate chain (PEM).")
+@click.option("--tls-key", type=_FILE, help="The private key of the certificate (PEM).")
 def serve(
     config: Path, host: str, port: int, keys: Path | None, tls_certificate: Path | None, tls_key: Path | None
 ) -> None:
@@ -57,7 +56,7 @@ def serve(
     if keys is None and not is_loopback(host):
         raise click.UsageError(f"{host} is reachable from other machines: use --keys. See `waybill key add --help`.")
     if (tls_certificate is None) != (tls_key is None):
-        raise click.UsageError("--tls-certificate and --tls-key go together.")
+        raise click.UsageError("--tls-certificate and --tls-key must be used together.")
     ring = None if keys is None else read_key_ring(keys)
     tls = None if tls_certificate is None or tls_key is None else tls_context(tls_certificate, tls_key)
     federation = _read(config)
@@ -164,9 +163,7 @@ async def _serve(
 ) -> None:
     from waybill.federation.serving import FederationServing
 
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    stopping = stop_event()
     async with FederationServing(_layer_of(federation), host, port, keys=keys, tls=tls) as serving:
         collect_rarely(whole_heap=60_000)
         echo(f"ready {serving.url}")

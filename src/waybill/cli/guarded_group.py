@@ -28,7 +28,7 @@ class GuardedGroup(click.Group):
             return super().invoke(ctx)
         except click.ClickException as error:
             if not ctx.meta[JSON_WANTED]:
-                # It may quote the broker, or a job.
+                # The message may quote the broker or a job.
                 vars(error).update(message=escaped(error.message))
                 raise
             show_json(error)

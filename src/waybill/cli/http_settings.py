@@ -43,7 +43,7 @@ def http_settings(configuration: Configuration) -> HttpSettings:
     codec_keys = configuration.path("http.codec_keys")
     return HttpSettings(
         host,
-        configuration.whole("http.port"),
+        configuration.integer("http.port"),
         None if keys is None else read_key_ring(keys),
         None if certificate is None or key is None else tls_context(certificate, key),
         configuration.is_on("http.allow_private_webhooks"),

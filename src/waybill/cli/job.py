@@ -213,7 +213,7 @@ async def _watch(target: Target, job_id: str, queue: str | None, *, as_json: boo
             job = await jobs.info(job_id, queue)
             if job is None:
                 raise click.ClickException(f"job {job_id} is unknown")
-            # Whether a waiting job is still in its queue may change at any time.
+            # `certain` says whether a waiting job is surely in its queue. It may change without a change of the job.
             seen = msgspec.structs.replace(job, certain=True)
             if seen != before:
                 text = msgspec.json.encode(job).decode() if as_json else f"{job.state} (attempt {job.attempt})"

@@ -34,12 +34,12 @@ def add(file: Path, name: str, role: str, tenant: str, *, as_json: bool) -> None
     """Create a key called NAME, print it, and store its hash in FILE. It replaces an older key of this name."""
     try:
         key = add_key(file, name, cast("Role", role), tenant)
-        echo(json.dumps(_told(name, role, tenant, key)) if as_json else key)
+        echo(json.dumps(_document(name, role, tenant, key)) if as_json else key)
     except InvalidKeyFile as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot write {file}: {error.strerror}") from None
 
 
-def _told(name: str, role: str, tenant: str, key: str) -> dict[str, str]:
+def _document(name: str, role: str, tenant: str, key: str) -> dict[str, str]:
     return {"name": name, "role": role, **({"tenant": tenant} if tenant else {}), "key": key}

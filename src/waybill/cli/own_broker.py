@@ -31,16 +31,16 @@ def make_broker(configuration: Configuration) -> Broker:
     try:
         return Broker(
             host=configuration.text("amqp.host"),
-            port=configuration.whole("amqp.port"),
+            port=configuration.integer("amqp.port"),
             data_dir=configuration.data_dir,
-            memory_limit_bytes=configuration.whole_or_none("alarms.memory_limit"),
-            disk_free_limit_bytes=configuration.whole("alarms.disk_free_limit"),
+            memory_limit_bytes=configuration.integer_or_none("alarms.memory_limit"),
+            disk_free_limit_bytes=configuration.integer("alarms.disk_free_limit"),
             name=configuration.text("node_name"),
             tls_certificate=certificate,
             tls_key=key,
             tls_ca=authority,
             verify_peer=configuration.is_on("amqps.verify_peer"),
-            tls_port=configuration.whole("amqps.port"),
+            tls_port=configuration.integer("amqps.port"),
             certificate_login_from=configuration.text("amqps.login_from"),
             strict_amqp10=configuration.is_on("amqp10.strict"),
             auto_create_queues=configuration.is_on("amqp10.auto_create"),
@@ -133,8 +133,8 @@ class Reloader:
     def _apply(self) -> None:
         configuration = self._configuration
         self._broker.reconfigure(
-            memory_limit_bytes=configuration.whole_or_none("alarms.memory_limit"),
-            disk_free_limit_bytes=configuration.whole("alarms.disk_free_limit"),
+            memory_limit_bytes=configuration.integer_or_none("alarms.memory_limit"),
+            disk_free_limit_bytes=configuration.integer("alarms.disk_free_limit"),
             limits=configuration.limits(),
             strict_amqp10=configuration.is_on("amqp10.strict"),
             auto_create_queues=configuration.is_on("amqp10.auto_create"),

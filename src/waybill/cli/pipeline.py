@@ -40,7 +40,7 @@ _SLO: Final = click.option(
 )
 
 
-class _Place(click.Path):
+class _DirectoryOrUri(click.Path):
     """A directory, which need not exist, or the URI of one."""
 
     def convert(
@@ -49,7 +49,7 @@ class _Place(click.Path):
         return value if "://" in str(value) else super().convert(value, param, ctx)
 
 
-_DATA: Final = _Place(file_okay=False)
+_DATA: Final = _DirectoryOrUri(file_okay=False)
 _TABLE_FORMAT: Final = click.option(
     "--table-format",
     envvar="WAYBILL_TABLE_FORMAT",
@@ -445,5 +445,5 @@ class _Steps:
         }
 
     def summary(self) -> str:
-        """Print how many events this run has read."""
+        """Return one line with the number of events that this run has read."""
         return f"{self._events:,} events read, {self._malformed:,} to quarantine."

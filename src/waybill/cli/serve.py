@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
 from waybill.cli.own_broker import Reloader, make_broker, own_login, set_up_log, started
 from waybill.cli.settings_options import ALL_TABLES, HTTP_SHORT, Source, loaded, settings_options
+from waybill.cli.stop_signals import stop_event
 from waybill.cli.target import Target, chosen
 from waybill.client import ClientError, ReconnectPolicy
 from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from waybill.backend.serving import Serving
 
 RECONNECT = ReconnectPolicy(first_delay_s=0.1, max_delay_s=5.0)
-"""Clients wait while the broker is away, so it reconnects sooner than the binding's default."""
+"""HTTP clients wait while the broker is unreachable, so reconnect sooner than the default of `Jobs`."""
 PUSH_SECONDS = 20.0
-"""How long a push waits for a broker that is away before it fails."""
+"""How long a push waits for an unreachable broker before it fails."""
 
 MIN_DESCRIPTORS = 64
 MIN_DESCRIPTORS_WITH_BROKER = 288
-"""Each stream of a broker has a file open, and the broker gives them a share of the descriptors only."""
+"""A broker keeps a file open for each stream, and allows streams only a share of the file descriptors."""
 
 
 @click.command()
@@ -121,9 +121,7 @@ async def _serve(
 ) -> None:
     from waybill.backend.serving import Serving
 
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    stopping = stop_event()
 
     @contextlib.asynccontextmanager
     async def jobs() -> AsyncIterator[Jobs]:
@@ -140,7 +138,7 @@ async def _serve(
         http.host,
         http.port,
         database=configuration.text_or_none("database") or ":memory:",
-        keep_days=configuration.whole_or_none("keep_days"),
+        keep_days=configuration.integer_or_none("keep_days"),
         keys=http.keys,
         tls=http.tls,
         is_test=is_test,

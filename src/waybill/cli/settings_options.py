@@ -1,4 +1,4 @@
-"""The settings as options of a command. The command gets a `Source`, which can be loaded again."""
+"""The settings as options of a command. The command gets a `Source`, which can be loaded more than once."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Final, TypeVar
 import click
 
 from waybill.settings import SETTINGS, Configuration, InvalidConfiguration, Refused, Setting, load
-from waybill.settings.kinds import NameList, Switch
+from waybill.settings.kinds import Boolean, NameList
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 UP_TABLES: Final = ("", "amqp", "amqps", "amqp10", "alarms", "log", "limits", "http")
 BROKER_TABLES: Final = ("", "amqp", "amqps", "amqp10", "management", "alarms", "log", "limits")
 ALL_TABLES: Final = (*BROKER_TABLES, "http")
-OF_HTTP: Final = frozenset({"database", "keep_days", "keys"})
+HTTP_SETTINGS: Final = frozenset({"database", "keep_days", "keys"})
 """Top-level settings of commands that serve HTTP."""
 HTTP_SHORT: Final = {
     "http.host": "--host",
@@ -61,7 +61,7 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]  # generic in newe
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         try:
-            return self.setting.kind.of_text(str(value), Path())
+            return self.setting.kind.parse(str(value), Path())
         except Refused as refused:
             self.fail(f"it {refused}", param, ctx)
 
@@ -74,7 +74,9 @@ def settings_options(
     `short`: additional option names by setting. `defaults`: the defaults of this command.
     """
     offered = [
-        setting for setting in SETTINGS if setting.table in tables and ("http" in tables or setting.name not in OF_HTTP)
+        setting
+        for setting in SETTINGS
+        if setting.table in tables and ("http" in tables or setting.name not in HTTP_SETTINGS)
     ]
 
     def decorate(command: F) -> F:
@@ -101,7 +103,7 @@ def _option(setting: Setting, short: str | None, defaults: Mapping[str, object])
     """The option of a setting. `--help` omits the limits, which are many; the documentation lists them."""
     default = defaults.get(setting.name, setting.default)
     help_text = setting.help
-    is_switch = isinstance(setting.kind, Switch)
+    is_switch = isinstance(setting.kind, Boolean)
     if not is_switch and default not in {None, ()} and "[default" not in help_text:
         help_text = f"{help_text}  [default: {default}]"
     names = list(dict.fromkeys(filter(None, (short, setting.option))))

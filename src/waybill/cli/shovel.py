@@ -37,7 +37,7 @@ from waybill.move.bridge import ProtocolName
     help="With 1.0, --to-queue is an address.",
 )
 @click.option(
-    "--queue-type", type=click.Choice(["classic", "quorum"]), default="classic", help="Of the shovel's queues."
+    "--queue-type", type=click.Choice(["classic", "quorum"]), default="classic", help="Type of the shovel's own queues."
 )
 @click.option("--follow", is_flag=True, help="Continue when the queue is empty, until SIGTERM or Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Only count what would be moved.")
@@ -61,11 +61,11 @@ def command(
 ) -> None:
     """Move the messages of the AMQP queue QUEUE to another broker, in order, each once.
 
-    Over AMQP 1.0, a message may come twice after the command was killed or a connection was lost. If the command is
+    Over AMQP 1.0, a message may arrive twice if the command is killed or a connection is lost. If the command is
     stopped or killed, run it again: it continues.
     """
     if to_exchange is not None and to_queue is not None:
-        raise click.UsageError("--to-queue and --to-exchange exclude each other.")
+        raise click.UsageError("--to-queue and --to-exchange cannot be used together.")
     if to_key is not None and to_exchange is None:
         raise click.UsageError("--to-key needs --to-exchange.")
     to = Destination(to_queue or queue) if to_exchange is None else Destination(to_key, to_exchange)

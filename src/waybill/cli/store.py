@@ -31,7 +31,7 @@ directory_argument = click.argument("directory", type=click.Path(file_okay=False
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 
 
-class CannotLook(click.ClickException):
+class CannotRead(click.ClickException):
     """The directory cannot be read, or a broker uses it."""
 
     exit_code = UNREADABLE
@@ -84,7 +84,7 @@ def rebuild_command(directory: Path, *, yes: bool, as_json: bool) -> None:
     try:
         queues, streams = rebuild(DiskFilesystem(directory), list(FORMATS))
     except (OSError, DefinitionsLost, UnsupportedStoreVersion) as error:
-        raise CannotLook(_said(directory, error)) from None
+        raise CannotRead(_error_text(directory, error)) from None
     finally:
         if lock is not None:
             lock.release()
@@ -98,7 +98,7 @@ def rebuild_command(directory: Path, *, yes: bool, as_json: bool) -> None:
     echo("no user is defined: import users with `waybill definitions import`")
 
 
-def _said(directory: Path, error: Exception) -> str:
+def _error_text(directory: Path, error: Exception) -> str:
     """The file name and text of an OS error, without its number."""
     if not isinstance(error, OSError) or error.strerror is None:
         return f"{directory}: {error}"
@@ -110,10 +110,10 @@ def _lock(directory: Path, *, changes: bool) -> DirectoryLock | None:
     try:
         return DirectoryLock(directory)
     except DataDirectoryInUse as error:
-        raise CannotLook(str(error)) from None
+        raise CannotRead(str(error)) from None
     except OSError as error:
         if changes or error.errno not in {EROFS, EACCES, EPERM} or (directory / LOCK_NAME).exists():
-            raise CannotLook(_said(directory, error)) from None
+            raise CannotRead(_error_text(directory, error)) from None
         return None
 
 
@@ -131,7 +131,7 @@ def _examine(directory: Path, work: Callable[[DiskFilesystem], CheckReport], *, 
             flags = FILE_FLAGS if changes else FILE_FLAGS & ~os.O_RDWR
             return work(WatchedFilesystem(directory, flags, lambda size: progress.advance(task, size)))
     except (OSError, DefinitionsLost, UnsupportedStoreVersion) as error:
-        raise CannotLook(_said(directory, error)) from None
+        raise CannotRead(_error_text(directory, error)) from None
     finally:
         if lock is not None:
             lock.release()

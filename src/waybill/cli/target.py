@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 ID_WIDTH: Final = 36
-"""The width of a column of job ids, which must not be cut."""
+"""The width of a column of job ids, which must not be truncated."""
 
 create_option: Final = click.option("--create", is_flag=True, help="Declare missing queues.")
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -89,7 +89,7 @@ def broker_options(command: F) -> F:
 def chosen(uri: str | None, context_name: str | None) -> Target:
     """Find the broker. Raises click.UsageError for an unknown context."""
     if uri is not None and context_name is not None:
-        raise click.UsageError("--uri and --context exclude each other.")
+        raise click.UsageError("--uri and --context cannot be used together.")
     try:
         return Target(**vars(target.chosen(uri, context_name)))
     except UnknownContext as error:

@@ -1,6 +1,7 @@
-"""The log as text on standard error. Records quote peers and jobs: none sends commands to a terminal, or forges a line.
+"""The log as text on standard error.
 
-Tracebacks keep their lines, as all others expect them.
+Records quote peers and jobs, which are untrusted: control characters are escaped, and a message stays on one line.
+Tracebacks keep their lines.
 """
 
 from __future__ import annotations

@@ -169,4 +169,4 @@ def _screen(snapshot: Snapshot) -> Group:
     more = len(snapshot.running) - SHOWN_JOBS
     if more > 0:
         parts.append(Table(f"and {more} more", box=None))
-    return Group(*parts) if parts else Group(Text("nothing has happened yet"))
+    return Group(*parts) if parts else Group(Text("no events yet"))

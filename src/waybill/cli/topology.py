@@ -148,11 +148,11 @@ def migrate(
 ) -> None:
     """Move all jobs of QUEUES (waiting, scheduled, dead) to other names, another prefix, queue type or partitions.
 
-    --to-event-partitions divides the event stream, too, which keeps what it has.
+    --to-event-partitions adds partitions to the event stream. Existing events stay where they are.
 
     Pauses the queues first and leaves them paused: resume them when the workers run with the new topology. Each job is
-    confirmed in its new place before it leaves the old one. If the command is stopped, run it again. Name all queues of
-    a prefix when the queue type changes: they share the queues of scheduled jobs.
+    confirmed in its new queue before it leaves the old one. If the command is stopped, run it again. To change the
+    queue type, name all queues of a prefix: they share the queues of scheduled jobs.
     """
     partitions = None if to_partitions is None else {**target.partitions, **to_partitions}
     goal = target.changed(
@@ -181,14 +181,14 @@ def migrate(
     echo("nothing was changed" if dry_run else f"moved {moved}; now `waybill queue resume {' '.join(queues)}`")
 
 
-def _show_findings(found: list[Finding], well_count: int) -> None:
-    table = Table("", "kind", "name", "in the broker's words", box=None)
+def _show_findings(found: list[Finding], correct_count: int) -> None:
+    table = Table("", "kind", "name", "message of the broker", box=None)
     for finding in found:
         style = "red" if finding.standing is Standing.DIFFERENT else "yellow" if finding.is_wrong else ""
         table.add_row(finding.standing.value, finding.kind, finding.name, finding.detail, style=style)
     if found:
         Console().print(table)
-    echo(f"{well_count} as they should be")
+    echo(f"{correct_count} correct")
 
 
 async def _check(target: Target, queues: tuple[str, ...]) -> list[Finding]:

@@ -21,9 +21,13 @@ from waybill.transport.loop import run
 T = TypeVar("T")
 
 from_option: Final = click.option(
-    "--from", "source", required=True, metavar="BROKER", help="amqp://user:password@host/vhost, or a context's name."
+    "--from",
+    "source",
+    required=True,
+    metavar="BROKER",
+    help="Source: amqp://user:password@host/vhost, or the name of a context.",
 )
-to_option: Final = click.option("--to", "goal", required=True, metavar="BROKER", help="As --from.")
+to_option: Final = click.option("--to", "goal", required=True, metavar="BROKER", help="Target, in the same form.")
 users_option: Final = click.option(
     "--keep-users",
     is_flag=True,

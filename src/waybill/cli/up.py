@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -22,8 +21,9 @@ from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
 from waybill.cli.own_broker import GUEST, Reloader, make_broker, own_login, set_up_log, started
 from waybill.cli.settings_options import HTTP_SHORT, UP_TABLES, Source, loaded, settings_options
+from waybill.cli.stop_signals import stop_event
 from waybill.cli.worker_options import concurrency_option, grace_period_option
-from waybill.cli.worker_process import WorkerProcess, reload_is_there
+from waybill.cli.worker_process import WorkerProcess, can_reload
 from waybill.client import ClientError
 from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
 from waybill.ojs import Jobs
@@ -40,8 +40,8 @@ PUSH_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True)
-class House:
-    """What to run. `directory` None keeps everything in memory."""
+class UpSettings:
+    """The settings of the process. `directory` None keeps everything in memory."""
 
     directory: Path | None
     database: str
@@ -64,21 +64,21 @@ def command(program: str | None, concurrency: int, grace_period: float, source: 
     """Run a broker, HTTP and the dashboard in one process, until Ctrl-C.
 
     With MODULE:JOBS, for example `shop.tasks:jobs`, it also runs the handlers of a program, in a separate process
-    that restarts when a file changes. Only loopback can be served without --keys. SIGHUP reads the file with settings
-    again. `waybill config show` lists all settings: each is an option here, those of [limits] too.
+    that restarts when a file changes. Only loopback can be served without --keys. SIGHUP reloads the configuration
+    file. `waybill config show` lists all settings: each is an option here, including those of [limits].
     """
     configuration = loaded(source)
     http = http_settings(configuration)
     directory = configuration.data_dir
     raise_descriptor_limit()
     set_up_log(configuration)
-    if program is not None and reload and not reload_is_there():
+    if program is not None and reload and not can_reload():
         echo("Without watchfiles, the worker does not restart when files change: pip install 'waybill-amqp[reload]'.")
         reload = False
-    house = House(
+    settings = UpSettings(
         directory,
         configuration.text_or_none("database") or _database(directory),
-        configuration.whole_or_none("keep_days"),
+        configuration.integer_or_none("keep_days"),
         http,
         own_login(configuration, VIRTUAL_HOST),
         program,
@@ -88,11 +88,11 @@ def command(program: str | None, concurrency: int, grace_period: float, source: 
     )
     broker = make_broker(configuration)
     try:
-        code = run(_up(house, broker, Reloader(broker, source, configuration)))
+        code = run(_up(settings, broker, Reloader(broker, source, configuration)))
     except ImportError as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
-        ports = f"ports {configuration.whole('amqp.port')} (AMQP) and {http.port} (HTTP)"
+        ports = f"ports {configuration.integer('amqp.port')} (AMQP) and {http.port} (HTTP)"
         raise click.ClickException(f"cannot start on {ports}: {error}. See --amqp-port and --port.") from None
     except (BrokerFailed, ClientError, DefinitionsLost, UnsupportedStoreVersion) as error:
         raise click.ClickException(str(error)) from None
@@ -110,27 +110,25 @@ def _database(directory: Path | None) -> str:
     return str(directory / STATE_FILE)
 
 
-async def _up(house: House, broker: Broker, reloader: Reloader) -> int:
+async def _up(settings: UpSettings, broker: Broker, reloader: Reloader) -> int:
     """Run everything until a signal; returns the exit code."""
     from waybill.backend.serving import Serving
-    from waybill.management.serving import Beside, Management
+    from waybill.management.serving import CombinedApplication, Management
 
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    stopping = stop_event()
 
     @contextlib.asynccontextmanager
     async def jobs() -> AsyncIterator[Jobs]:
-        yield Jobs(broker.uri(VIRTUAL_HOST, *house.login), results=False, push_timeout=PUSH_SECONDS)
+        yield Jobs(broker.uri(VIRTUAL_HOST, *settings.login), results=False, push_timeout=PUSH_SECONDS)
 
     management = Management(broker)
-    http = house.http
+    http = settings.http
     serving = Serving(
         jobs,
         http.host,
         http.port,
-        database=house.database,
-        keep_days=house.keep_days,
+        database=settings.database,
+        keep_days=settings.keep_days,
         keys=http.keys,
         tls=http.tls,
         allows_private=http.allows_private,
@@ -138,34 +136,34 @@ async def _up(house: House, broker: Broker, reloader: Reloader) -> int:
         redacts=http.redacts,
         trace_url=http.trace_url,
         region=http.region,
-        beside=partial(Beside, management),
+        beside=partial(CombinedApplication, management),
     )
     async with started(broker), management, serving:
         reloader.listen()
         if broker.import_report is not None:
             show_report(broker.import_report)
         collect_rarely(whole_heap=60_000)
-        echo("\n".join(_summary(house, broker, serving)))
-        return await _until_stopped(house, broker, stopping)
+        echo("\n".join(_summary(settings, broker, serving)))
+        return await _until_stopped(settings, broker, stopping)
 
 
-async def _until_stopped(house: House, broker: Broker, stopping: asyncio.Event) -> int:
+async def _until_stopped(settings: UpSettings, broker: Broker, stopping: asyncio.Event) -> int:
     """Run the worker, if there is one, until a signal arrives or something fails. Raises BrokerFailed."""
     failed = asyncio.ensure_future(broker.wait_stopped())
-    if house.program is None:
+    if settings.program is None:
         working = asyncio.ensure_future(_stopped(stopping))
     else:
         arguments = [
-            house.program,
+            settings.program,
             "--uri=-",
             "--create",
-            f"--concurrency={house.concurrency}",
-            f"--grace-period={house.grace_seconds}",
+            f"--concurrency={settings.concurrency}",
+            f"--grace-period={settings.grace_seconds}",
             "--log-jobs",
         ]
         # Other users can see the arguments of a process, but not its input.
-        uri = f"{broker.uri(VIRTUAL_HOST, *house.login)}\n"
-        worker = WorkerProcess(arguments, uri, house.grace_seconds, reloads=house.reloads)
+        uri = f"{broker.uri(VIRTUAL_HOST, *settings.login)}\n"
+        worker = WorkerProcess(arguments, uri, settings.grace_seconds, reloads=settings.reloads)
         working = asyncio.ensure_future(worker.run(stopping))
     await asyncio.wait({failed, working}, return_when=asyncio.FIRST_COMPLETED)
     stopping.set()
@@ -181,31 +179,31 @@ async def _stopped(stopping: asyncio.Event) -> int:
     return 0
 
 
-def _summary(house: House, broker: Broker, serving: Serving) -> Iterator[str]:
-    """Return what runs where, and the first steps."""
+def _summary(settings: UpSettings, broker: Broker, serving: Serving) -> Iterator[str]:
+    """Yield the lines of the welcome text: the addresses, and the first steps."""
     uri = broker.uri(VIRTUAL_HOST)
-    if house.login != GUEST:
-        uri = uri.replace("guest:guest", f"{house.login[0]}:...")
+    if settings.login != GUEST:
+        uri = uri.replace("guest:guest", f"{settings.login[0]}:...")
     url = serving.url
     yield f"Waybill {__version__} is up. Ctrl-C stops it."
     yield ""
     yield f"  dashboard  {url}/"
     yield f"  HTTP       {url}/ojs/v1 (described at {url}/ojs/v1/docs)"
     yield f"  AMQP       {uri}"
-    yield f"  data       {house.directory or 'in memory: lost when this ends'}"
-    if house.program is not None:
-        yield f"  worker     {house.program}{', restarts when a file changes' if house.reloads else ''}"
+    yield f"  data       {settings.directory or 'in memory: lost when this ends'}"
+    if settings.program is not None:
+        yield f"  worker     {settings.program}{', restarts when a file changes' if settings.reloads else ''}"
     yield ""
     yield "First steps, in another terminal:"
     yield ""
-    key = "" if house.http.keys is None else " -H 'Authorization: Bearer wb_...'"
-    if house.program is None:
+    key = "" if settings.http.keys is None else " -H 'Authorization: Bearer wb_...'"
+    if settings.program is None:
         body = '{"type": "hello", "args": ["world"]}'
         yield f"  curl {url}/ojs/v1/jobs{key} --json '{body}'"
         yield "  waybill up app.jobs:jobs     # instead of this: runs the handlers of your program as well"
     else:
-        # Only the worker's process knows the names of its handlers.
+        # Only the process of the worker knows the handlers.
         body = '{"type": "TYPE", "args": []}'
-        yield f"  curl {url}/ojs/v1/jobs{key} --json '{body}'     # TYPE: that of a handler in {house.program}"
+        yield f"  curl {url}/ojs/v1/jobs{key} --json '{body}'     # TYPE: that of a handler in {settings.program}"
         yield f"  {url}/ui/#/enqueue     # the same as a form"
     yield ""

@@ -72,7 +72,7 @@ async def work(worker: Worker, health_host: str, health_port: int | None, *, as_
             await worker.run()
     echo(json.dumps(worker.counts) if as_json else ", ".join(f"{n} {name}" for name, n in worker.counts.items()))
     if worker.has_stuck_handlers:
-        # The loop would wait for coroutines that ignore cancellation, the interpreter for threads.
+        # A normal exit would wait for coroutines that ignore cancellation, and for threads.
         sys.stdout.flush()
         os._exit(0)
 
@@ -81,8 +81,8 @@ def log_to_stderr() -> None:
     log_as_text(LOG_FORMAT, JobLogFilter())
 
 
-def run_to_the_end(jobs: Jobs, main: Coroutine[object, object, None]) -> None:
-    """Run a coroutine. Turns errors of the connection into ones of click."""
+def run_worker(jobs: Jobs, main: Coroutine[object, object, None]) -> None:
+    """Run a coroutine. Errors of the connection become errors of click, with a hint."""
     try:
         run(main)
     except InvalidURI as error:
@@ -96,8 +96,8 @@ def run_to_the_end(jobs: Jobs, main: Coroutine[object, object, None]) -> None:
         raise explained(error, Target(jobs.uri)) from None
 
 
-def adapt(jobs: Jobs, uri: str | None, context_name: str | None, *, create: bool) -> None:
-    """Let a program use the broker of an option, and the names of its context unless the program sets them."""
+def override_broker(jobs: Jobs, uri: str | None, context_name: str | None, *, create: bool) -> None:
+    """Use the broker of --uri or --context, and the names of the context unless the program sets its own."""
     if uri == "-":
         uri = sys.stdin.readline().strip()
     if create:
@@ -112,14 +112,14 @@ def adapt(jobs: Jobs, uri: str | None, context_name: str | None, *, create: bool
         jobs.connect_to(meant.uri, None if keeps_names else meant.topology())
 
 
-def attach(grace_seconds: float | None) -> None:
+def stop_with_parent(grace_seconds: float | None) -> None:
     """End with the parent process, if a grace period is given."""
     if grace_seconds is not None:
         # Nothing else reads standard input from here on; the parent keeps it open as long as it runs.
         end_with_parent(grace_seconds)
 
 
-def run_again(grace_seconds: float) -> None:
+def run_with_reload(grace_seconds: float) -> None:
     """Run this command without --reload, and restart it after each change."""
     from waybill.cli.reload import run_again_on_changes
 
@@ -179,17 +179,17 @@ def command(
 ) -> None:
     """Run a program's handlers until SIGTERM or Ctrl-C, which drain them.
 
-    MODULE:JOBS names the waybill.Jobs object, for example `shop.tasks:jobs`. A package alone, `shop`, stands for its
-    modules called `jobs` or `tasks` and their one object. --uri and --context override the broker of the program.
+    MODULE:JOBS names the waybill.Jobs object, for example `shop.tasks:jobs`. A package alone, `shop`, means the
+    object that its modules called `jobs` or `tasks` share. --uri and --context override the broker of the program.
     """
     weights = read_queues(queues)
     if reload:
-        run_again(grace_period)
+        run_with_reload(grace_period)
         return
     log_to_stderr()
     jobs = load_jobs(target)
-    adapt(jobs, uri, context_name, create=create)
-    attach(grace_period if with_parent else None)
+    override_broker(jobs, uri, context_name, create=create)
+    stop_with_parent(grace_period if with_parent else None)
     try:
         worker = Worker(
             jobs,
@@ -205,4 +205,4 @@ def command(
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
     with serve_metrics(worker, metrics_port) if metrics_port is not None else contextlib.nullcontext():
-        run_to_the_end(jobs, work(worker, health_host, health_port, as_json=as_json))
+        run_worker(jobs, work(worker, health_host, health_port, as_json=as_json))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from watchfiles.main import FileChange
 
 
-def reload_is_there() -> bool:
+def can_reload() -> bool:
     """Whether file changes can be watched."""
     try:
         import watchfiles  # noqa: F401 - only checks that it is installed
@@ -32,13 +32,13 @@ def reload_is_there() -> bool:
 class WorkerProcess:
     """Runs `waybill worker` until it is told to stop."""
 
-    def __init__(self, arguments: Sequence[str], said: str, grace_seconds: float, *, reloads: bool) -> None:
-        """`said` is written to the standard input of the worker.
+    def __init__(self, arguments: Sequence[str], standard_input: str, grace_seconds: float, *, reloads: bool) -> None:
+        """`standard_input` is written to the standard input of the worker.
 
-        `reloads`: it restarts when a Python file below the current directory changes.
+        `reloads`: the worker restarts when a Python file below the current directory changes.
         """
         self._arguments = arguments
-        self._said = said.encode()
+        self._standard_input = standard_input.encode()
         self._grace_seconds = grace_seconds
         self._reloads = reloads
         self._process: Process | None = None
@@ -109,7 +109,7 @@ class WorkerProcess:
         )
         if self._process.stdin is not None:
             # It stays open: the worker stops when it is closed.
-            self._process.stdin.write(self._said)
+            self._process.stdin.write(self._standard_input)
 
     async def _ended(self) -> int:
         if self._process is None:

@@ -27,7 +27,7 @@ def command() -> None:
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Maximum number.")
 @broker_options
 @json_option
-def list_them(state: str | None, limit: int, target: Target, *, as_json: bool) -> None:
+def list_workflow_infos(state: str | None, limit: int, target: Target, *, as_json: bool) -> None:
     """List workflows, newest first."""
     found = ask(target, _list(target, state, limit))
     if as_json:

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ["jobs", "on_commit", "outbox"]
 
-_HOMES: Final = {"jobs": "connection", "on_commit": "transactions"}
+_MODULES: Final = {"jobs": "connection", "on_commit": "transactions"}
 
 
 def __getattr__(name: str) -> object:
     """Load a public name on first use: Django imports this package before its settings are complete."""
     if name == "outbox":
         return import_module(f"{__name__}.outbox")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

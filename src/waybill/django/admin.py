@@ -1,4 +1,4 @@
-"""Admin pages for the jobs of a queue, as a coordinator knows them, and for the outbox."""
+"""Admin pages for the jobs of a queue, which a coordinator lists, and for the outbox."""
 
 from __future__ import annotations
 

@@ -13,5 +13,5 @@ class WaybillConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Import the modules."""
+        """Import the modules, which registers their handlers."""
         autodiscover_modules("jobs")

@@ -1,10 +1,10 @@
 """The `Jobs` object of a project, made from its settings.
 
 WAYBILL = {
-"URL": "amqp://...",            or "CONTEXT"; the default is that of `Jobs()`
-"PUSH_TIMEOUT": 5.0,            seconds that a request waits while the broker is away
-"TOPOLOGY": {"prefix": "shop."},    the arguments of `waybill.Topology`, or an object
-"MIDDLEWARE": ["shop.middleware.Audit"],    classes, or objects, by their paths
+"URL": "amqp://...",                        # or "CONTEXT"; the default is that of `Jobs()`
+"PUSH_TIMEOUT": 5.0,                        # seconds that a push waits for an unreachable broker
+"TOPOLOGY": {"prefix": "shop."},            # arguments of `waybill.Topology`, or a Topology
+"MIDDLEWARE": ["shop.middleware.Audit"],    # paths of classes or objects
 }
 """
 
@@ -30,7 +30,7 @@ _KEYS: Final = {"URL", "CONTEXT", "PUSH_TIMEOUT", "TOPOLOGY", "MIDDLEWARE"}
 
 
 class DjangoJobs(Jobs):
-    """Jobs whose plain handlers get fresh database connections, as requests do."""
+    """Jobs whose synchronous handlers get fresh database connections, as requests do."""
 
     def handler(self, job_type: str, **options: Any) -> Registration:  # noqa: ANN401 - those of `Jobs.handler`
         """Like `Jobs.handler`. Old connections of the handler's thread are closed before and after each job."""
@@ -65,7 +65,7 @@ def _configured() -> DjangoJobs:
     unknown = given.keys() - _KEYS
     if unknown:
         raise ImproperlyConfigured(
-            f"unknown keys in WAYBILL: {', '.join(sorted(unknown))}; it may have {', '.join(sorted(_KEYS))}"
+            f"unknown keys in WAYBILL: {', '.join(sorted(unknown))}; the keys are {', '.join(sorted(_KEYS))}"
         )
     broker = chosen(given.get("URL"), given.get("CONTEXT"))
     topology = given.get("TOPOLOGY", broker.topology() if broker.context is not None else None)

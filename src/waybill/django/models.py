@@ -8,7 +8,7 @@ from django.db import models
 
 
 class OutboxJob(models.Model):
-    """A job of a committed transaction that is to be pushed; `error` says why it cannot be."""
+    """A job of a committed transaction that waits to be pushed. `error` says why it cannot be pushed."""
 
     job_id = models.CharField(max_length=36)
     envelope = models.TextField()
@@ -28,7 +28,7 @@ class OutboxJob(models.Model):
 
 
 class OutboxTurn(models.Model):
-    """The process that publishes the outbox at the moment, and when its lease ends, in seconds since 1970."""
+    """The lease of the relay that publishes the outbox: one row. `until` is in seconds since 1970."""
 
     owner = models.CharField(max_length=36, default="")
     until = models.FloatField(default=0.0)
@@ -41,7 +41,7 @@ class Job(models.Model):
     """A job as a coordinator knows it. It has no table: the admin page asks the coordinator."""
 
     class Meta:
-        """Only permissions."""
+        """Permissions without a table."""
 
         managed = False
         default_permissions = ("view", "change")

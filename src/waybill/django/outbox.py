@@ -29,13 +29,13 @@ POLL_SECONDS: Final = 0.2
 ERROR_PAUSE_SECONDS: Final = 1.0
 LEASE_SECONDS: Final = 30.0
 BATCH: Final = 500
-_TURN: Final = 1
+_LEASE_ROW: Final = 1
 
 _log = logging.getLogger("waybill.django.outbox")
 
 
 def add(job: NewJob | Envelope | dict[str, object], *, using: str | None = None) -> Envelope:
-    """Enqueue a job with the transaction of this thread; returns it with its id. Raises InvalidJob with the field."""
+    """Store a job in the transaction of this thread, and return its envelope. Raises InvalidJob with the field."""
     made = jobs.make(job)
     job_id, envelope, options = row_of(made)
     OutboxJob.objects.using(using).create(job_id=job_id, envelope=envelope, options=options)
@@ -53,11 +53,11 @@ class DjangoOutboxRelay:
         self._publisher = OutboxPublisher()
 
     def publish_batch(self) -> int:
-        """Push up to BATCH jobs; returns the number of finished rows, 0 also if another relay is active.
+        """Push up to BATCH jobs. Returns the number of finished rows, which is 0 if another relay is active.
 
         Raises the errors of the database, and PushFailed if no job was pushed.
         """
-        if not self._take_turn():
+        if not self._acquire_lease():
             return 0
         waiting = OutboxJob.objects.using(self._using).filter(error=None).order_by("pk")
         rows: list[tuple[int, str, str]] = list(waiting.values_list("pk", "envelope", "options")[:BATCH])
@@ -72,15 +72,15 @@ class DjangoOutboxRelay:
         return len(done) + len(errors)
 
     def publish_all(self) -> int:
-        """Push all jobs; returns how many were pushed."""
+        """Push all stored jobs, and return how many were pushed."""
         before = self.published_count
         while self.publish_batch():
             pass
-        self._resign()
+        self._release_lease()
         return self.published_count - before
 
     def run(self, stopped: threading.Event) -> None:
-        """Push until `stopped` is set. Continues after errors of the database and of the broker."""
+        """Push until `stopped` is set. Retries after errors of the database and of the broker."""
         pause = 0.0
         while not stopped.wait(pause):
             try:
@@ -92,14 +92,14 @@ class DjangoOutboxRelay:
             except Exception:  # noqa: BLE001 - a middleware may raise anything; the jobs stay in the outbox
                 _log.exception("the outbox is delayed, trying again")
                 pause = ERROR_PAUSE_SECONDS
-        self._resign()
+        self._release_lease()
 
-    def _take_turn(self) -> bool:
-        turns = OutboxTurn.objects.using(self._using)
-        turns.get_or_create(pk=_TURN)
+    def _acquire_lease(self) -> bool:
+        leases = OutboxTurn.objects.using(self._using)
+        leases.get_or_create(pk=_LEASE_ROW)
         now = time.time()
-        mine = turns.filter(Q(owner=self._id) | Q(until__lt=now), pk=_TURN)
+        mine = leases.filter(Q(owner=self._id) | Q(until__lt=now), pk=_LEASE_ROW)
         return bool(mine.update(owner=self._id, until=now + LEASE_SECONDS))
 
-    def _resign(self) -> None:
-        OutboxTurn.objects.using(self._using).filter(pk=_TURN, owner=self._id).update(until=0.0)
+    def _release_lease(self) -> None:
+        OutboxTurn.objects.using(self._using).filter(pk=_LEASE_ROW, owner=self._id).update(until=0.0)

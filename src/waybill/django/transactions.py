@@ -20,7 +20,7 @@ def on_commit(
 
     The job is checked now: raises InvalidJob with the field. `pushed` is called with its id. If the broker cannot be
     reached after the commit, the commit raises PushFailed, although its data is stored; if the process dies in between,
-    the job is lost. The outbox has neither gap. Async views call it with `sync_to_async`, like the ORM.
+    the job is lost. The outbox has neither problem. In async views, call it with `sync_to_async`, like the ORM.
     """
     made = jobs.make(job)
 

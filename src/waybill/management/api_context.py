@@ -1,4 +1,4 @@
-"""What the routes of the API share: the broker, its history and names."""
+"""Shared by all routes of the API: the broker, its history, and lookups by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from waybill.management.errors import NOT_FOUND, Refused, not_found
 from waybill.management.principal import Principal
 from waybill.management.sampler import Sampler
 from waybill.model.exchange import Exchange
+from waybill.model.leveled_queue import LeveledQueue
 from waybill.model.queue import Queue
+from waybill.model.stream import Stream
 from waybill.model.virtual_host import VirtualHost
 from waybill.node.administration import Administration
 from waybill.node.node import Node
@@ -71,22 +73,22 @@ class ApiContext:
         host = self.node.virtual_host(call["vhost"])
         if host is None:
             raise not_found()
-        call.principal.require_sight(host.name)
+        call.principal.require_visible(host.name)
         return host
 
-    def entered(self, call: Call) -> VirtualHost:
-        """Return the virtual host of a path, if the user may change what is in it. Raises Refused."""
+    def writable_virtual_host(self, call: Call) -> VirtualHost:
+        """Return the virtual host of a path, if the user may change its contents. Raises Refused."""
         host = self.node.virtual_host(call["vhost"])
         if host is None:
             raise Refused(404, "vhost_not_found", NOT_FOUND)
-        call.principal.require_entry(host.name)
+        call.principal.require_access(host.name)
         return host
 
     def virtual_hosts(self, call: Call) -> list[VirtualHost]:
         """Return the virtual host of a path, or all that the user may see. Raises Refused."""
         if "vhost" in call.parameters:
             return [self.virtual_host(call)]
-        return [host for host in self.node.virtual_hosts.values() if call.principal.sees(host.name)]
+        return [host for host in self.node.virtual_hosts.values() if call.principal.can_see(host.name)]
 
     def connections(self, principal: Principal) -> list[ServerConnection]:
         """Return the open connections that a user may see."""
@@ -103,15 +105,22 @@ def exchange_name(segment: str) -> str:
 
 
 def queue_of(host: VirtualHost, name: str) -> Queue:
-    """Raises Refused."""
+    """Return a queue. Raises Refused if it does not exist."""
     queue = host.queues.get(name)
     if queue is None:
         raise not_found()
     return queue
 
 
+def size_of(queue: Queue) -> int:
+    """Return the size in bytes of the ready messages of a queue, or of all messages of a stream."""
+    if isinstance(queue, LeveledQueue):
+        return int(queue.ready_bytes)
+    return int(queue.log.size()) if isinstance(queue, Stream) else 0
+
+
 def exchange_of(host: VirtualHost, segment: str) -> Exchange:
-    """Raises Refused."""
+    """Return the exchange that a path names. Raises Refused if it does not exist."""
     exchange = host.exchanges.get(exchange_name(segment))
     if exchange is None:
         raise not_found()
@@ -132,7 +141,7 @@ def split_address(address: str) -> tuple[str, int | str]:
 
 
 def local_address(engine: ServerConnection) -> str:
-    """Return `host:port` of our side."""
+    """Return the `host:port` on which a connection was accepted."""
     return cast("PumpOutput", engine.transport).pump.local_address
 
 

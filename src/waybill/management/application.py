@@ -49,8 +49,7 @@ class Application:
     def begin(self, request: Request) -> Response | asyncio.Future[Response]:
         """Return the answer to a request, or a future of it."""
         target = request.target
-        is_api = target.startswith(PREFIX) and target[len(PREFIX) :][:1] in {"", "/"}
-        return self.begin_for(request, target[len(PREFIX) :] if is_api else f"/{target}", None)
+        return self.begin_for(request, target[len(PREFIX) :] if is_below_api(target) else f"/{target}", None)
 
     def begin_for(
         self, request: Request, path: str, principal: Principal | None
@@ -82,13 +81,13 @@ class Application:
             principal.require_management()
             answering = _answered(route.handler, Call(request, parameters, principal))
         else:
-            answering = self._answered_in_turn(name, password, request, route, parameters)
+            answering = self._log_in_and_answer(name, password, request, route, parameters)
         return asyncio.get_running_loop().create_task(answering)
 
-    async def _answered_in_turn(
+    async def _log_in_and_answer(
         self, name: str, password: str, request: Request, route: Route, parameters: dict[str, str]
     ) -> Response:
-        """Check passwords with a slow hash one after another; other requests are served in between."""
+        """Check the password first. Hashing is slow: logins take turns, and other requests go between."""
         try:
             async with self._logins:
                 try:
@@ -109,7 +108,7 @@ class Application:
 
     @staticmethod
     def conclude(_request: Request, answer: asyncio.Future[Response]) -> Response:
-        """Return the answer that `begin` has promised. Raises CancelledError."""
+        """Return the result of the future that `begin` has returned. Raises CancelledError."""
         return answer.result()
 
     @staticmethod
@@ -125,7 +124,7 @@ class Application:
     # --- routing and authentication ---
 
     def _route(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
-        """Raises Refused."""
+        """Return the route of a request, and the parameters in its path. Raises Refused."""
         found = self._router.find(path)
         if found is None:
             raise not_found()
@@ -146,8 +145,13 @@ class Application:
         """
         self._broker.node.runtime.counters.login_ended(PROTOCOL, user is not None)
         if user is None:
-            raise _not_let_in()
+            raise _login_failed()
         return Principal(user)
+
+
+def is_below_api(target: str) -> bool:
+    """Whether a request target is `/api` or below it."""
+    return target.startswith(PREFIX) and target[len(PREFIX) :][:1] in {"", "/"}
 
 
 def _login_of(request: Request) -> tuple[str, str]:
@@ -158,13 +162,13 @@ def _login_of(request: Request) -> tuple[str, str]:
     try:
         name, separator, password = base64.b64decode(text.strip(), validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
-        raise _not_let_in() from None
+        raise _login_failed() from None
     if not separator:
-        raise _not_let_in()
+        raise _login_failed()
     return name, password
 
 
-def _not_let_in() -> Refused:
+def _login_failed() -> Refused:
     # RabbitMQ uses both spellings.
     return Refused(401, "Login failed", "not_authorized", (REALM,))
 

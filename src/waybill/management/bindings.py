@@ -115,7 +115,7 @@ class BindingRoutes:
         raise not_found()
 
     async def _bind(self, call: Call) -> Answer:
-        host = self._context.entered(call)
+        host = self._context.writable_virtual_host(call)
         kind, destination = KINDS.get(call["kind"], ""), call["destination"]
         if not kind:
             raise not_found()
@@ -139,7 +139,7 @@ class BindingRoutes:
         return Answer(CREATED, headers=[("Location", location)])
 
     async def _unbind(self, call: Call) -> Answer:
-        host = self._context.entered(call)
+        host = self._context.writable_virtual_host(call)
         kind, destination = self._ends(call, host)
         source = exchange_name(call["source"])
         for item in self._found(call, host):

@@ -94,7 +94,7 @@ def flag_of(body: dict[str, Any], name: str, *, default: bool = False) -> bool:
     return value
 
 
-def whole_of(body: dict[str, Any], name: str, default: int | None = None) -> int:
+def integer_of(body: dict[str, Any], name: str, default: int | None = None) -> int:
     """Return an integer field; some clients send strings. Raises Refused."""
     value = body.get(name, default)
     if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) < 19:
@@ -102,6 +102,15 @@ def whole_of(body: dict[str, Any], name: str, default: int | None = None) -> int
     if isinstance(value, bool) or not isinstance(value, int):
         raise bad_request(f"{name} must be an integer")
     return value
+
+
+def tags_of(value: object) -> tuple[str, ...]:
+    """Return tags, from a list or a string with commas. Raises Refused."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+        raise bad_request("tags must be a list, or a string with commas")
+    return tuple(tag.strip() for tag in value if tag.strip())
 
 
 def table_of(body: dict[str, Any], name: str) -> dict[str, object]:

@@ -28,7 +28,7 @@ from waybill.management.sampler import connection_key
 from waybill.management.statistic_kinds import CHANNELS, CONNECTIONS
 from waybill.node.node import Node
 
-GARBAGE: Final = {
+GARBAGE_COLLECTION: Final = {
     "fullsweep_after": 65535,
     "max_heap_size": 0,
     "min_bin_vheap_size": 46422,
@@ -120,7 +120,7 @@ class ConnectionRoutes:
             "client_properties": properties,
             "connected_at": int(engine.connected_at * 1000),
             "frame_max": _frame_max(engine),
-            "garbage_collection": GARBAGE,
+            "garbage_collection": GARBAGE_COLLECTION,
             "host": host,
             "name": connection_name(engine),
             "node": self._context.node_name,
@@ -247,7 +247,7 @@ class ConnectionRoutes:
             "confirm": confirms is not None,
             "connection_details": connection_details(engine),
             "consumer_count": len(channel.consumers),
-            "garbage_collection": GARBAGE,
+            "garbage_collection": GARBAGE_COLLECTION,
             "global_prefetch_count": int(channel.prefetch),
             "messages_unacknowledged": int(channel.unsettled_count),
             "messages_uncommitted": 0 if transaction is None else len(transaction.publishes),

@@ -15,7 +15,7 @@ from waybill.management.router import Route
 from waybill.node.definitions import DefinitionImport, export_definitions
 from waybill.node.node import Node
 
-OF_A_VIRTUAL_HOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
+VIRTUAL_HOST_SECTIONS: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 
 
 class DefinitionRoutes:
@@ -49,7 +49,7 @@ class DefinitionRoutes:
         host = self._context.virtual_host(call)
         document = export_definitions(self._context.node)
         found: Item = {"rabbit_version": VERSION, "rabbitmq_version": VERSION}
-        for section in OF_A_VIRTUAL_HOST:
+        for section in VIRTUAL_HOST_SECTIONS:
             items: Any = document[section]
             found[section] = [
                 {name: value for name, value in item.items() if name != "vhost"}
@@ -60,7 +60,7 @@ class DefinitionRoutes:
 
     async def _import(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        await self._take(call, _document(call))
+        await self._apply(call, _document(call))
         return Answer(NO_CONTENT)
 
     async def _import_one(self, call: Call) -> Answer:
@@ -68,26 +68,26 @@ class DefinitionRoutes:
         host = self._context.virtual_host(call)
         document = _document(call)
         taken: Item = {}
-        for section in OF_A_VIRTUAL_HOST:
+        for section in VIRTUAL_HOST_SECTIONS:
             items = document.get(section) or []
             if not isinstance(items, list):
                 raise bad_request(f"{section} must be a list")
             taken[section] = [{**item, "vhost": host.name} for item in items if isinstance(item, dict)]
-        await self._take(call, taken)
+        await self._apply(call, taken)
         return Answer(NO_CONTENT)
 
-    async def _take(self, call: Call, document: Item) -> None:
+    async def _apply(self, call: Call, document: Item) -> None:
         """Import a document. Raises Refused if an item is refused; the other items are imported."""
         rest = {name: value for name, value in document.items() if name != "global_parameters"}
         importing = DefinitionImport(self._context.node, rest)
         await self._context.perform(lambda _node: importing)
 
-        def note(node: Node) -> None:
+        def put_parameters(node: Node) -> None:
             for item in document.get("global_parameters") or []:
                 if isinstance(item, dict) and isinstance(item.get("name"), str):
                     node.administration.parameters.put(item["name"], item.get("value"))
 
-        await self._context.perform(note)
+        await self._context.perform(put_parameters)
         errors = importing.report.errors
         if errors:
             raise bad_request("; ".join(errors[:10]))

@@ -6,7 +6,7 @@ from waybill.management.api_context import ApiContext, exchange_name, exchange_o
 from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, flag_of, table_of, text_of
 from waybill.management.errors import not_authorised
 from waybill.management.listing import Item, Listing, cut_to_columns, plain
-from waybill.management.rates import NOTHING, Spans, message_stats, spans_of
+from waybill.management.rates import NO_SPANS, Spans, message_stats, spans_of
 from waybill.management.router import Route
 from waybill.management.statistic_kinds import EXCHANGES
 from waybill.model.binding import EXCHANGE
@@ -51,7 +51,7 @@ class ExchangeRoutes:
         hosts = self._context.virtual_hosts(call)
         return await listing.answer(call, ((host, one) for host in hosts for one in host.exchanges.values()))
 
-    def item(self, place: Place, spans: Spans = NOTHING) -> Item:
+    def item(self, place: Place, spans: Spans = NO_SPANS) -> Item:
         """Return an exchange as an item of a list."""
         host, exchange = place
         sampler = self._context.sampler
@@ -86,7 +86,7 @@ class ExchangeRoutes:
         return cut_to_columns(call.query, item)
 
     async def _declare(self, call: Call) -> Answer:
-        host = self._context.entered(call)
+        host = self._context.writable_virtual_host(call)
         body = call.body()
         name = exchange_name(call["exchange"])
         is_new = name not in host.exchanges
@@ -108,7 +108,7 @@ class ExchangeRoutes:
         return Answer(CREATED if is_new else NO_CONTENT)
 
     async def _delete(self, call: Call) -> Answer:
-        host = self._context.entered(call)
+        host = self._context.writable_virtual_host(call)
         name = exchange_of(host, call["exchange"]).name
         if _is_predeclared(name):
             raise not_authorised(f"ACCESS_REFUSED - exchange name '{name}' contains reserved prefix 'amq.*'")

@@ -51,8 +51,8 @@ class HealthRoutes:
             Route("GET", f"{checks}/protocol-listener/{{protocol}}", self._protocol),
             Route("GET", f"{checks}/below-node-connection-limit", self._connections),
             *(Route("GET", f"{checks}/{name}", self._ok) for name in always),
-            Route("GET", f"{checks}/node-is-mirror-sync-critical", self._alone),
-            Route("GET", f"{checks}/node-is-quorum-critical", self._alone),
+            Route("GET", f"{checks}/node-is-mirror-sync-critical", self._single_node),
+            Route("GET", f"{checks}/node-is-quorum-critical", self._single_node),
             Route("GET", "/aliveness-test/{vhost}", self._alive),
             Route("GET", "/healthchecks/node", self._node),
             Route("GET", "/healthchecks/node/{node}", self._node),
@@ -61,7 +61,7 @@ class HealthRoutes:
     async def _ok(self, _call: Call) -> Item:
         return OK
 
-    async def _alone(self, _call: Call) -> Item:
+    async def _single_node(self, _call: Call) -> Item:
         return {"reason": "single node cluster", "status": "ok"}
 
     async def _alarms(self, _call: Call) -> object:

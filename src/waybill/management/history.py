@@ -1,14 +1,14 @@
-"""Samples of counters at regular moments, from which rates are computed.
+"""Samples of counters at regular intervals, from which rates are computed.
 
-A series keeps a row of numbers for each moment at which one of them had changed: idle objects take no memory.
-There are three levels, each coarser and longer than the one before:
+A series stores a row of numbers only when one of them has changed, so idle objects take no memory. It has up to three
+levels. Each is coarser than the one before, and reaches back further:
 
     level       step      kept for
     0           5 s       10 minutes
     1           60 s      2 hours
     2           600 s     1 day
 
-Moments are multiples of the step in Unix time, so a history continues after a restart.
+Sample times are multiples of the step in Unix time, so a history continues after a restart.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Level(NamedTuple):
     """The step in seconds, and how many steps are kept."""
 
     step: int
-    moments: int
+    times: int
 
 
 SAMPLE_SECONDS: Final = 5
@@ -46,27 +46,28 @@ class Series:
         self._rows: list[tuple[list[int], list[Row]]] = [([], []) for _ in levels]
 
     def add(self, moment: int, row: Row) -> None:
-        """Add the row of a moment, a multiple of `SAMPLE_SECONDS`, no earlier than the newest row."""
+        """Add a row. `moment` is a multiple of `SAMPLE_SECONDS`, and no earlier than the newest row."""
         if row == self.last:
             return
         self.last = row
-        for level, (moments, rows) in zip(self._levels, self._rows, strict=True):
+        for level, (times, rows) in zip(self._levels, self._rows, strict=True):
             at = moment - moment % level.step
-            if moments and moments[-1] == at:
+            if times and times[-1] == at:
                 rows[-1] = row
                 continue
-            moments.append(at)
+            times.append(at)
             rows.append(row)
-            # Remove old rows except the one in force at the edge; not each time, as that moves all others.
-            gone = bisect_right(moments, at - level.step * level.moments) - 1
-            if gone > len(moments) // 4:
-                del moments[:gone]
+            # Remove old rows, except the last one before the oldest time: it still applied then. A removal shifts all
+            # other rows, so it is not done at each call.
+            gone = bisect_right(times, at - level.step * level.times) - 1
+            if gone > len(times) // 4:
+                del times[:gone]
                 del rows[:gone]
 
     def at(self, moment: int, level: int = 0) -> Row | None:
-        """Return the row that was in force at a moment; None before the first."""
-        moments, rows = self._rows[level]
-        index = bisect_right(moments, moment) - 1
+        """Return the row that applied at a time; None before the first row."""
+        times, rows = self._rows[level]
+        index = bisect_right(times, moment) - 1
         return rows[index] if index >= 0 else None
 
     def rate(self, indexes: Indexes, now: int) -> float:
@@ -77,14 +78,14 @@ class Series:
         return (_sum(self.last, indexes) - _sum(before, indexes)) / SAMPLE_SECONDS
 
     def samples(self, indexes: Indexes, now: int, age: int, step: int) -> list[dict[str, int]]:
-        """Return a sum over the last `age` seconds, the newest first, as RabbitMQ does: timestamps in ms.
+        """Return a sum of numbers for each step of the last `age` seconds, the newest first. Timestamps are in ms.
 
         The sum is 0 before the object existed. Samples that are no longer kept are left out.
         """
         level = self._level_of(age)
-        moments = self._rows[level][0]
-        kept_for = self._levels[level].step * self._levels[level].moments
-        is_whole = not moments or moments[0] > moments[-1] - kept_for
+        times = self._rows[level][0]
+        kept_for = self._levels[level].step * self._levels[level].times
+        is_whole = not times or times[0] > times[-1] - kept_for
         end = now - now % step
         found: list[dict[str, int]] = []
         for moment in range(end, end - age - 1, -step):
@@ -97,39 +98,39 @@ class Series:
     def _level_of(self, age: int) -> int:
         """Return the finest level that reaches back far enough."""
         for index, level in enumerate(self._levels):
-            if age <= level.step * level.moments:
+            if age <= level.step * level.times:
                 return index
         return len(self._levels) - 1
 
     def newest(self) -> int:
         """Return the time of the newest row, 0 if there is none."""
-        moments = self._rows[0][0]
-        return moments[-1] if moments else 0
+        times = self._rows[0][0]
+        return times[-1] if times else 0
 
     # --- saved across restarts ---
 
     def packed(self) -> list[tuple[list[int], list[Row]]]:
-        """Return the bytes to save."""
-        return [(list(moments), list(rows)) for moments, rows in self._rows]
+        """Return the times and rows of each level, to save them."""
+        return [(list(times), list(rows)) for times, rows in self._rows]
 
     @classmethod
-    def unpacked(cls, levels: tuple[Level, ...], packed: list[tuple[list[int], list[Row]]], size: int) -> Series | None:
-        """Read saved bytes; None if they are damaged, or have other levels or row lengths."""
+    def restored(cls, levels: tuple[Level, ...], packed: list[tuple[list[int], list[Row]]], size: int) -> Series | None:
+        """Restore a saved series; None if it is damaged, or has other levels or row lengths."""
         if len(packed) != len(levels):
             return None
         series = cls(levels)
-        for (moments, rows), (into_moments, into_rows) in zip(packed, series._rows, strict=True):
-            if len(moments) != len(rows) or moments != sorted(moments) or any(len(row) != size for row in rows):
+        for (times, rows), (into_times, into_rows) in zip(packed, series._rows, strict=True):
+            if len(times) != len(rows) or times != sorted(times) or any(len(row) != size for row in rows):
                 return None
-            into_moments.extend(moments)
+            into_times.extend(times)
             into_rows.extend(rows)
         if series._rows[0][1]:
             series.last = series._rows[0][1][-1]
         return series
 
 
-NEVER: Final = Series(MINUTE)
-"""The history of an object whose counters were always 0."""
+EMPTY: Final = Series(MINUTE)
+"""The history of an object that has none: its counters were always 0."""
 
 
 def _sum(row: Row, indexes: Indexes) -> int:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from waybill.management.history import DAY, MINUTE, Row, Series
-from waybill.management.statistic_kinds import KEPT
+from waybill.management.statistic_kinds import SAVED_KINDS
 
 VERSION: Final = 1
 
@@ -30,7 +30,7 @@ class HistoryFile(msgspec.Struct):
 
 def write_history(path: Path, series: dict[str, list[tuple[list[str], Packed]]]) -> None:
     """Replace the file. Raises OSError."""
-    figures = {kind.name: list(kind.names) for kind in KEPT}
+    figures = {kind.name: list(kind.names) for kind in SAVED_KINDS}
     octets = _encode(HistoryFile(VERSION, figures, series))
     draft = path.with_name(path.name + ".new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -52,7 +52,7 @@ def _encode(file: HistoryFile) -> bytes:
 
 
 def read_history(path: Path, now: int) -> dict[str, dict[Key, Series]]:
-    """Return the saved history by kind; nothing if the file has another version or future moments."""
+    """Return the saved history by kind. A file of another version and series from the future are ignored."""
     try:
         file = msgspec.msgpack.decode(path.read_bytes(), type=HistoryFile)
     except FileNotFoundError:
@@ -63,13 +63,13 @@ def read_history(path: Path, now: int) -> dict[str, dict[Key, Series]]:
     if file.version != VERSION:
         return {}
     found: dict[str, dict[Key, Series]] = {}
-    for kind in KEPT:
+    for kind in SAVED_KINDS:
         if file.figures.get(kind.name) != list(kind.names):
             continue
         kept = found.setdefault(kind.name, {})
         for key, packed in file.series.get(kind.name, []):
             levels = MINUTE if len(packed) == 1 and len(kind.levels) > 1 else kind.levels
-            series = Series.unpacked(levels, packed, len(kind.names))
+            series = Series.restored(levels, packed, len(kind.names))
             if series is not None and series.newest() <= now + DAY[-1].step:
                 kept[tuple(key)] = series
     return found

@@ -1,4 +1,4 @@
-"""The last known figures of all queues, and their sums: an unchanged queue costs nothing."""
+"""The last row of each queue, and the sums of all rows. Only changed queues are read again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class KnownQueues:
         self._known[host, queue.name] = queue, row, len(queue.consumers)
         self._change(host, old, row, len(queue.consumers) - consumers)
 
-    def forget_gone(self, hosts: Mapping[str, VirtualHost]) -> None:
+    def forget_deleted(self, hosts: Mapping[str, VirtualHost]) -> None:
         """Forget the queues that no longer exist."""
         there = {queue for host in hosts.values() for queue in host.queues.values() if not queue.is_deleted}
         self.traces = {queue: trace for queue, trace in self.traces.items() if queue in there}

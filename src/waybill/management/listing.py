@@ -1,8 +1,8 @@
 """Lists: filtered, sorted, paginated, cut to columns, and made a few items at a time.
 
-A list may have 100,000 items. The broker must not wait for it, nor hold all items for a slow client. So filters and
-sorting use cheap fields where possible, only the items of the requested page are made in full, and a long list without
-pages is made while it is sent.
+A list may have 100,000 items. The broker must not stall meanwhile, nor keep all items in memory for a slow client. So
+filters and sorting use cheap fields where possible, only the items of the requested page are made in full, and a long
+list without pages is made while it is sent.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Item = dict[str, Any]
 
 BATCH: Final = 25
 """Items to make before other requests are served."""
-LOOKED_AT: Final = 2000
+SCAN_BATCH: Final = 2000
 """Items whose cheap fields are read before other requests are served."""
-STEPS_PER_LOOK_BITS: Final = 5
+STEPS_PER_ITEM_BITS: Final = 5
 """Matching takes at most as many steps as the product of the lengths of pattern and name."""
 WHOLE_MAX: Final = 1000
 """Longer lists are sent in pieces."""
@@ -42,7 +42,7 @@ class Listing(Generic[T]):
     def __init__(
         self, make: Callable[[T], Item], cheap: Mapping[str, Callable[[T], object]], *, tie: Callable[[T], object]
     ) -> None:
-        """`tie` orders equal items, and lists that are not sorted."""
+        """`tie` orders items that compare equal, and lists without `sort`."""
         self._make = make
         self._cheap = cheap
         self._tie = tie
@@ -55,7 +55,7 @@ class Listing(Generic[T]):
         is_paged = "page" in query
         name = query.get("name", "")
         if name and is_paged:
-            found = await self._named(found, name, is_pattern=call.flag("use_regex"))
+            found = await self._filtered_by_name(found, name, is_pattern=call.flag("use_regex"))
         sort = query.get("sort", "")
         is_reversed = call.flag("sort_reverse")
         if sort and sort not in self._cheap:
@@ -69,7 +69,7 @@ class Listing(Generic[T]):
         if "page" in call.query:
             page = _Page(call.query, len(things))
             pieces = await self._encoded(things[page.start : page.start + page.size], columns)
-            return Answer(200, octets=page.around(pieces, total, len(things)))
+            return Answer(200, octets=page.encoded(pieces, total, len(things)))
         if len(things) > WHOLE_MAX:
             return Answer(200, stream=self._streamed(things, columns))
         return Answer(200, octets=b"[" + b",".join(await self._encoded(things, columns)) + b"]")
@@ -89,7 +89,7 @@ class Listing(Generic[T]):
             things.sort(key=lambda thing: _order(key(thing)), reverse=is_reversed)
 
     async def _answer_sorted_by_item(self, call: Call, things: list[T], total: int, sort: str) -> Answer:
-        """Make all items, as the order depends on what only they tell; those that are shown are made once more."""
+        """Make all items, as only complete ones have the field to sort by. The items of the page are made again."""
         path = sort.split(".")
         keys: list[tuple[tuple[int, Any], int]] = []
         for start in range(0, len(things), BATCH):
@@ -99,7 +99,7 @@ class Listing(Generic[T]):
         keys.sort(key=itemgetter(0), reverse=call.flag("sort_reverse"))
         return await self._shown(call, [things[index] for _, index in keys], total)
 
-    async def _named(self, things: list[T], name: str, *, is_pattern: bool) -> list[T]:
+    async def _filtered_by_name(self, things: list[T], name: str, *, is_pattern: bool) -> list[T]:
         """Return the things whose name contains a text, or matches a pattern."""
         if len(name) > PATTERN_MAX:
             raise bad_request("Name filter is too long")
@@ -122,8 +122,8 @@ class Listing(Generic[T]):
             text = str(named(thing))
             if matches(text):
                 found.append(thing)
-            looks += 1 + (len(name) * len(text) >> STEPS_PER_LOOK_BITS if is_pattern else 0)
-            if looks >= LOOKED_AT:
+            looks += 1 + (len(name) * len(text) >> STEPS_PER_ITEM_BITS if is_pattern else 0)
+            if looks >= SCAN_BATCH:
                 looks = 0
                 await asyncio.sleep(0)
         return found
@@ -137,7 +137,7 @@ class Listing(Generic[T]):
 
 
 class _Page:
-    """The part of a list that is asked for. Raises Refused."""
+    """The requested page of a list. Raises Refused."""
 
     def __init__(self, query: Mapping[str, str], count: int) -> None:
         self.number = _positive(query.get("page", "1"), "page")
@@ -154,8 +154,8 @@ class _Page:
             raise Refused(400, text, "page_out_of_range")
         self.start = (self.number - 1) * self.size
 
-    def around(self, pieces: list[bytes], total: int, filtered: int) -> bytes:
-        """Put the items of the page into what says where it is."""
+    def encoded(self, pieces: list[bytes], total: int, filtered: int) -> bytes:
+        """Return the page as JSON, with its place in the list."""
         head = _ENCODER.encode(
             {
                 "filtered_count": filtered,

@@ -12,7 +12,7 @@ from waybill.engine.access import check_topic
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.conversion.convert import Inconvertible, amqp091_content
 from waybill.management.api_context import ApiContext, exchange_name, queue_of
-from waybill.management.call import Answer, Call, require, table_of, text_of, whole_of
+from waybill.management.call import Answer, Call, integer_of, require, table_of, text_of
 from waybill.management.errors import Refused, bad_request, missing, refused_by_channel
 from waybill.management.listing import Item, encode, plain
 from waybill.management.router import Route
@@ -41,11 +41,11 @@ ACK_MODES: Final = {
     "reject_requeue_false": False,
 }
 ENCODINGS: Final = frozenset({"auto", "base64"})
-TEXTS: Final = (
+STRING_PROPERTIES: Final = (
     *("content_type", "content_encoding", "correlation_id", "reply_to", "expiration"),
     *("message_id", "type", "user_id", "app_id"),
 )
-NUMBERS: Final = ("delivery_mode", "priority", "timestamp")
+INTEGER_PROPERTIES: Final = ("delivery_mode", "priority", "timestamp")
 
 
 class MessageRoutes:
@@ -64,7 +64,7 @@ class MessageRoutes:
     # --- publishing ---
 
     async def _publish(self, call: Call) -> Item:
-        host = self._context.entered(call)
+        host = self._context.writable_virtual_host(call)
         body = call.body()
         require(body, "properties", "routing_key", "payload", "payload_encoding")
         key = text_of(body, "routing_key")
@@ -132,18 +132,18 @@ class MessageRoutes:
 
     async def _get(self, call: Call) -> Answer:
         call.principal.require_messages()
-        host = self._context.entered(call)
+        host = self._context.writable_virtual_host(call)
         queue = queue_of(host, call["queue"])
         body = call.body()
         require(body, "count", "encoding")
-        count = whole_of(body, "count")
+        count = integer_of(body, "count")
         if not 0 <= count <= COUNT_MAX:
             raise bad_request(f"count must be between 0 and {COUNT_MAX}")
         requeues = _requeues(body)
         encoding = text_of(body, "encoding")
         if encoding not in ENCODINGS:
             raise bad_request(f"Unsupported encoding: {encoding}. Please use one of: auto, base64")
-        truncate = whole_of(body, "truncate", -1) if body.get("truncate") is not None else -1
+        truncate = integer_of(body, "truncate", -1) if body.get("truncate") is not None else -1
         pieces: list[bytes] = []
 
         def get(_node: Node) -> None:
@@ -201,21 +201,23 @@ def _item(entry: Entry, content: bytes, left: int, encoding: str, truncate: int)
         "payload": text,
         "payload_bytes": len(payload),
         "payload_encoding": used,
-        "properties": {name: plain(value) for name, value in vars_of(properties).items() if value is not None},
+        "properties": {
+            name: plain(value) for name, value in properties_by_name(properties).items() if value is not None
+        },
         "redelivered": entry.redelivered,
         "routing_key": address.routing_key,
     }
 
 
-def vars_of(properties: BasicProperties) -> Item:
+def properties_by_name(properties: BasicProperties) -> Item:
     """Return the properties of a message by name."""
-    return {name: getattr(properties, name) for name in (*TEXTS, *NUMBERS, "headers")}
+    return {name: getattr(properties, name) for name in (*STRING_PROPERTIES, *INTEGER_PROPERTIES, "headers")}
 
 
 def _requeues(body: dict[str, Any]) -> bool:
     mode = body.get("ackmode")
     if mode is None:
-        # The form of clients before 3.7.
+        # Clients written for RabbitMQ before 3.7 send this field.
         old = body.get("requeue")
         if old is None:
             raise missing("ackmode")
@@ -241,7 +243,7 @@ def _payload(body: dict[str, Any]) -> bytes:
 def _properties(body: dict[str, Any]) -> BasicProperties:
     given = table_of(body, "properties")
     found = BasicProperties()
-    for name in TEXTS:
+    for name in STRING_PROPERTIES:
         value = given.get(name)
         if value is not None:
             if name == "expiration" and isinstance(value, int):
@@ -249,9 +251,9 @@ def _properties(body: dict[str, Any]) -> BasicProperties:
             if not isinstance(value, str):
                 raise bad_request(f"{name} must be a string")
             setattr(found, name, value)
-    for name in NUMBERS:
+    for name in INTEGER_PROPERTIES:
         if given.get(name) is not None:
-            value = whole_of(given, name)
+            value = integer_of(given, name)
             if not 0 <= value <= (255 if name != "timestamp" else 2**63 - 1):
                 raise bad_request(f"{name} is out of range")
             setattr(found, name, value)

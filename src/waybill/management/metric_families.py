@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from waybill.engine.server_connection import ServerConnection
-from waybill.management.api_context import ApiContext, channel_name, channels_of, connection_name
+from waybill.management.api_context import ApiContext, channel_name, channels_of, connection_name, size_of
 from waybill.management.connections import channel_count
-from waybill.model.leveled_queue import LeveledQueue
 from waybill.model.queue import Queue
-from waybill.model.stream import Stream
 
 GAUGE: Final = "gauge"
 COUNTER: Final = "counter"
@@ -24,7 +22,7 @@ class Family(NamedTuple):
 
     metrics: tuple[tuple[str, str, str], ...]
     objects: Objects
-    is_of_cluster: bool = False
+    is_cluster_wide: bool = False
 
 
 def labelled(**labels: str) -> str:
@@ -64,11 +62,7 @@ def _consumer_count(context: ApiContext, hosts: list[str] | None) -> Labelled:
 
 def _queue_metrics(context: ApiContext, hosts: list[str] | None) -> Labelled:
     for labels, queue in _queues(context, hosts):
-        size = 0
-        if isinstance(queue, LeveledQueue):
-            size = int(queue.ready_bytes)
-        elif isinstance(queue, Stream):
-            size = int(queue.log.size())
+        size = size_of(queue)
         persistent = queue.message_count if queue.is_persistent else 0
         capacity = 1.0 if queue.consumers and not queue.message_count else 0.0
         yield labels, (len(queue.consumers), capacity, persistent, size, size, int(queue.footprint))
@@ -190,7 +184,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "exchange_metrics": Family(
         (
             ("exchange_messages_published_in_total", COUNTER, "Messages published to an exchange"),
-            ("exchange_messages_published_out_total", COUNTER, "Copies of them that queues got"),
+            ("exchange_messages_published_out_total", COUNTER, "Messages routed from an exchange to queues"),
         ),
         _exchanges,
     ),
@@ -231,9 +225,9 @@ FAMILIES: Final[dict[str, Family]] = {
         _channel_published,
     ),
     "vhost_status": Family(
-        (("vhost_status", GAUGE, "Whether a given vhost is running"),), _virtual_hosts, is_of_cluster=True
+        (("vhost_status", GAUGE, "Whether a given vhost is running"),), _virtual_hosts, is_cluster_wide=True
     ),
     "exchange_bindings": Family(
-        (("exchange_bindings", GAUGE, "Number of bindings for an exchange"),), _exchange_bindings, is_of_cluster=True
+        (("exchange_bindings", GAUGE, "Number of bindings for an exchange"),), _exchange_bindings, is_cluster_wide=True
     ),
 }

@@ -102,7 +102,7 @@ class MetricRoutes:
     async def _of_families(self, names: list[str], hosts: list[str] | None) -> AsyncIterator[list[str]]:
         for name in names:
             family = FAMILIES[name]
-            async for lines in self._lines(family, "rabbitmq_cluster_" if family.is_of_cluster else DETAILED, hosts):
+            async for lines in self._lines(family, "rabbitmq_cluster_" if family.is_cluster_wide else DETAILED, hosts):
                 yield lines
 
     async def _lines(self, family: Family, prefix: str, hosts: list[str] | None) -> AsyncIterator[list[str]]:

@@ -211,8 +211,7 @@ def _alarms(context: ApiContext) -> Iterator[str]:
 
 def _process(context: ApiContext) -> Iterator[str]:
     node = context.node
-    series = context.sampler.series(NODE)
-    row = series.last if series is not None and series.last else (0,) * len(NODE.names)
+    row = context.sampler.row(NODE)
     for name, kind, figure, factor, text in NODE_FIGURES:
         value = row[NODE.names.index(figure)]
         yield from _metric(name, kind, text, value if factor == 1.0 else value * factor)
@@ -259,8 +258,7 @@ def _sums(context: ApiContext, engines: list[ServerConnection]) -> Iterator[str]
     }
     for name, (text, value) in gauges.items():
         yield from _metric(name, "gauge", text, value)
-    series = context.sampler.series(NODE)
-    node = series.last if series is not None and series.last else (0,) * len(NODE.names)
+    node = context.sampler.row(NODE)
     for name, figure, text in OCTETS:
         yield from _metric(name, "counter", text, node[NODE.names.index(figure)])
     for name, figure, text in OF_CHANNELS:

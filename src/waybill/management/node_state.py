@@ -58,8 +58,8 @@ def descriptors_max() -> int:
     return int(descriptor_limit())
 
 
-def look(broker: Broker) -> tuple[int, ...]:
-    """Return the gauges of the node (`figures.NODE_GAUGES`). It reads files: call it on another thread."""
+def read_gauges(broker: Broker) -> tuple[int, ...]:
+    """Return the gauges of the node (`statistic_kinds.NODE_GAUGES`). Reads files: call it on another thread."""
     return (
         resident_bytes(),
         descriptors_used(),

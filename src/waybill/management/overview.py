@@ -32,7 +32,7 @@ EXCHANGE_TYPES: Final = (
 )
 RETENTION: Final = {"basic": [600, 7200], "detailed": [60], "global": [600, 7200, 86_400]}
 NO_RATE: Final = {"rate": 0.0}
-NOTHING_COUNTED: Final = (
+ALWAYS_ZERO: Final = (
     *("gc_num", "gc_bytes_reclaimed", "context_switches"),
     *("io_read_count", "io_read_bytes", "io_seek_count", "io_reopen_count"),
     *("mnesia_ram_tx_count", "mnesia_disk_tx_count", "msg_store_read_count", "msg_store_write_count"),
@@ -208,12 +208,11 @@ def contexts(context: ApiContext) -> list[Item]:
 
 def totals_row(context: ApiContext) -> Row:
     """Return the totals of the last sample, which is seconds old, with the queue lengths of that time."""
-    series = context.sampler.series(TOTALS)
-    return series.last if series is not None and series.last else (0,) * len(TOTALS.names)
+    return context.sampler.row(TOTALS)
 
 
 def churn(row: Row, series: Series | None, now: int, span: Span | None) -> Item:
-    """Return how often connections, channels and queues are opened and closed."""
+    """Return how many connections, channels and queues were opened and closed, with the rates."""
     found: Item = {}
     for name in CHURN:
         index = TOTALS.names.index(name)
@@ -226,8 +225,8 @@ def node_item(context: ApiContext, span: Span | None) -> Item:
     """Return the node as JSON."""
     sampler = context.sampler
     series = sampler.series(NODE)
-    row = series.last if series is not None and series.last else (0,) * len(NODE.names)
-    item = _lasting(context)
+    row = sampler.row(NODE)
+    item = _other_fields(context)
     for index, name in enumerate(NODE.names):
         if name == "cpu_ms":
             continue
@@ -239,13 +238,13 @@ def node_item(context: ApiContext, span: Span | None) -> Item:
         item[f"{name}_details"] = NO_RATE
     syncs, seconds = row[NODE.names.index("io_sync_count")], row[NODE.names.index("io_sync_time")]
     item["io_sync_avg_time"] = seconds / 1000 / syncs if syncs else 0.0
-    for name in NOTHING_COUNTED:
+    for name in ALWAYS_ZERO:
         item[name] = 0
         item[f"{name}_details"] = NO_RATE
     return item | churn(totals_row(context), sampler.series(TOTALS), sampler.now, span)
 
 
-def _lasting(context: ApiContext) -> Item:
+def _other_fields(context: ApiContext) -> Item:
     """Return the fields that are not counters."""
     node = context.node
     runtime = node.runtime

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from waybill.management.api_context import CLUSTER_NAME, ApiContext
-from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, require, table_of, text_of, whole_of
+from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, integer_of, require, table_of, text_of
 from waybill.management.errors import bad_request, not_found
 from waybill.management.listing import Item, Listing, plain
 from waybill.management.router import Route
+from waybill.management.virtual_hosts import LIMITS, MAX_CONNECTIONS, MAX_QUEUES, limits_of
 from waybill.model.errors import ModelError
 from waybill.model.policy import ALL, Policy
 from waybill.model.virtual_host import VirtualHost
@@ -18,7 +19,6 @@ from waybill.node.node import Node
 
 VIRTUAL_HOST_LIMITS: Final = "vhost-limits"
 OPERATOR_POLICY: Final = "operator_policy"
-LIMITS: Final = {"max-connections", "max-queues"}
 
 
 class PolicyRoutes:
@@ -79,7 +79,7 @@ class PolicyRoutes:
         name = call["policy"]
         is_new = name not in self._of(host)
         definition = table_of(body, "definition")
-        priority = whole_of(body, "priority", 0) if body.get("priority") is not None else 0
+        priority = integer_of(body, "priority", 0) if body.get("priority") is not None else 0
         apply_to = text_of(body, "apply-to", ALL) or ALL
 
         def put(node: Node) -> None:
@@ -133,9 +133,7 @@ class ParameterRoutes:
         component = call.parameters.get("component")
         found: list[Item] = []
         for host in self._context.virtual_hosts(call):
-            limits = self._context.administration.limits[host.name]
-            value = {"max-connections": limits.max_connections, "max-queues": limits.max_queues}
-            value = {name: limit for name, limit in value.items() if limit >= 0}
+            value = limits_of(self._context, host)
             if value and component in {None, VIRTUAL_HOST_LIMITS}:
                 found.append({"component": VIRTUAL_HOST_LIMITS, "name": "limits", "value": value, "vhost": host.name})
             if component in {None, OPERATOR_POLICY}:
@@ -168,17 +166,16 @@ class ParameterRoutes:
         if component != VIRTUAL_HOST_LIMITS:
             raise bad_request(f"Validation failed\n\ncomponent {component} not found\n")
         value = table_of(body, "value")
-        unknown = value.keys() - LIMITS
+        unknown = value.keys() - set(LIMITS)
         if unknown or name != "limits":
             raise bad_request(f"Validation failed\n\nUnrecognised terms {sorted(unknown) or name} in limits\n")
-        present = self._context.administration.limits[host.name]
-        is_new = present.max_connections < 0 and present.max_queues < 0
+        is_new = not limits_of(self._context, host)
 
         def put(node: Node) -> None:
             node.administration.set_virtual_host_limits(
                 host.name,
-                max_connections=whole_of(value, "max-connections", UNLIMITED),
-                max_queues=whole_of(value, "max-queues", UNLIMITED),
+                max_connections=integer_of(value, MAX_CONNECTIONS, UNLIMITED),
+                max_queues=integer_of(value, MAX_QUEUES, UNLIMITED),
             )
 
         call.principal.require_administrator()

@@ -53,13 +53,9 @@ class Principal:
         """Whether the user may see everything."""
         return self.has(ADMINISTRATOR, MONITORING)
 
-    def sees(self, virtual_host: str) -> bool:
+    def can_see(self, virtual_host: str) -> bool:
         """Whether the user may see the contents of a virtual host."""
         return self.is_monitor or virtual_host in self.user.permissions
-
-    def seen(self, virtual_hosts: Iterable[str]) -> list[str]:
-        """Return the virtual hosts that the user may see."""
-        return [name for name in virtual_hosts if self.sees(name)]
 
     # --- checks, which raise Refused ---
 
@@ -88,12 +84,12 @@ class Principal:
         if not self._reads_messages:
             raise not_authorised("only keys with the role admin may see messages")
 
-    def require_sight(self, virtual_host: str) -> None:
+    def require_visible(self, virtual_host: str) -> None:
         """Refuse users who may not see a virtual host."""
-        if not self.sees(virtual_host):
+        if not self.can_see(virtual_host):
             raise not_authorised("User not authorised to access virtual host")
 
-    def require_entry(self, virtual_host: str) -> None:
+    def require_access(self, virtual_host: str) -> None:
         """Refuse users who may not connect to a virtual host."""
         if virtual_host not in self.user.permissions:
             raise not_authorised("User not authorised to access virtual host")
@@ -103,10 +99,10 @@ class Principal:
         check_permission(self.user, host, action, kind, name)
 
 
-def holder_of_key(name: str, tags: tuple[str, ...], virtual_hosts: Iterable[str]) -> Principal:
-    """Return a principal with all permissions, for the holder of an API key.
+def principal_of_key(name: str, tags: tuple[str, ...], virtual_hosts: Iterable[str]) -> Principal:
+    """Return a principal for the holder of an API key, with all permissions in all virtual hosts.
 
-    This includes the records of a server and the jobs of all tenants, so only administrators may read messages.
+    The messages include the records of a server and the jobs of all tenants, so only administrators may read them.
     """
     everything = Permission(EVERYTHING, EVERYTHING, EVERYTHING)
     user = User(name, dict.fromkeys(virtual_hosts, everything))

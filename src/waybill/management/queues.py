@@ -7,19 +7,18 @@ from functools import partial
 from typing import Any, Final
 
 from waybill.engine.server_connection import ServerConnection
-from waybill.management.api_context import ApiContext, connection_details, queue_of
+from waybill.management.api_context import ApiContext, connection_details, queue_of, size_of
 from waybill.management.bindings import binding_item, default_binding
 from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, flag_of, table_of
-from waybill.management.connections import GARBAGE
+from waybill.management.connections import GARBAGE_COLLECTION
 from waybill.management.consumers import consumer_item
 from waybill.management.errors import bad_request, not_authorised
 from waybill.management.history import Indexes
 from waybill.management.listing import Item, Listing, cut_to_columns, plain
-from waybill.management.rates import MESSAGE_STATS, NOTHING, Spans, lengths, message_stats, spans_of
+from waybill.management.rates import MESSAGE_STATS, NO_SPANS, Spans, lengths, message_stats, spans_of
 from waybill.management.router import Route
 from waybill.management.statistic_kinds import QUEUES
 from waybill.model.binding import QUEUE
-from waybill.model.leveled_queue import LeveledQueue
 from waybill.model.permission import CONFIGURE, READ
 from waybill.model.policy import Policy
 from waybill.model.queue import Queue
@@ -105,7 +104,7 @@ class QueueRoutes:
             "vhost": host.name,
         }
 
-    def item(self, place: Place, spans: Spans = NOTHING) -> Item:
+    def item(self, place: Place, spans: Spans = NO_SPANS) -> Item:
         """Return a queue as an item of a list."""
         host, queue = place
         sampler = self._context.sampler
@@ -115,7 +114,7 @@ class QueueRoutes:
         if before:
             row = tuple(map(int.__add__, row, before))
         series = sampler.series(QUEUES, key)
-        size = _size(queue)
+        size = size_of(queue)
         single = queue.policy.single_active_consumer and next(iter(queue.consumers), None)
         item: Item = {
             **self._short(place),
@@ -123,7 +122,7 @@ class QueueRoutes:
             "consumer_utilisation": 0.0 if not queue.consumers else 1.0 if not row[-2] else 0.0,
             "consumers": len(queue.consumers),
             "exclusive_consumer_tag": None if queue.exclusive_consumer is None else queue.exclusive_consumer.tag,
-            "garbage_collection": GARBAGE,
+            "garbage_collection": GARBAGE_COLLECTION,
             "head_message_timestamp": None,
             "memory": int(queue.footprint),
             "message_bytes": size,
@@ -186,7 +185,7 @@ class QueueRoutes:
     # --- changes ---
 
     async def _declare(self, call: Call) -> Answer:
-        host = self._context.entered(call)
+        host = self._context.writable_virtual_host(call)
         body = call.body()
         name = call["queue"]
         durable = flag_of(body, "durable", default=True)
@@ -211,7 +210,7 @@ class QueueRoutes:
         return Answer(CREATED if is_new else NO_CONTENT)
 
     async def _delete(self, call: Call) -> Answer:
-        host = self._context.entered(call)
+        host = self._context.writable_virtual_host(call)
         queue = queue_of(host, call["queue"])
 
         def delete(_node: Node) -> Chore | None:
@@ -228,7 +227,7 @@ class QueueRoutes:
         return Answer(NO_CONTENT)
 
     async def _purge(self, call: Call) -> Answer:
-        host = self._context.entered(call)
+        host = self._context.writable_virtual_host(call)
         queue = queue_of(host, call["queue"])
 
         def purge(_node: Node) -> Chore:
@@ -240,7 +239,7 @@ class QueueRoutes:
 
     async def _act(self, call: Call) -> Answer:
         """Accept the actions for RabbitMQ's mirrored queues, and do nothing."""
-        queue_of(self._context.entered(call), call["queue"])
+        queue_of(self._context.writable_virtual_host(call), call["queue"])
         call.principal.require_administrator()
         action: Any = call.body().get("action")
         if action not in ACTIONS:
@@ -251,12 +250,6 @@ class QueueRoutes:
         """Accept the request, and do nothing: there is one node."""
         call.principal.require_administrator()
         return Answer(NO_CONTENT)
-
-
-def _size(queue: Queue) -> int:
-    if isinstance(queue, LeveledQueue):
-        return int(queue.ready_bytes)
-    return int(queue.log.size()) if isinstance(queue, Stream) else 0
 
 
 def _policies(host: VirtualHost, queue: Queue) -> Item:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from waybill.management.errors import bad_request
-from waybill.management.history import NEVER, Indexes, Row, Series
+from waybill.management.history import EMPTY, Indexes, Row, Series
 from waybill.management.statistic_kinds import (
     CHANNELS,
     EXCHANGES,
@@ -38,13 +38,13 @@ class Spans(NamedTuple):
     node_stats: Span | None = None
 
 
-NOTHING: Final = Spans()
+NO_SPANS: Final = Spans()
 
 
 def spans_of(query: Mapping[str, str]) -> Spans:
     """Read the query; values that are not numbers are ignored, as in RabbitMQ. Raises Refused."""
     if not any(name.endswith("_age") for name in query):
-        return NOTHING
+        return NO_SPANS
     return Spans(*(_span(query, name) for name in Spans._fields))
 
 
@@ -62,7 +62,7 @@ def _span(query: Mapping[str, str], name: str) -> Span | None:
 
 def details(series: Series | None, indexes: Indexes, now: int, span: Span | None) -> dict[str, object]:
     """Return the `_details` of a figure."""
-    series = NEVER if series is None else series
+    series = EMPTY if series is None else series
     found: dict[str, object] = {"rate": series.rate(indexes, now)}
     if span is not None:
         samples = series.samples(indexes, now, span.age, span.step)

@@ -25,9 +25,9 @@ from waybill.management.statistic_kinds import (
     CHANNELS,
     CONNECTIONS,
     EXCHANGES,
-    KEPT,
     NODE,
     QUEUES,
+    SAVED_KINDS,
     TOTALS,
     VIRTUAL_HOSTS,
     Kind,
@@ -37,10 +37,10 @@ from waybill.model.exchange import Exchange
 
 BATCH: Final = 200
 """Objects to sample before other requests are served: less than a millisecond."""
-SCANNED: Final = 1000
+SCAN_BATCH: Final = 1000
 """Queues to check for changes before other requests are served: half a millisecond."""
 TRACKED_MAX: Final = 2000
-"""Queues with a history of a day; others have a history of a minute."""
+"""Objects of each kind with their full history; further ones have a history of a minute."""
 SAVE_SECONDS: Final = 60
 FILE: Final = "management-history"
 ALL: Final = ("",)
@@ -78,7 +78,7 @@ class Sampler:
         directory = self._broker.data_dir
         if directory is not None:
             kept = await asyncio.to_thread(read_history, directory / FILE, int(self._clock()))
-            for kind in KEPT:
+            for kind in SAVED_KINDS:
                 self._series[kind.name] = kept.get(kind.name, {})
                 zeros = (0,) * len(kind.gauges)
                 self._before[kind.name] = {
@@ -86,9 +86,9 @@ class Sampler:
                     for key, series in self._series[kind.name].items()
                     if series.last
                 }
-        await self.look()
+        await self.sample()
         self._saved_at = self._clock()
-        self._task = asyncio.get_running_loop().create_task(self._go_on(), name="waybill management sampler")
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="waybill management sampler")
 
     async def close(self) -> None:
         """Stop sampling, and save the history."""
@@ -99,18 +99,18 @@ class Sampler:
             self._task = None
             await self.save()
 
-    async def _go_on(self) -> None:
+    async def _run(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE_SECONDS - self._clock() % SAMPLE_SECONDS)
             try:
-                await self.look()
+                await self.sample()
                 if self._clock() >= self._saved_at + SAVE_SECONDS:
                     self._saved_at = self._clock()
                     await self.save()
             except Exception:  # noqa: BLE001 - see below
                 # The next sample may succeed. Without samples, only rates are missing.
                 self._queues.traces.clear()
-                _log.exception("sampling the broker failed")
+                _log.exception("cannot sample the broker: rates are missing until the next sample")
 
     async def save(self) -> None:
         """Save the history, if the broker has a data directory."""
@@ -118,7 +118,7 @@ class Sampler:
         if directory is None:
             return
         packed = {}
-        for kind in KEPT:
+        for kind in SAVED_KINDS:
             rows = []
             for index, (key, series) in enumerate(list(self._series[kind.name].items())):
                 rows.append((list(key), series.packed()))
@@ -128,27 +128,27 @@ class Sampler:
         try:
             await asyncio.to_thread(write_history, directory / FILE, packed)
         except OSError as error:
-            _log.warning("the history of rates cannot be written: %s", error)
+            _log.warning("cannot save the history of rates: %s", error)
 
     # --- sampling ---
 
-    async def look(self) -> None:
-        """Take one sample of everything."""
+    async def sample(self) -> None:
+        """Sample everything once."""
         now = int(self._clock())
         moment = now - now % SAMPLE_SECONDS
-        # Only changed queues are seen here: deleted ones are forgotten separately.
+        # Unchanged queues are not sampled, so deleted ones cannot be found here: see `_sum_up_queues`.
         self._seen = {name: set() for name in self._series if name != QUEUES.name}
-        await self._look_at_queues(moment)
+        await self._sample_queues(moment)
         sums = self._sum_up_queues(moment)
-        await self._look_at_exchanges(moment, sums)
-        octets = await self._look_at_connections(moment)
-        gauges = await asyncio.to_thread(node_state.look, self._broker)
+        await self._sample_exchanges(moment, sums)
+        octets = await self._sample_connections(moment)
+        gauges = await asyncio.to_thread(node_state.read_gauges, self._broker)
         loop = self._broker.commit_loop
         row = (loop.write_count, loop.written_bytes, loop.sync_count, int(loop.sync_seconds * 1e6), *octets, *gauges)
         self._add(NODE, ALL, moment, row)
         self._add_churn(sums)
         self._add(TOTALS, ALL, moment, tuple(sums))
-        self._forget_gone()
+        self._forget_deleted()
         self.now = moment
 
     def _add(self, kind: Kind, key: Key, moment: int, row: Row) -> None:
@@ -167,14 +167,14 @@ class Sampler:
             row = tuple(map(int.__add__, row, before[key]))
         series.add(moment, row)
 
-    async def _look_at_queues(self, moment: int) -> None:
+    async def _sample_queues(self, moment: int) -> None:
         for host in list(self._broker.node.virtual_hosts.values()):
             queues = list(host.queues.values())
-            for start in range(0, len(queues), SCANNED):
-                changed = changed_queues(queues[start : start + SCANNED], self._queues.traces)
+            for start in range(0, len(queues), SCAN_BATCH):
+                changed = changed_queues(queues[start : start + SCAN_BATCH], self._queues.traces)
                 await asyncio.sleep(0)
                 for index, queue in enumerate(changed):
-                    # A connection that has closed meanwhile is counted there, and must not be counted twice.
+                    # The counts of a queue deleted meanwhile are already in the counters of deleted queues.
                     if not queue.is_deleted:
                         row = (*queue.counts(), queue.message_count, int(queue.unsettled_count))
                         self._queues.put(host.name, queue, row)
@@ -183,7 +183,7 @@ class Sampler:
                         await asyncio.sleep(0)
 
     def _sum_up_queues(self, moment: int) -> list[int]:
-        """Add the rows of virtual hosts, and return the totals of queues with zeros for the rest. Without a pause."""
+        """Add the rows of virtual hosts. Returns a row of totals that has only the sums of queues; the rest is 0."""
         counters = self._broker.node.runtime.counters
         sums = [0] * len(TOTALS.names)
         for index, count in enumerate(counters.retired):
@@ -193,7 +193,7 @@ class Sampler:
         changes = (int(counters.queues_deleted), int(counters.queues_created), len(hosts))
         if changes != self._queue_changes:
             self._queue_changes = changes
-            self._queues.forget_gone(hosts)
+            self._queues.forget_deleted(hosts)
             there = {(host.name, name) for host in hosts.values() for name in host.queues}
             for key in [key for key in self._series[QUEUES.name] if key not in there]:
                 self._forget(QUEUES.name, key)
@@ -207,7 +207,7 @@ class Sampler:
         self.consumers = {name: self._queues.consumers.get(name, 0) for name in hosts}
         return sums
 
-    async def _look_at_exchanges(self, moment: int, sums: list[int]) -> None:
+    async def _sample_exchanges(self, moment: int, sums: list[int]) -> None:
         counters = self._broker.node.runtime.counters
         published_in, published_out = int(counters.published_in), int(counters.published_out)
         exchanges = self._exchanges()
@@ -233,7 +233,7 @@ class Sampler:
             for exchange in list(host.exchanges.values()):
                 yield host.name, exchange
 
-    async def _look_at_connections(self, moment: int) -> tuple[int, int]:
+    async def _sample_connections(self, moment: int) -> tuple[int, int]:
         """Return the octets that all connections have received and sent, including closed ones."""
         counters = self._broker.node.runtime.counters
         received, sent = int(counters.received_octets), int(counters.sent_octets)
@@ -283,7 +283,7 @@ class Sampler:
             int(counters.queues_deleted),
         )
 
-    def _forget_gone(self) -> None:
+    def _forget_deleted(self) -> None:
         """Forget objects that no longer exist."""
         for name, seen in self._seen.items():
             series = self._series[name]
@@ -300,6 +300,11 @@ class Sampler:
     def series(self, kind: Kind, key: Key = ALL) -> Series | None:
         """Return the history of an object, None if it has none."""
         return self._series[kind.name].get(key)
+
+    def row(self, kind: Kind, key: Key = ALL) -> Row:
+        """Return the newest row of an object; zeros if it has none."""
+        series = self.series(kind, key)
+        return series.last if series is not None and series.last else (0,) * len(kind.names)
 
     def before(self, kind: Kind, key: Key = ALL) -> Row:
         """Return the counters of an object from earlier processes; empty if there are none."""

@@ -17,7 +17,7 @@ from waybill.backend.server.server import HttpServer
 from waybill.backend.shortcut import Take
 from waybill.broker import Broker
 from waybill.management.api_context import ApiContext
-from waybill.management.application import PREFIX, SAFE
+from waybill.management.application import SAFE, is_below_api
 from waybill.management.application import Application as ManagementApplication
 from waybill.management.bindings import BindingRoutes
 from waybill.management.connections import ConnectionRoutes
@@ -30,7 +30,7 @@ from waybill.management.messages import MessageRoutes
 from waybill.management.metrics import MetricRoutes
 from waybill.management.overview import OverviewRoutes
 from waybill.management.policies import ParameterRoutes, PolicyRoutes
-from waybill.management.principal import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, holder_of_key
+from waybill.management.principal import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, principal_of_key
 from waybill.management.queues import QueueRoutes
 from waybill.management.router import Route
 from waybill.management.sampler import Sampler
@@ -60,7 +60,7 @@ class Management:
         self.context = ApiContext(broker, self.sampler, self._listeners)
         self.application = ManagementApplication(broker, _routes(self.context))
         self.addresses: list[tuple[str, int, str]] = []
-        """Where it is served: host, port, and "http" or "https"."""
+        """The addresses that it is served at: host, port, and "http" or "https"."""
 
     async def __aenter__(self) -> Self:
         await self.sampler.start()
@@ -73,7 +73,7 @@ class Management:
 
     def begin_for_key(self, request: Request, path: str, name: str, role: str) -> Response | asyncio.Future[Response]:
         """Answer the holder of an API key, or a program on this machine. `path` is below `/api`, still encoded."""
-        principal = holder_of_key(name, TAGS_OF_ROLES.get(role, ()), self.broker.node.virtual_hosts)
+        principal = principal_of_key(name, TAGS_OF_ROLES.get(role, ()), self.broker.node.virtual_hosts)
         return self.application.begin_for(request, path, principal)
 
     def _listeners(self) -> list[dict[str, object]]:
@@ -142,7 +142,7 @@ class ManagementServer:
         await self.management.__aexit__(kind, error, trace)
 
 
-class Beside:
+class CombinedApplication:
     """Two applications on one port: this API below `/api` and `/ojs/v1/broker`, and another one for all other paths.
 
     Below `/api` it needs a user of the broker and a password, as RabbitMQ does. Below `/ojs/v1/broker`, which the
@@ -155,7 +155,7 @@ class Beside:
 
     def shortcut(self, request: Request) -> Take | None:
         """Return how usual requests with the head of this one are answered, None if in no way."""
-        return self._other.shortcut(request) if self._of(request) is self._other else None
+        return self._other.shortcut(request) if self._application_of(request) is self._other else None
 
     def begin(self, request: Request) -> Response | asyncio.Future[Response]:
         """Return the answer to a request, or a future of it."""
@@ -164,7 +164,7 @@ class Beside:
             return self._begin_for_key(request, target[len(KEY_PREFIX) - 1 :])
         if target in METRICS:
             return self._begin_for_key(request, f"/{target}")
-        return self._of(request).begin(request)
+        return self._application_of(request).begin(request)
 
     def _begin_for_key(self, request: Request, path: str) -> Response | asyncio.Future[Response]:
         refusal = self._other.admit(request, READ if request.method in SAFE else OPERATE)
@@ -175,8 +175,8 @@ class Beside:
         return self._management.begin_for_key(request, path, request.actor or "key", request.role)
 
     def conclude(self, request: Request, answer: asyncio.Future[Response]) -> Response:
-        """Return the answer that `begin` has promised. Raises CancelledError."""
-        response = self._of(request).conclude(request, answer)
+        """Return the result of the future that `begin` has returned. Raises CancelledError."""
+        response = self._application_of(request).conclude(request, answer)
         other = self._other
         if request.target.startswith(KEY_PREFIX) and request.method not in SAFE and other.on_change is not None:
             other.on_change(request, response.status)
@@ -186,8 +186,7 @@ class Beside:
         """Return the answer to a request that the server could not read."""
         return self._other.refuse(request, code, message)
 
-    def _of(self, request: Request) -> Answering:
+    def _application_of(self, request: Request) -> Answering:
         target = request.target
-        is_api = target.startswith(PREFIX) and target[len(PREFIX) :][:1] in {"", "/"}
-        is_ours = is_api or target.startswith(KEY_PREFIX) or target in METRICS or target in HEALTH
+        is_ours = is_below_api(target) or target.startswith(KEY_PREFIX) or target in METRICS or target in HEALTH
         return self._management.application if is_ours else self._other

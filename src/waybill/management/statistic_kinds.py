@@ -1,4 +1,4 @@
-"""The figures of each kind of object, under RabbitMQ's names. Gauges start anew after a restart."""
+"""The figures of each kind of object, under RabbitMQ's names. Counters continue after a restart; gauges do not."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ CHANNELS: Final = Kind("channels", ("publish", "confirm", "deliver_get", "ack"),
 TOTALS: Final = Kind("totals", QUEUE_COUNTERS + GLOBAL_COUNTERS + CHURN, LENGTHS, DAY)
 NODE: Final = Kind("node", IO_COUNTERS, NODE_GAUGES, DAY)
 
-KEPT: Final = (TOTALS, NODE, VIRTUAL_HOSTS, QUEUES, EXCHANGES)
+SAVED_KINDS: Final = (TOTALS, NODE, VIRTUAL_HOSTS, QUEUES, EXCHANGES)
 """The kinds whose history is saved."""

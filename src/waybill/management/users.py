@@ -7,7 +7,7 @@ import binascii
 from typing import Any, Final
 
 from waybill.management.api_context import DEFAULT_EXCHANGE, ApiContext
-from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, require, text_of, whole_of
+from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, integer_of, require, tags_of, text_of
 from waybill.management.errors import bad_request, not_found
 from waybill.management.listing import Item, Listing
 from waybill.management.router import Route
@@ -78,7 +78,7 @@ class UserRoutes:
         body = call.body()
         if body.get("tags") is None:
             raise bad_request("tags_not_present")
-        tags = _tags(body["tags"])
+        tags = tags_of(body["tags"])
         name = call["user"]
         accounts = self._context.administration.accounts
         is_new = name not in accounts.by_name
@@ -148,7 +148,7 @@ class UserRoutes:
         self._account(call)
         if call["limit"] not in LIMITS:
             raise bad_request(f"Unrecognised user limit: {call['limit']}")
-        await self._change_limit(call, whole_of(call.body(), "value"))
+        await self._change_limit(call, integer_of(call.body(), "value"))
         return Answer(NO_CONTENT)
 
     async def _clear_limit(self, call: Call) -> Answer:
@@ -330,11 +330,3 @@ def limits_of(account: Account) -> dict[str, int]:
     """Return the limits of a user."""
     found = {MAX_CONNECTIONS: account.connection_max, MAX_CHANNELS: account.user.channel_max}
     return {name: limit for name, limit in found.items() if limit >= 0}
-
-
-def _tags(value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = value.split(",")
-    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-        raise bad_request("tags must be a list, or a string with commas")
-    return tuple(tag.strip() for tag in value if tag.strip())

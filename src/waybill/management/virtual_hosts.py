@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from waybill.management.api_context import ApiContext
-from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, text_of, whole_of
+from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, integer_of, tags_of, text_of
 from waybill.management.errors import bad_request, not_found
 from waybill.management.listing import Item, Listing, cut_to_columns
 from waybill.management.rates import Spans, lengths, message_stats, spans_of
@@ -67,7 +67,7 @@ class VirtualHostRoutes:
         }
         sampler = self._context.sampler
         series = sampler.series(VIRTUAL_HOSTS, (host.name,))
-        row = series.last if series is not None and series.last else (0,) * len(VIRTUAL_HOSTS.names)
+        row = sampler.row(VIRTUAL_HOSTS, (host.name,))
         item |= lengths(VIRTUAL_HOSTS, row, series, sampler.now, spans.lengths)
         stats = message_stats(VIRTUAL_HOSTS, row, series, sampler.now, spans.msg_rates)
         if stats:
@@ -121,17 +121,11 @@ class VirtualHostRoutes:
     # --- limits ---
 
     async def _all_limits(self, call: Call) -> list[Item]:
-        found = []
-        for host in self._context.virtual_hosts(call):
-            limits = self._context.administration.limits[host.name]
-            value = {MAX_CONNECTIONS: limits.max_connections, MAX_QUEUES: limits.max_queues}
-            value = {name: limit for name, limit in value.items() if limit >= 0}
-            if value:
-                found.append({"value": value, "vhost": host.name})
-        return found
+        hosts = self._context.virtual_hosts(call)
+        return [{"value": found, "vhost": host.name} for host in hosts if (found := limits_of(self._context, host))]
 
     async def _set_limit(self, call: Call) -> Answer:
-        return await self._change_limit(call, whole_of(call.body(), "value"))
+        return await self._change_limit(call, integer_of(call.body(), "value"))
 
     async def _clear_limit(self, call: Call) -> Answer:
         return await self._change_limit(call, UNLIMITED)
@@ -155,18 +149,19 @@ class VirtualHostRoutes:
         return Answer(NO_CONTENT)
 
 
+def limits_of(context: ApiContext, host: VirtualHost) -> dict[str, int]:
+    """Return the limits that are set for a virtual host."""
+    limits = context.administration.limits[host.name]
+    found = {MAX_CONNECTIONS: limits.max_connections, MAX_QUEUES: limits.max_queues}
+    return {name: limit for name, limit in found.items() if limit >= 0}
+
+
 def _description(body: dict[str, Any]) -> Description | None:
     """Return the metadata in a body, None if there is none. Raises Refused."""
     if not body.keys() & {"description", "tags", "default_queue_type"}:
         return None
-    tags = body.get("tags") or []
-    if isinstance(tags, str):
-        tags = tags.split(",")
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise bad_request("tags must be a list, or a string with commas")
+    tags = tags_of(body.get("tags") or [])
     kind = text_of(body, "default_queue_type")
     if kind not in {"", "undefined", "classic", "quorum", "stream"}:
         raise bad_request(f"unknown queue type {kind}")
-    return Description(
-        text_of(body, "description"), tuple(tag.strip() for tag in tags if tag.strip()), kind.removeprefix("undefined")
-    )
+    return Description(text_of(body, "description"), tags, kind.removeprefix("undefined"))

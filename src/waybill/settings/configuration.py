@@ -38,7 +38,7 @@ class Configuration:
         self.file = file
 
     def __getitem__(self, name: str) -> Value:
-        """The value of a setting with its source. `name` is the one in the file: `amqp.port`."""
+        """Return the value of a setting with its source. `name` is its name in the file: `amqp.port`."""
         return self._values[name]
 
     def replaced(self, name: str, value: Value) -> Configuration:
@@ -48,13 +48,13 @@ class Configuration:
     def _get(self, name: str, kind: type[T]) -> T | None:
         value = self._values[name].value
         if value is not None and not isinstance(value, kind):
-            raise TypeError(f"{name} is not of {kind}")
+            raise TypeError(f"{name} is not of type {kind.__name__}")
         return value
 
-    def whole(self, name: str) -> int:
+    def integer(self, name: str) -> int:
         return self._get(name, int) or 0
 
-    def whole_or_none(self, name: str) -> int | None:
+    def integer_or_none(self, name: str) -> int | None:
         return self._get(name, int)
 
     def text(self, name: str) -> str:
@@ -73,7 +73,7 @@ class Configuration:
         return tuple(map(str, self._get(name, tuple) or ()))
 
     def limits(self) -> dict[str, float]:
-        """The settings of the table `limits`, without its name."""
+        """Return the settings in the table `limits`, without the name of the table."""
         found = {}
         for name, one in self._values.items():
             if name.startswith("limits.") and isinstance(one.value, int | float):
@@ -86,18 +86,18 @@ class Configuration:
 
     @property
     def data_dir(self) -> Path | None:
-        """The data directory, None to keep everything in memory."""
+        """The data directory; None if everything is kept in memory."""
         return None if self.is_on("memory") else self.path("data_dir") or default_data_dir()
 
 
 def default_data_dir() -> Path:
-    """The default data directory of a user (XDG Base Directory Specification)."""
+    """Return the default data directory of a user (XDG Base Directory Specification)."""
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "waybill"
 
 
 def default_file() -> Path:
-    """The file that is read by default, if it exists."""
+    """Return the path of the file that is read by default, if it exists."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "waybill" / FILE_NAME
 
@@ -110,8 +110,9 @@ def load(
 ) -> Configuration:
     """Read all sources. Raises InvalidConfiguration with all errors.
 
-    `file`: the TOML file; else that of WAYBILL_CONFIG, else the default one if it exists. `options`: the values of
-    options by the names of settings, each with the name of the option. `defaults`: those of the command.
+    `file`: the TOML file. None means the one that WAYBILL_CONFIG names, then the default file if it exists. `options`:
+    the values of command-line options by setting, each with the name of its option. `defaults`: default values of the
+    command, by setting.
     """
     environment = os.environ if environment is None else environment
     reading = Reading()
@@ -134,7 +135,7 @@ def load(
 
 
 def _conflicts(reading: Reading) -> list[Problem]:
-    """Settings that contradict each other."""
+    """Return the problems of settings that contradict each other."""
     values = reading.values
     problems = []
     memory, directory = values["memory"], values["data_dir"]

@@ -1,7 +1,7 @@
 """The types of settings.
 
-A kind converts a TOML value (`of_value`), or a string from an option or the environment (`of_text`). It raises
-`Refused` with the values that it accepts. `shown` returns the value as TOML, without secrets.
+A kind converts a TOML value (`convert`), or a string from an option or the environment (`parse`). Both raise
+`Refused` with the values that they accept. `shown` returns the value as TOML, without secrets.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ FALSE: Final = ("false", "no", "off", "0")
 
 
 class Refused(ValueError):
-    """A value that a setting does not accept. The text completes the sentence "port ...": "is a whole number ..."."""
+    """A value that a setting does not accept. The text completes "port ...": "must be a whole number ..."."""
 
 
-def said(value: object) -> str:
+def abbreviated(value: object) -> str:
     """A value for an error message, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -38,21 +38,21 @@ class Kind:
         """The accepted values: "a whole number from 0 to 65535"."""
         raise NotImplementedError
 
-    def of_value(self, value: object, base: Path) -> object:
+    def convert(self, value: object, base: Path) -> object:
         """Convert a TOML value. Paths are relative to `base`."""
         raise NotImplementedError
 
-    def of_text(self, text: str, base: Path) -> object:
-        return self.of_value(text, base)
+    def parse(self, text: str, base: Path) -> object:
+        return self.convert(text, base)
 
     def shown(self, value: object) -> str:
         return json.dumps(value)
 
     def refuse(self, value: object) -> Refused:
-        return Refused(f"must be {self.describe()}, not {said(value)}")
+        return Refused(f"must be {self.describe()}, not {abbreviated(value)}")
 
 
-class Whole(Kind):
+class Integer(Kind):
     """An integer."""
 
     name = "INTEGER"
@@ -64,15 +64,15 @@ class Whole(Kind):
     def describe(self) -> str:
         return f"a whole number from {self.least} to {self.most}"
 
-    def of_value(self, value: object, base: Path) -> object:
+    def convert(self, value: object, base: Path) -> object:
         if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
             raise self.refuse(value)
         return value
 
-    def of_text(self, text: str, base: Path) -> object:
+    def parse(self, text: str, base: Path) -> object:
         if not _WHOLE.fullmatch(text.strip()):
             raise self.refuse(text)
-        return self.of_value(int(text), base)
+        return self.convert(int(text), base)
 
 
 class Seconds(Kind):
@@ -87,20 +87,20 @@ class Seconds(Kind):
     def describe(self) -> str:
         return f"a number of seconds from {self.least:g} to {self.most:g}"
 
-    def of_value(self, value: object, base: Path) -> object:
+    def convert(self, value: object, base: Path) -> object:
         # NaN is not in any range.
         if isinstance(value, bool) or not isinstance(value, int | float) or not self.least <= value <= self.most:
             raise self.refuse(value)
         return float(value)
 
-    def of_text(self, text: str, base: Path) -> object:
+    def parse(self, text: str, base: Path) -> object:
         try:
             number = float(text)
         except ValueError:
             number = math.nan
         if math.isnan(number):
             raise self.refuse(text)
-        return self.of_value(number, base)
+        return self.convert(number, base)
 
 
 class Size(Kind):
@@ -115,7 +115,7 @@ class Size(Kind):
     def describe(self) -> str:
         return f'a size from {self.least} to {self.most} bytes, such as 1048576 or "1MiB"'
 
-    def of_value(self, value: object, base: Path) -> object:
+    def convert(self, value: object, base: Path) -> object:
         if isinstance(value, str):
             found = _SIZE.fullmatch(value.strip())
             unit = UNITS.get(found[2].upper()) if found else None
@@ -129,7 +129,7 @@ class Size(Kind):
         return size
 
 
-class Switch(Kind):
+class Boolean(Kind):
     """True or false."""
 
     name = "SWITCH"
@@ -137,12 +137,12 @@ class Switch(Kind):
     def describe(self) -> str:
         return "true or false"
 
-    def of_value(self, value: object, base: Path) -> object:
+    def convert(self, value: object, base: Path) -> object:
         if not isinstance(value, bool):
             raise self.refuse(value)
         return value
 
-    def of_text(self, text: str, base: Path) -> object:
+    def parse(self, text: str, base: Path) -> object:
         word = text.strip().lower()
         if word not in TRUE + FALSE:
             raise self.refuse(text)
@@ -159,7 +159,7 @@ class Choice(Kind):
     def describe(self) -> str:
         return f"one of {', '.join(self.words)}"
 
-    def of_value(self, value: object, base: Path) -> object:
+    def convert(self, value: object, base: Path) -> object:
         if value not in self.words:
             raise self.refuse(value)
         return value
@@ -172,9 +172,9 @@ class Text(Kind):
         self.most = most
 
     def describe(self) -> str:
-        return f"a text of 1 to {self.most} characters"
+        return f"a string of 1 to {self.most} characters"
 
-    def of_value(self, value: object, base: Path) -> object:
+    def convert(self, value: object, base: Path) -> object:
         if not isinstance(value, str) or not 1 <= len(value) <= self.most or not value.isprintable():
             raise self.refuse(value)
         return value
@@ -184,10 +184,10 @@ class TraceAddress(Text):
     """The URL of a trace for browsers, which contains `{trace_id}`."""
 
     def describe(self) -> str:
-        return "an address that begins with https:// or http:// and has {trace_id}"
+        return "a URL that begins with https:// or http:// and contains {trace_id}"
 
-    def of_value(self, value: object, base: Path) -> object:
-        text = super().of_value(value, base)
+    def convert(self, value: object, base: Path) -> object:
+        text = super().convert(value, base)
         if not str(text).startswith(("https://", "http://")) or "{trace_id}" not in str(text):
             raise self.refuse(value)
         return text
@@ -201,7 +201,7 @@ class NameList(Kind):
     def describe(self) -> str:
         return "a list of up to 1000 names"
 
-    def of_value(self, value: object, base: Path) -> object:
+    def convert(self, value: object, base: Path) -> object:
         if not isinstance(value, list) or len(value) > 1000:
             raise self.refuse(value)
         for one in value:
@@ -209,8 +209,8 @@ class NameList(Kind):
                 raise self.refuse(value)
         return tuple(value)
 
-    def of_text(self, text: str, base: Path) -> object:
-        return self.of_value([one.strip() for one in text.split(",") if one.strip()], base)
+    def parse(self, text: str, base: Path) -> object:
+        return self.convert([one.strip() for one in text.split(",") if one.strip()], base)
 
     def shown(self, value: object) -> str:
         return json.dumps(list(value)) if isinstance(value, tuple) else "[]"
@@ -224,7 +224,7 @@ class FileName(Kind):
     def describe(self) -> str:
         return "the path of a file that exists"
 
-    def of_value(self, value: object, base: Path) -> object:
+    def convert(self, value: object, base: Path) -> object:
         if not isinstance(value, str) or not value or "\0" in value:
             raise self.refuse(value)
         path = base / Path(value).expanduser()
@@ -244,7 +244,7 @@ class DirectoryName(FileName):
     def describe(self) -> str:
         return "the path of a directory"
 
-    def of_value(self, value: object, base: Path) -> object:
+    def convert(self, value: object, base: Path) -> object:
         if not isinstance(value, str) or not value or "\0" in value:
             raise self.refuse(value)
         path = base / Path(value).expanduser()

@@ -12,9 +12,9 @@ PREFIX: Final = "WAYBILL_"
 
 @dataclass(frozen=True)
 class Setting:
-    """`name` is the one in the file, with its table: `limits.frame_max`. `default` None: see `help`.
+    """A setting. `name` is its name in the file, with its table: `limits.frame_max`.
 
-    `reloads`: SIGHUP changes it while the broker runs.
+    If `default` is None, `help` says what applies. `reloads`: SIGHUP changes it while the broker runs.
     """
 
     name: str

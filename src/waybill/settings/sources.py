@@ -30,8 +30,8 @@ OTHER_VARIABLES: Final = frozenset(
     )
 )
 """Variables of other parts of Waybill."""
-# Kubernetes sets such variables in all pods for a service named `waybill` or `waybill-...`.
-_OF_KUBERNETES: Final = re.compile(rf"{PREFIX}(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)")
+# Kubernetes sets these in every pod for a service named `waybill` or `waybill-...`.
+_KUBERNETES_VARIABLE: Final = re.compile(rf"{PREFIX}(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?)")
 _HEADER: Final = re.compile(r"\s*\[([^\[\]]+)\]\s*(#.*)?")
 _KEY: Final = re.compile(r"\s*([\w.\"'-]+)\s*=")
 
@@ -57,7 +57,7 @@ class Problem:
 
 
 class InvalidConfiguration(Exception):
-    """All errors, not only the first."""
+    """The errors of all sources, one a line."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -98,31 +98,31 @@ def read_file(reading: Reading, path: Path) -> None:
         reading.wrong(str(path), f"is not TOML: {error}")
         return
     lines = _lines(text)
-    for name, value in _flat(document):
+    for name, value in _flattened(document):
         line = lines.get(name) or lines.get(name.rpartition(".")[0])
         place = f"{path}:{line}" if line else str(path)
         setting = BY_NAME.get(name)
         if setting is None:
-            reading.wrong(place, f"there is no setting {name}{_meant(name, BY_NAME)}")
+            reading.wrong(place, f"there is no setting {name}{_suggestion(name, BY_NAME)}")
             continue
         try:
-            reading.take(setting, setting.kind.of_value(value, path.parent), FILE, place)
+            reading.take(setting, setting.kind.convert(value, path.parent), FILE, place)
         except Refused as refused:
             reading.wrong(place, f"{name} {refused}")
 
 
-def _flat(document: Mapping[str, object], table: str = "") -> Iterator[tuple[str, object]]:
-    """The values with their full names. A table that is a setting itself (`users`) stays whole."""
+def _flattened(document: Mapping[str, object], table: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the values with their full names. A table that is itself a setting (`users`) is one value."""
     for key, value in document.items():
         name = f"{table}{key}"
         if isinstance(value, dict) and name not in BY_NAME and not table:
-            yield from _flat(value, f"{name}.")
+            yield from _flattened(value, f"{name}.")
         else:
             yield name, value
 
 
 def _lines(text: str) -> dict[str, int]:
-    """The line of each key and table, as far as single lines show."""
+    """Return the line of each key and table. Keys of nested or inline tables are not found."""
     found: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), 1):
@@ -143,18 +143,18 @@ def read_environment(reading: Reading, environment: Mapping[str, str]) -> None:
     for variable, text in sorted(environment.items()):
         if not variable.startswith(PREFIX) or not text or variable in OTHER_VARIABLES:
             continue
-        if _OF_KUBERNETES.fullmatch(variable) or (variable.endswith("_PORT") and "://" in text):
+        if _KUBERNETES_VARIABLE.fullmatch(variable) or (variable.endswith("_PORT") and "://" in text):
             continue
         setting = BY_VARIABLE.get(variable)
         if setting is None:
-            reading.wrong(variable, f"there is no such setting{_meant(variable, BY_VARIABLE)}")
+            reading.wrong(variable, f"there is no such setting{_suggestion(variable, BY_VARIABLE)}")
             continue
         try:
-            reading.take(setting, setting.kind.of_text(text, Path()), ENVIRONMENT, variable)
+            reading.take(setting, setting.kind.parse(text, Path()), ENVIRONMENT, variable)
         except Refused as refused:
             reading.wrong(variable, f"{setting.name} {refused}")
 
 
-def _meant(name: str, known: Mapping[str, object]) -> str:
+def _suggestion(name: str, known: Mapping[str, object]) -> str:
     close = difflib.get_close_matches(name, known, 1)
     return f"; did you mean {close[0]}?" if close else ""

@@ -6,32 +6,34 @@ from typing import Final
 
 from waybill.settings.kinds import (
     Address,
+    Boolean,
     Choice,
     DirectoryName,
     FileName,
+    Integer,
     NameList,
     Seconds,
     Size,
-    Switch,
     Text,
     TraceAddress,
-    Whole,
 )
 from waybill.settings.setting import Setting
 from waybill.settings.users import Users
 
-PORT: Final = Whole(0, 65_535)
-DAYS: Final = Whole(1, 36_500)
+PORT: Final = Integer(0, 65_535)
+DAYS: Final = Integer(1, 36_500)
 YEAR_S: Final = 31_536_000
-COUNT: Final = Whole(1, 10_000_000)
+COUNT: Final = Integer(1, 10_000_000)
 CONTENT: Final = Size(4096, 1 << 40)
 
 LIMITS: Final = (
     Setting("limits.frame_max", Size(4096, 16 << 20), 131_072, "Maximum frame size.", reloads=True),
-    Setting("limits.channel_max", Whole(1, 65_535), 2047, "Maximum channels or sessions per connection.", reloads=True),
+    Setting(
+        "limits.channel_max", Integer(1, 65_535), 2047, "Maximum channels or sessions per connection.", reloads=True
+    ),
     Setting(
         "limits.heartbeat_s",
-        Whole(0, 65_535),
+        Integer(0, 65_535),
         60,
         "Heartbeat interval that the broker proposes; 0 turns it off.",
         reloads=True,
@@ -113,7 +115,7 @@ SETTINGS: Final = (
         None,
         "Directory for messages, users and all other data.  [default: ~/.local/share/waybill]",
     ),
-    Setting("memory", Switch(), default=False, help="Keep everything in memory; it is lost when the process ends."),
+    Setting("memory", Boolean(), default=False, help="Keep everything in memory; it is lost when the process ends."),
     Setting("node_name", Text(255), "waybill", "Name of the node."),
     Setting("definitions", FileName(), None, "Import RabbitMQ's JSON of users, policies, queues and more at start."),
     Setting("users", Users(), (), "Users for a new data directory, instead of guest; JSON in options and variables."),
@@ -138,7 +140,10 @@ SETTINGS: Final = (
     Setting("amqps.key", FileName(), None, "PEM file with the private key of the certificate.", reloads=True),
     Setting("amqps.ca", FileName(), None, "PEM file with the certificate authority for client certificates."),
     Setting(
-        "amqps.verify_peer", Switch(), default=False, help="Refuse TLS clients without a certificate of that authority."
+        "amqps.verify_peer",
+        Boolean(),
+        default=False,
+        help="Refuse TLS clients without a certificate of that authority.",
     ),
     Setting(
         "amqps.login_from",
@@ -148,21 +153,21 @@ SETTINGS: Final = (
     ),
     Setting(
         "amqp10.strict",
-        Switch(),
+        Boolean(),
         default=False,
         help="Enforce rules of AMQP 1.0 that RabbitMQ waives (see docs/reference/amqp-1.0.md).",
         reloads=True,
     ),
     Setting(
         "amqp10.auto_create",
-        Switch(),
+        Boolean(),
         default=False,
         help="Declare a durable queue for an AMQP 1.0 address that names no queue.",
         reloads=True,
     ),
     Setting(
         "management.enabled",
-        Switch(),
+        Boolean(),
         default=False,
         help="Serve RabbitMQ's management API and metrics. (`up` does so at its HTTP port.)",
     ),
@@ -176,7 +181,7 @@ SETTINGS: Final = (
     Setting("http.key", FileName(), None, "PEM file with the private key of the certificate."),
     Setting(
         "http.allow_private_webhooks",
-        Switch(),
+        Boolean(),
         default=False,
         help="Allow webhooks to private addresses, and without TLS.",
     ),

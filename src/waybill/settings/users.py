@@ -18,7 +18,7 @@ TAGS: Final = ("administrator", "monitoring", "policymaker", "management", "impe
 
 @dataclass(frozen=True)
 class ConfiguredUser:
-    """A user of a new data directory. `permissions` by virtual host: the patterns for configure, write and read."""
+    """A user of a new data directory. `permissions`: the patterns for configure, write and read, by virtual host."""
 
     name: str
     password: str = field(repr=False)
@@ -34,15 +34,15 @@ class Users(Kind):
     def describe(self) -> str:
         return f"a table of at most {USERS_MAX} users, each with a password or a password_file, tags and permissions"
 
-    def of_text(self, text: str, base: Path) -> object:
+    def parse(self, text: str, base: Path) -> object:
         try:
             value: object = json.loads(text)
         except (ValueError, RecursionError):
             # The text contains passwords: do not repeat it.
             raise Refused(f"must be {self.describe()}, as JSON") from None
-        return self.of_value(value, base)
+        return self.convert(value, base)
 
-    def of_value(self, value: object, base: Path) -> object:
+    def convert(self, value: object, base: Path) -> object:
         if not isinstance(value, dict) or len(value) > USERS_MAX:
             raise Refused(f"must be {self.describe()}")
         return tuple(_user(name, table, base) for name, table in value.items())
@@ -73,10 +73,10 @@ def _user(name: str, table: object, base: Path) -> ConfiguredUser:
             raise Refused(f"has {name}.{key}, which is not one of {', '.join(KEYS)}")
     tags = table.get("tags", [])
     if not isinstance(tags, list) or not all(isinstance(tag, str) and tag for tag in tags):
-        raise Refused(f"has {name}.tags, which is a list of tags such as {', '.join(TAGS)}")
+        raise Refused(f"has {name}.tags, which must be a list of tags such as {', '.join(TAGS)}")
     permissions = table.get("permissions", {"/": {}, "/ojs": {}})
     if not isinstance(permissions, dict):
-        raise Refused(f"has {name}.permissions, which is a table of virtual hosts")
+        raise Refused(f"has {name}.permissions, which must be a table of virtual hosts")
     rights = {host: _patterns(name, host, one) for host, one in permissions.items()}
     return ConfiguredUser(name, _password(name, table, base), tuple(tags), rights)
 
@@ -91,16 +91,16 @@ def _password(name: str, table: dict[str, object], base: Path) -> str:
         except (OSError, UnicodeError) as error:
             raise Refused(f"has {name}.password_file, which cannot be read: {error}") from None
     if not isinstance(password, str) or not password:
-        raise Refused(f"has {name}, whose password is not a text of one character or more")
+        raise Refused(f"has {name}, whose password is empty or not a string")
     return password
 
 
 def _patterns(user: str, host: str, table: object) -> tuple[str, str, str]:
-    """The patterns of one virtual host; a missing one allows everything."""
+    """Return the patterns for one virtual host; a missing pattern allows everything."""
     if not isinstance(table, dict) or any(key not in PATTERNS for key in table):
-        raise Refused(f"has {user}.permissions.{host!r}, which is a table of configure, write and read")
+        raise Refused(f"has {user}.permissions.{host!r}, which must be a table of configure, write and read")
     found = [table.get(key, ".*") for key in PATTERNS]
     if not all(isinstance(pattern, str) for pattern in found):
-        raise Refused(f"has {user}.permissions.{host!r}, whose patterns are texts")
+        raise Refused(f"has {user}.permissions.{host!r}, whose patterns must be strings")
     configure, write, read = map(str, found)
     return configure, write, read

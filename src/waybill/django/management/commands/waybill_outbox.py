@@ -1,4 +1,4 @@
-"""`manage.py waybill_outbox`: push what committed transactions have left in the outbox."""
+"""`manage.py waybill_outbox`: push the jobs that committed transactions have stored in the outbox."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from waybill.django.outbox import DjangoOutboxRelay
 class Command(BaseCommand):
     """Runs a relay."""
 
-    help = "Push the jobs of the outbox until SIGTERM or Ctrl-C. Several may run; one pushes at a time."
+    help = "Push the jobs of the outbox until SIGTERM or Ctrl-C. Any number may run; one pushes at a time."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Add the options."""

@@ -14,7 +14,7 @@ TARGET = "waybill.django:jobs"
 class Command(BaseCommand):
     """Passes its arguments to `waybill worker`."""
 
-    help = "Run the handlers of this project. Takes the options of `waybill worker`: see --help."
+    help = "Run the handlers of this project. Accepts the options of `waybill worker`: see --help."
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run with command-line arguments, which are those of `waybill worker`."""

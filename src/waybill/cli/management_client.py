@@ -26,7 +26,7 @@ TIMEOUT_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
-class Managed:
+class ManagementClient:
     """A broker with a management API."""
 
     scheme: str
@@ -98,20 +98,20 @@ def _failure(status: int, answer: bytes, where: str) -> Failed:
 
 
 def management_option(command: F) -> F:
-    """Add the option that names the API; the command gets a `Managed` as `managed`."""
+    """Add the option that names the API; the command gets a `ManagementClient` as `client`."""
 
     @click.option(
         "--management-url",
         help=f"Management API: http://user:password@host:port.  [{VARIABLE}; the context's; {DEFAULT_URL}]",
     )
     @functools.wraps(command)
-    def with_managed(*arguments: object, management_url: str | None, **options: object) -> object:
-        return command(*arguments, managed=_chosen(management_url), **options)
+    def with_client(*arguments: object, management_url: str | None, **options: object) -> object:
+        return command(*arguments, client=_chosen(management_url), **options)
 
-    return with_managed  # type: ignore[return-value]
+    return with_client  # type: ignore[return-value]
 
 
-def _chosen(url: str | None) -> Managed:
+def _chosen(url: str | None) -> ManagementClient:
     """Return the chosen API. Raises click.UsageError."""
     if url is None:
         url = os.environ.get(VARIABLE)
@@ -128,7 +128,7 @@ def _chosen(url: str | None) -> Managed:
         raise click.UsageError("the management URL is http://user:password@host:port")
     login = f"{unquote(parts.username or 'guest')}:{unquote(parts.password or 'guest')}"
     default = 443 if parts.scheme == "https" else 80
-    return Managed(parts.scheme, parts.hostname, port or default, login, parts.path.rstrip("/"))
+    return ManagementClient(parts.scheme, parts.hostname, port or default, login, parts.path.rstrip("/"))
 
 
 def part(name: str) -> str:
