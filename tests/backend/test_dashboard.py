@@ -130,7 +130,7 @@ async def test_it_says_why_a_job_does_not_run(client: Client) -> None:
 
 async def test_a_search_by_time_looks_at_so_many_at_a_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing fits, an answer does not take longer the more jobs there are: it says where to go on."""
-    monkeypatch.setattr(search, "LOOKED_AT", 2)
+    monkeypatch.setattr(search, "MAX_SEARCHED", 2)
     for _ in range(5):
         await client.push()
     query, rounds = "since=2100-01-01T00:00:00Z", 0

@@ -10,7 +10,7 @@ import pytest
 
 from tests.backend.conftest import Client, client_of
 from waybill.backend.errors import RequestRefused
-from waybill.backend.idempotency import MAX_TOTAL_BYTES, Claim, _Room, _Unanswered
+from waybill.backend.idempotency import MAX_TOTAL_BYTES, Claim, _AnswerQuota, _Unanswered
 from waybill.backend.message import Request, Response
 from waybill.backend.router import Handler
 
@@ -52,7 +52,7 @@ async def test_answers_beyond_the_room_for_all_are_made_again(client: Client, mo
 
 
 def test_room_for_answers_is_free_again_after_their_time() -> None:
-    room, hour = _Room(), 3600.0
+    room, hour = _AnswerQuota(), 3600.0
     assert room.take(MAX_TOTAL_BYTES - 10, 1000 * hour)
     assert not room.take(11, 1000 * hour)
     assert room.take(10, 1010 * hour)
@@ -219,7 +219,7 @@ async def test_a_server_that_dies_before_it_tells_of_a_job_leaves_nothing_twice(
 async def test_a_queue_that_is_too_long_to_look_into_gets_nothing_twice(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("waybill.backend.unreported_jobs.MOST_LOOKED_AT", 2)
+    monkeypatch.setattr("waybill.backend.unreported_jobs.MAX_SEARCHED", 2)
     async with client_of(uri) as client:
         for _ in range(3):
             await client.push()

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 import pytest
 
 from waybill.backend.event_streams import follow
-from waybill.backend.listeners import MOST_TOLD, Listener, Listeners, Over
+from waybill.backend.listeners import NOTIFIED_PER_TURN, Listener, Listeners, ShuttingDown
 from waybill.ojs.spec.events import ReceivedEvent
 
-MANY = 3 * MOST_TOLD
+MANY = 3 * NOTIFIED_PER_TURN
 
 
 def event(number: int, kind: str = "job.started") -> ReceivedEvent:
@@ -35,11 +35,11 @@ async def test_each_turn_tells_a_few_listeners() -> None:
 
     with ExitStack() as stack:
         crowd = [stack.enter_context(listeners.listening(wanted)) for _ in range(MANY)]
-        listeners.tell([event(0)], 100)
+        listeners.publish([event(0)], 100)
         while sum(looks) < MANY:
             looks.append(0)
             await asyncio.sleep(0)
-        assert max(looks) <= MOST_TOLD
+        assert max(looks) <= NOTIFIED_PER_TURN
         assert all([await ids_of(one) == ["0"] for one in crowd])
 
 
@@ -48,10 +48,10 @@ async def test_news_meanwhile_follows_in_order_and_once() -> None:
     with ExitStack() as stack:
         crowd = [stack.enter_context(listeners.listening(lambda _: True)) for _ in range(MANY)]
         for number in range(10):
-            listeners.tell([event(2 * number), event(2 * number + 1)], 200)
+            listeners.publish([event(2 * number), event(2 * number + 1)], 200)
             await asyncio.sleep(0)
         late = stack.enter_context(listeners.listening(lambda _: True))
-        listeners.tell([event(20)], 100)
+        listeners.publish([event(20)], 100)
         expected = [str(number) for number in range(21)]
         found: list[list[str]] = [[] for _ in crowd]
         while any(ids != expected for ids in found):
@@ -72,9 +72,9 @@ async def test_one_that_has_gone_is_not_told() -> None:
             return True
 
         with listeners.listening(look):
-            listeners.tell([event(0)], 100)
+            listeners.publish([event(0)], 100)
         last = stack.enter_context(listeners.listening(lambda _: True))
-        listeners.tell([event(1)], 100)
+        listeners.publish([event(1)], 100)
         told = await last.next()
         assert told is not None
         assert told.id == "1"
@@ -89,13 +89,13 @@ async def test_a_slow_listener_loses_the_oldest_and_is_told(
     listeners = Listeners()
     with listeners.listening(lambda _: True) as slow, listeners.listening(lambda one: one.id == "9") as other:
         for number in range(5):
-            listeners.tell([event(number)], 100)
+            listeners.publish([event(number)], 100)
         told = follow(slow, lambda one: (one.id.encode(), one.id == "4"))
         pieces = [piece async for piece in told]
         assert b"system.events_dropped" in pieces[0]
         assert b'{"dropped_count":3}' in pieces[0]
         assert pieces[1:] == [b"3", b"4"]
-        listeners.tell([event(9)], 100)
+        listeners.publish([event(9)], 100)
         assert await ids_of(other) == ["9"]
         assert not other.dropped_count
 
@@ -105,7 +105,7 @@ async def test_a_listener_waits_for_a_heartbeat_and_hears_of_the_end() -> None:
     with listeners.listening(lambda _: True) as listener:
         assert await listener.next(0.0) is None
         listeners.end()
-        with pytest.raises(Over):
+        with pytest.raises(ShuttingDown):
             await listener.next()
 
 
@@ -119,5 +119,5 @@ async def test_who_reads_nothing_costs_no_look_at_each_event() -> None:
 
     with listeners.listening(wanted):
         for number in range(100):
-            listeners.tell([event(number)], 100)
+            listeners.publish([event(number)], 100)
     assert looks == 1

@@ -10,7 +10,7 @@ import pytest
 
 from tests.backend.conftest import FAST, Client, client_of
 from waybill.backend.backend import Backend
-from waybill.backend.event_streams import sent
+from waybill.backend.event_streams import event_text
 from waybill.backend.message import Response
 from waybill.ojs import Jobs
 
@@ -193,4 +193,4 @@ async def test_who_comes_back_gets_what_it_has_missed(client: Client) -> None:
 
 
 def test_an_id_cannot_break_out_of_its_line() -> None:
-    assert b"\ndata: evil" not in sent("a\ndata: evil", {}, "1\ndata: evil")
+    assert b"\ndata: evil" not in event_text("a\ndata: evil", {}, "1\ndata: evil")

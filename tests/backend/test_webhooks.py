@@ -139,7 +139,7 @@ async def test_a_dead_delivery_is_kept_and_may_be_sent_again(
 async def test_a_server_that_dies_leaves_its_deliveries_to_another(
     uri: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhooks, "TAKEN_SECONDS", 0.0)
+    monkeypatch.setattr(webhooks, "LEASE_SECONDS", 0.0)
     async with open_client(uri) as client:
         await subscribe(client, endpoint.url)
 

@@ -108,7 +108,7 @@ def pushed(scenario: str, queue: str) -> dict[str, object]:
 
 async def histories(push: Program, work: Program, wire: Wire) -> dict[str, History]:
     """Run every scenario once."""
-    await wire.client.backend.know_queue(push.queue)
+    await wire.client.backend.coordinate_queue(push.queue)
     handles = {scenario: await push.jobs.push_job(pushed(scenario, push.queue)) for scenario in SCENARIOS}
     await handles["cancel"].cancel()
     assert await handles["cancel"].wait(20) == "cancelled"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from waybill.backend.errors import OF_JOBS, RETRY_AFTER_SECONDS, RequestRefused, duplicate_of
+from waybill.backend.errors import CODES_OF_JOB_ERRORS, RETRY_AFTER_SECONDS, RequestRefused, duplicate_of
 from waybill.backend.keys import KeyRing
 from waybill.backend.message import SPEC_VERSION, Request, Response, answer, media_type_for, request_id_of
 from waybill.backend.router import OPEN, Route, Router
@@ -46,7 +46,7 @@ class Application:
         return self.conclude(request, begun)
 
     def shortcut(self, request: Request) -> Take | None:
-        """Return how usual requests with the head of this one, which has no body, are answered; None if in no way."""
+        """Return the shortcut for requests with this head, None if there is none. `request` has no body yet."""
         try:
             found = self._route(request)
         except RequestRefused:
@@ -137,7 +137,7 @@ def _check_origin(request: Request) -> None:
 def _is_local(host: str, origin: str | None) -> bool:
     host = host.lower()
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-    # A host name may begin with 127, too, and resolve to this machine.
+    # Only addresses count: a host name such as 127.0.0.1.example.com may begin with 127, too.
     is_here = name in LOOPBACK or _LOOPBACK_ADDRESS.fullmatch(name) is not None
     return is_here and (origin is None or origin.partition("://")[2] == host)
 
@@ -169,11 +169,11 @@ def _explained(error: Exception, request: Request) -> RequestRefused:
     match error:
         case InvalidJob():
             details: dict[str, object] = {"field": error.field}
-            return RequestRefused(OF_JOBS.get(error.code, "invalid_request"), f"{error}.", details=details)
+            return RequestRefused(CODES_OF_JOB_ERRORS.get(error.code, "invalid_request"), f"{error}.", details=details)
         case DuplicateJob():
             return duplicate_of(error)
         case PushFailed():
-            return RequestRefused(OF_JOBS.get(error.code, "backend_error"), f"{error}.")
+            return RequestRefused(CODES_OF_JOB_ERRORS.get(error.code, "backend_error"), f"{error}.")
         case CronNotFound():
             return RequestRefused("not_found", f"{error}.")
         case DatabaseUnusable():

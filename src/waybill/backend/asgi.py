@@ -13,7 +13,7 @@ from waybill.backend.server.limits import MAX_BODY_BYTES, MAX_LENGTH_DIGITS, bod
 from waybill.backend.streams import close_stream
 
 DROPPED_BYTES: Final = 64 * MAX_BODY_BYTES
-"""How much of a too large body is read before the answer, because a client that still sends does not read."""
+"""How much of a too large body is read before the answer: many clients read only after they have sent all."""
 WAITING_PATHS: Final = frozenset({"/ojs/v1/workers/fetch"})
 """Paths with slow answers, whose clients may have disconnected before the answer."""
 
@@ -26,7 +26,7 @@ class _TooLarge(Exception):
     """The body is too large."""
 
 
-class _Gone(Exception):
+class _Disconnected(Exception):
     """The client has closed the connection."""
 
 
@@ -53,7 +53,7 @@ class AsgiApplication:
             response = self._application.refuse(request, error.code, error.message)
         except _TooLarge:
             response = self._application.refuse(request, "payload_too_large", "The body is too large.")
-        except _Gone:
+        except _Disconnected:
             return
         else:
             found = await self._answer(request, receive)
@@ -70,7 +70,7 @@ class AsgiApplication:
         if request.path not in WAITING_PATHS:
             return await self._application.handle(request)
         answering = asyncio.ensure_future(self._application.handle(request))
-        leaving = asyncio.ensure_future(_gone(receive))
+        leaving = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
             return answering.result() if answering.done() else None
@@ -80,7 +80,7 @@ class AsgiApplication:
             await asyncio.gather(answering, leaving, return_exceptions=True)
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -94,7 +94,7 @@ async def _body(receive: Receive, request: Request, most: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise _Gone
+            raise _Disconnected
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
         if size > most or is_large:
@@ -114,7 +114,7 @@ async def _stream(
 ) -> None:
     """Send the pieces of a stream until its end or until the client disconnects; then close it."""
     pumping = asyncio.ensure_future(_pump(send, response, stream, is_head=is_head))
-    leaving = asyncio.ensure_future(_gone(receive))
+    leaving = asyncio.ensure_future(_disconnected(receive))
     try:
         await asyncio.wait({pumping, leaving}, return_when=asyncio.FIRST_COMPLETED)
     finally:

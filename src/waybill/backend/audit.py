@@ -18,9 +18,9 @@ from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.timestamps import format_timestamp
 
 KIND: Final = "audit/"
-KEPT: Final = timedelta(days=30)
+RETENTION: Final = timedelta(days=30)
 _LAST_MILLISECOND: Final = 2**48 - 1
-MOST_PATH: Final = 500
+MAX_PATH: Final = 500
 
 
 class Entry(msgspec.Struct, omit_defaults=True):
@@ -34,13 +34,13 @@ class Entry(msgspec.Struct, omit_defaults=True):
     request_id: str
 
 
-def note(records: Records, request: Request, status: int) -> None:
+def record_change(records: Records, request: Request, status: int) -> None:
     """Record a change."""
     now = datetime.now(UTC)
-    entry = Entry(format_timestamp(now), request.actor, request.method, request.path[:MOST_PATH], status, request.id)
+    entry = Entry(format_timestamp(now), request.actor, request.method, request.path[:MAX_PATH], status, request.id)
     # Keys are listed in ascending order, and the newest entry must be first.
     key = f"{KIND}{_LAST_MILLISECOND - time.time_ns() // 1_000_000:012x}-{new_id()[19:]}"
-    records.put_soon(key, entry, expires_at=format_timestamp(now + KEPT))
+    records.put_soon(key, entry, expires_at=format_timestamp(now + RETENTION))
 
 
 async def entries(records: Records, limit: int, after: str) -> list[Form]:

@@ -101,10 +101,10 @@ class Backend(Service):
         self._settlement: Settlement | None = None
         self._coordinated: set[str] = set()
         self._coordinating = asyncio.Lock()
-        self.looking_at_dead_letters = asyncio.Lock()
-        """One request at a time reads dead letters: it holds messages that others would not see."""
+        self.dead_letter_lock = asyncio.Lock()
+        """Held while a request reads dead letters: its unsettled messages are hidden from other requests."""
         self.directives: dict[str, str] = {}
-        """The directives for workers, quiet or terminate, as long as this server runs."""
+        """Directives for workers (quiet or terminate) that are lost when this server stops."""
 
     async def start(self) -> None:
         """Connect, and read the events so far. Raises ClientError."""
@@ -140,13 +140,13 @@ class Backend(Service):
             self.extensions.seen_count = lambda: self.events.seen_count
             await self.extensions.start()
             for queue in list((await self.job_counts()).by_queue)[:MAX_QUEUES]:
-                await self.know_queue(queue)
+                await self.coordinate_queue(queue)
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
-        """Give back what is given out, and disconnect."""
+        """Requeue leased jobs, and disconnect."""
         while self.on_close:
             await self.on_close.pop()()
         if self._settlement is not None:
@@ -226,11 +226,11 @@ class Backend(Service):
         """Return the workers that sent something within the last hour, by id."""
         return self.events.workers.all() | {one.id: one for one in self.extensions.workers.all()}
 
-    def knows_queue(self, queue: str) -> bool:
+    def coordinates_queue(self, queue: str) -> bool:
         """Whether a queue is coordinated."""
         return queue in self._coordinated
 
-    async def know_queue(self, queue: str) -> None:
+    async def coordinate_queue(self, queue: str) -> None:
         """Coordinate a queue from now on. Raises InvalidJob for an invalid name."""
         if queue in self._coordinated:
             return
@@ -239,7 +239,7 @@ class Backend(Service):
                 await self.coordinator.coordinate(queue)
             except InvalidJob:
                 if queue in (await self.job_counts()).by_queue:
-                    # Events of a foreign producer.
+                    # The name comes from events of another program.
                     return
                 raise
             self._coordinated.add(queue)
@@ -258,7 +258,7 @@ class Backend(Service):
         return len(executions)
 
     async def begun(self, leases: Sequence[Lease]) -> None:
-        """Wait until the view has applied the start of these attempts, or for a while."""
+        """Wait until the view has applied the start of these attempts, at most FOLD_SECONDS."""
         missing = [lease for lease in leases if not lease.is_known]
         if not missing:
             return
@@ -283,7 +283,7 @@ class Backend(Service):
                 self.view.expectations.tell_no_more((STARTED, lease.execution.envelope.id), lease.begun)
 
     async def applied(self, job_ids: Sequence[str]) -> None:
-        """Wait until the view has applied an event of each of these new jobs. They stay enqueued if it is behind."""
+        """Wait until the view has applied an event of each of these new jobs, at most FOLD_SECONDS."""
         if job_ids and not await self.view.knows(job_ids, FOLD_SECONDS):
             _log.warning("the job view is behind: it lacks some of %d new jobs after %g s", len(job_ids), FOLD_SECONDS)
 

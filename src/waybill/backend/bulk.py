@@ -56,9 +56,9 @@ async def select(backend: Backend, body: Form, action: str) -> Selection:
     """Find the selected jobs. Raises RequestRefused."""
     ids, wanted = body.get("job_ids", body.get("ids")), body.get("filter")
     if (ids is None) == (wanted is None):
-        raise invalid("job_ids", "give either this or filter, not both")
+        raise invalid("job_ids", "either this or filter is required, not both")
     if ids is not None:
-        return await _named(backend, ids)
+        return await _select_by_ids(backend, ids)
     if not isinstance(wanted, dict):
         raise invalid("filter", "must be an object")
     read = filter_of(wanted, DEFAULT_STATES[action])
@@ -66,7 +66,7 @@ async def select(backend: Backend, body: Form, action: str) -> Selection:
     return Selection(found[:MOST_MATCHED], [], len(found) > MOST_MATCHED)
 
 
-async def _named(backend: Backend, ids: object) -> Selection:
+async def _select_by_ids(backend: Backend, ids: object) -> Selection:
     if not isinstance(ids, list) or not ids or not all(isinstance(one, str) and 0 < len(one) <= 255 for one in ids):
         raise invalid("job_ids", "must be an array with at least one id")
     if len(ids) > MOST_IDS:
@@ -141,27 +141,27 @@ async def retry(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
     failed: dict[str, str] = {}
     for queue, several in by_queue.items():
         ids = [str(form["id"]) for form in several]
-        for job_id in set(ids) - set(await _revive(backend, queue, ids)):
+        for job_id in set(ids) - set(await _retry_dead_letters(backend, queue, ids)):
             why = await push_again(backend, job_id)
             if why:
                 failed[job_id] = why
     return failed
 
 
-async def _revive(backend: Backend, queue: str, job_ids: list[str]) -> list[str]:
+async def _retry_dead_letters(backend: Backend, queue: str, job_ids: list[str]) -> list[str]:
     """Put dead letters back into their queue; returns those that were found."""
     dead = DeadLetterList(backend)
     found = {str(form["id"]) for form in await dead.find(DeadFilter(queue))}
-    there = [job_id for job_id in job_ids if job_id in found]
-    if not there:
-        return there
-    expected = [backend.view.expect(ENQUEUED, job_id) for job_id in there]
-    await dead.retry(queue, there)
+    dead_ids = [job_id for job_id in job_ids if job_id in found]
+    if not dead_ids:
+        return dead_ids
+    expected = [backend.view.expect(ENQUEUED, job_id) for job_id in dead_ids]
+    await dead.retry(queue, dead_ids)
     _, late = await asyncio.wait(expected, timeout=CANCEL_SECONDS)
     if late:
-        for job_id in there:
+        for job_id in dead_ids:
             backend.view.forget(ENQUEUED, job_id)
-    return there
+    return dead_ids
 
 
 async def push_again(backend: Backend, job_id: str) -> str:

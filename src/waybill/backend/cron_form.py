@@ -1,7 +1,7 @@
 """The forms of cron jobs in requests and responses (ojs-cron section 2, ojs-http-binding section 13).
 
-Some clients use `cron`, `type`, `args` and `options`, others `expression` and `job_template`. Requests may have either
-form, responses have both.
+Some clients use `cron`, `type`, `args` and `options`, others `expression` and `job_template`. Requests may use either
+form. Responses contain both.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import invalid, may_be_queue
+from waybill.backend.errors import invalid, is_valid_queue_name
 from waybill.backend.job_form import Form, form_of
 from waybill.client import Inspector
 from waybill.ojs.dead_letters import DeadJob, DeadLetters
@@ -21,7 +21,7 @@ from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import parse_timestamp
 
-MOST_LOOKED_AT: Final = 10_000
+MAX_SEARCHED: Final = 10_000
 """Dead letters of one queue."""
 
 _FIELDS: Final = ("queue", "type", "error_type", "since", "until", "older_than", "search")
@@ -70,8 +70,8 @@ def filter_of(given: Mapping[str, object], prefix: str = "") -> DeadFilter:
         found["type"],
         found["error_type"],
         found["search"],
-        _moment(found["since"], "since"),
-        _moment(until, "until" if found["until"] else "older_than"),
+        _time(found["since"], "since"),
+        _time(until, "until" if found["until"] else "older_than"),
         prefix,
     )
 
@@ -81,7 +81,7 @@ class DeadLetterList:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._looking = backend.looking_at_dead_letters
+        self._lock = backend.dead_letter_lock
 
     async def find(self, wanted: DeadFilter) -> list[Form]:
         """Return the matching dead letters, by queue and age, oldest first."""
@@ -89,7 +89,7 @@ class DeadLetterList:
 
     async def one(self, queue: str, job_id: str) -> Form | None:
         """Return a dead letter, None if there is none."""
-        async with self._looking, DeadLetters(self._backend.jobs, queue) as dead:
+        async with self._lock, DeadLetters(self._backend.jobs, queue) as dead:
             found = [one for one in await dead.peek() if one.id == job_id]
         return (await self._forms(queue, found))[0] if found else None
 
@@ -101,8 +101,8 @@ class DeadLetterList:
 
     async def retry(self, queue: str, ids: list[str], changes: Form | None = None) -> int:
         """Put dead letters back into their queue; returns how many were found. Raises InvalidJob."""
-        folded = self._backend.folded([("job.enqueued", one) for one in ids[:MOST_LOOKED_AT]])
-        async with self._looking, DeadLetters(self._backend.jobs, queue) as dead:
+        folded = self._backend.folded([("job.enqueued", one) for one in ids[:MAX_SEARCHED]])
+        async with self._lock, DeadLetters(self._backend.jobs, queue) as dead:
             if len(ids) > 1:
                 return await dead.retry(ids, changes=changes)
             async with folded:
@@ -113,20 +113,20 @@ class DeadLetterList:
 
     async def discard(self, queue: str, ids: list[str]) -> int:
         """Delete dead letters; returns how many were found."""
-        async with self._looking, DeadLetters(self._backend.jobs, queue) as dead:
+        async with self._lock, DeadLetters(self._backend.jobs, queue) as dead:
             return await dead.discard(ids)
 
     async def _all(self, queue: str, prefix: str) -> list[Form]:
-        if not may_be_queue(queue) or (queue and not queue.startswith(prefix)):
+        if not is_valid_queue_name(queue) or (queue and not queue.startswith(prefix)):
             # A queue cannot have this name.
             return []
         counts = await self.counts(prefix) if not queue else {queue: await self._count(queue)}
         forms: list[Form] = []
-        async with self._looking:
+        async with self._lock:
             for name, count in sorted(counts.items()):
                 if count:
                     async with DeadLetters(self._backend.jobs, name) as dead:
-                        forms += await self._forms(name, await dead.peek(MOST_LOOKED_AT))
+                        forms += await self._forms(name, await dead.peek(MAX_SEARCHED))
         return sorted(forms, key=key_of)
 
     async def _count(self, queue: str) -> int:
@@ -144,10 +144,10 @@ class DeadLetterList:
             form: Form = {**(one.envelope or {}), "id": one.id, "type": one.type}
             found = known.get(one.id)
             if found is not None:
-                told = form_of(found, now)
-                if told.pop("args_known", True) is False:
-                    del told["args"]
-                form |= told
+                known_form = form_of(found, now)
+                if known_form.pop("args_known", True) is False:
+                    del known_form["args"]
+                form |= known_form
             form |= {"state": State.DISCARDED.value, "reason": one.reason, "died_at": one.died_at, "queue": queue}
             forms.append({name: value for name, value in form.items() if value is not None})
         return forms
@@ -158,7 +158,7 @@ def key_of(form: Form) -> str:
     return f"{form.get('queue')}/{form.get('died_at', '')}/{form['id']}"
 
 
-def _moment(text: str, field: str) -> datetime | None:
+def _time(text: str, field: str) -> datetime | None:
     if not text:
         return None
     try:

@@ -7,7 +7,7 @@ from typing import Final
 
 from waybill.backend.backend import Backend
 from waybill.backend.errors import RequestRefused
-from waybill.backend.listeners import HEARTBEAT_SECONDS, Over
+from waybill.backend.listeners import HEARTBEAT_SECONDS, ShuttingDown
 from waybill.ojs.coordinator.job_fold import ENDS, has_ended
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
@@ -28,7 +28,7 @@ async def wait_for_end(backend: Backend, job_id: str, seconds: float) -> None:
         while (left := ends_at - asyncio.get_running_loop().time()) > 0:
             try:
                 event = await listener.next(min(left, HEARTBEAT_SECONDS))
-            except Over:
+            except ShuttingDown:
                 break
             # The end may be among lost events.
             may_be = event is not None or listener.dropped_count > 0

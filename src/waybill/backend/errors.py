@@ -56,7 +56,7 @@ KINDS: Final[dict[str, Kind]] = {
     "version_not_supported": Kind(505, "Use HTTP/1.1."),
 }
 
-OF_JOBS: Final = {
+CODES_OF_JOB_ERRORS: Final = {
     "DUPLICATE": "duplicate",
     "QUEUE_FULL": "QUEUE_FULL",
     "NOT_FOUND": "not_found",
@@ -113,7 +113,7 @@ class RequestRefused(Exception):
         }
 
 
-def may_be_queue(queue: str) -> bool:
+def is_valid_queue_name(queue: str) -> bool:
     """Whether this is a valid queue name. A broker cannot be asked for invalid ones."""
     return len(queue.encode(errors="replace")) <= MAX_QUEUE_LENGTH and queue.isprintable()
 
@@ -140,7 +140,7 @@ def duplicate_of(error: DuplicateJob) -> RequestRefused:
     return RequestRefused("duplicate", "A job with the same unique key already exists.", details=details)
 
 
-def partly(failures: Sequence[PushFailed], pushed: Sequence[str]) -> Exception:
+def partial_failure(failures: Sequence[PushFailed], pushed: Sequence[str]) -> Exception:
     """Return the error for a batch that the broker accepted in part: AMQP has no atomic batches."""
     if not pushed:
         return failures[0]

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.job_form import Form
-from waybill.backend.listeners import Listener, Over
+from waybill.backend.listeners import Listener, ShuttingDown
 from waybill.ojs.spec.events import ReceivedEvent
 
 HEARTBEAT: Final = b":heartbeat\n\n"
@@ -19,15 +19,15 @@ Pieces = Callable[[ReceivedEvent], tuple[bytes, bool]]
 """Converts an event to the text to send, and returns whether it is the last."""
 
 
-def sent(name: str, data: Form, event_id: str = "") -> bytes:
-    """Return one event in its text form. Names and ids must not have line breaks."""
+def event_text(name: str, data: Form, event_id: str = "") -> bytes:
+    """Return an event as text. An unprintable name becomes `unknown`, an unprintable id is omitted."""
     name = name if name.isprintable() else "unknown"
     head = f"id: {event_id}\n" if event_id and event_id.isprintable() else ""
     return f"{head}event: {name}\ndata: ".encode() + msgspec.json.encode(data) + b"\n\n"
 
 
-def begin() -> bytes:
-    """Return the beginning of a stream."""
+def stream_head() -> bytes:
+    """Return the first lines of a stream: the reconnection time of clients."""
     return f"retry: {RETRY_MS}\n\n".encode()
 
 
@@ -36,11 +36,11 @@ async def follow(listener: Listener, pieces: Pieces) -> AsyncIterator[bytes]:
     while True:
         try:
             event = await listener.next()
-        except Over:
-            yield sent("server.shutdown", {"grace_period_ms": 0})
+        except ShuttingDown:
+            yield event_text("server.shutdown", {"grace_period_ms": 0})
             return
         if listener.dropped_count:
-            yield sent("system.events_dropped", {"dropped_count": listener.dropped_count})
+            yield event_text("system.events_dropped", {"dropped_count": listener.dropped_count})
             listener.dropped_count = 0
         if event is None:
             yield HEARTBEAT

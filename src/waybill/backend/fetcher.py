@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from waybill.backend.leases import Lease, Leases
-from waybill.backend.limits import AGAIN_SECONDS, Limits
+from waybill.backend.limits import RECHECK_SECONDS, Limits
 from waybill.backend.scheduling.scheduler import Visit
 from waybill.backend.source import Source
 from waybill.client import ClientError, Delivery, Inspector
@@ -60,8 +60,8 @@ class Fetcher:
         self._inspector = Inspector(broker.connection)
         self._paused = PausedQueues(broker, self._queues, self._pauses_changed)
         self._cancellations = Cancellations(broker, backend_id, leases.cancel)
-        self._cancellations.on_pause = self._pause_heard
-        self.pauses_heard = 0
+        self._cancellations.on_pause = self._pause_noticed
+        self.pause_count = 0
         """Counts pauses and resumptions of queues by anyone."""
         self._admissions = Admissions(broker, backend_id, self._admitted, self._refused, settlement.unique)
         self._asked: dict[Delivery, asyncio.Future[bool]] = {}
@@ -94,7 +94,7 @@ class Fetcher:
     ) -> list[Lease]:
         """Return the jobs that a visit finds in its queues; waits for the first one if necessary.
 
-        `fits` selects jobs; the others are kept for the next fetch.
+        `fits` selects jobs; the others are held for the next fetch.
         """
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + wait_seconds
@@ -105,23 +105,23 @@ class Fetcher:
                 if (source := await self._source(queue, creates=wait_seconds > 0)) is not None
             }
             leases: list[Lease] = []
-            look = await visit.begin()
+            plan = await visit.begin()
             try:
-                for queue, most in look.steps:
+                for queue, most in plan.steps:
                     if queue in sources:
-                        count = min(look.most, len(leases) + most)
+                        count = min(plan.most, len(leases) + most)
                         await self._lease(sources[queue], count, worker_id, visibility_seconds, leases, fits)
-                    if len(leases) >= look.most:
+                    if len(leases) >= plan.most:
                         break
             except asyncio.CancelledError:
                 self.give_back(leases)
                 raise
             finally:
-                visit.end(look, leases)
+                visit.end(plan, leases)
             if leases or loop.time() >= ends_at:
                 return leases
             # A pool at its limit can take jobs only after one of its jobs has ended.
-            await self._wait([*sources.values()] if look.most else [], ends_at)
+            await self._wait([*sources.values()] if plan.most else [], ends_at)
         return []
 
     async def _lease(
@@ -138,9 +138,9 @@ class Fetcher:
             return
         is_mixed = source.queue in self._limits.mixed
         if is_mixed:
-            await self._gather(source)
-        kept = await self._limits.again(source.queue, count - len(leases), self._may_start, fits)
-        leases += [self._leases.begin(execution, worker_id, visibility_seconds) for execution in kept]
+            await self._prefetch(source)
+        held = await self._limits.held_jobs(source.queue, count - len(leases), self._may_start, fits)
+        leases += [self._leases.begin(execution, worker_id, visibility_seconds) for execution in held]
         if is_mixed:
             return
         while len(leases) < count and not self._limits.is_full(source.queue):
@@ -151,9 +151,9 @@ class Fetcher:
                 try:
                     execution = await self._admit(source.queue, delivery)
                     if execution is not None and fits is not None and not fits(execution):
-                        self._limits.keep(execution)
+                        self._limits.hold(execution)
                         execution = None
-                    if execution is not None and self._limits.concern(execution):
+                    if execution is not None and self._limits.apply_to(execution):
                         execution = execution if await self._limits.admits(execution) else None
                 except Exception as error:  # noqa: BLE001 - an error of one job must not affect the others
                     self._settlement.abandon(delivery, source.queue, error)
@@ -180,14 +180,14 @@ class Fetcher:
                 self._leases.end(execution.envelope.id)
                 self._settlement.postponed(execution, 0.0)
 
-    async def _gather(self, source: Source) -> None:
+    async def _prefetch(self, source: Source) -> None:
         """Take jobs in advance, to choose those of the highest priority."""
         while (room := self._limits.room(source.queue)) > 0 and (deliveries := await source.take(room)):
             for delivery in deliveries:
                 try:
                     execution = await self._admit(source.queue, delivery)
                     if execution is not None:
-                        self._limits.keep(execution)
+                        self._limits.hold(execution)
                 except Exception as error:  # noqa: BLE001 - see `_lease`
                     self._settlement.abandon(delivery, source.queue, error)
 
@@ -198,7 +198,7 @@ class Fetcher:
         try:
             for source in sources:
                 source.wait(waiter)
-            longest = AGAIN_SECONDS if self._limits.keeps_any() or not sources else float("inf")
+            longest = RECHECK_SECONDS if self._limits.holds_any() or not sources else float("inf")
             await asyncio.wait([waiter], timeout=min(longest, max(0.0, ends_at - loop.time())))
         finally:
             self._waiting.discard(waiter)
@@ -222,7 +222,7 @@ class Fetcher:
         execution = Execution(delivery, queue, envelope, attempt)
         if self._leases.holds(execution, delivery):
             return None
-        if delivery.redelivered and await self._was_begun(execution):
+        if delivery.redelivered and await self._was_started(execution):
             return None
         return execution if self._may_start(execution) else None
 
@@ -239,7 +239,7 @@ class Fetcher:
             return True
         return False
 
-    async def _was_begun(self, execution: Execution) -> bool:
+    async def _was_started(self, execution: Execution) -> bool:
         """Handle a job that was delivered before: True if that settles it.
 
         According to the events, it has ended, its next attempt exists, or it was lost with its worker, which counts as
@@ -265,7 +265,7 @@ class Fetcher:
         return True
 
     async def _is_admitted(self, queue: str, delivery: Delivery, envelope: Envelope) -> bool:
-        """Ask whether this copy of a job may run. After a late answer, the job is kept for the next fetch."""
+        """Ask whether this copy of a job may run. After a late answer, the job is held for the next fetch."""
         if not self._admissions.holds(queue, delivery, envelope):
             return True
         asked: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -330,17 +330,17 @@ class Fetcher:
         """Whether a queue is paused, as far as this backend knows."""
         return queue in self._paused.queues
 
-    def _pause_heard(self) -> None:
-        self.pauses_heard += 1
+    def _pause_noticed(self) -> None:
+        self.pause_count += 1
         self._paused.look_soon()
 
     def _pauses_changed(self) -> None:
         for queue, source in self._sources.items():
             source.is_paused = queue in self._paused.queues
-            source.look_again()
+            source.pause_changed()
 
-    async def look_at_pauses(self) -> None:
+    async def refresh_pauses(self) -> None:
         """Ask the broker which queues are paused."""
-        self.pauses_heard += 1
+        self.pause_count += 1
         await self._paused.look()
         self._pauses_changed()

@@ -22,13 +22,13 @@ from typing import Final
 
 import msgspec
 
-from waybill.backend.errors import RequestRefused, may_be_queue
+from waybill.backend.errors import RequestRefused, is_valid_queue_name
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.presence import Presence
 from waybill.backend.push_checks import queue_of
 from waybill.backend.router import Handler
-from waybill.backend.unreported_jobs import tell_of
+from waybill.backend.unreported_jobs import report_missing
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.records import Records
@@ -37,7 +37,7 @@ from waybill.ojs.spec.timestamps import format_timestamp
 
 HEADER: Final = "idempotency-key"
 MAX_KEY: Final = 256
-KEPT: Final = timedelta(hours=25)
+RETENTION: Final = timedelta(hours=25)
 """The specification requires 24 hours."""
 MAX_KEPT_BYTES: Final = 256 * 1024
 """The limit of a stored answer, compressed. A larger one is made again from the current state."""
@@ -70,7 +70,7 @@ class Claim(msgspec.Struct, omit_defaults=True):
     is_too_large: bool = False
 
 
-class _Line:
+class _KeyQueue:
     """The requests under one key, one of which is being processed."""
 
     def __init__(self) -> None:
@@ -78,17 +78,17 @@ class _Line:
         self.length = 0
 
 
-class _Room:
-    """The room for answers, which are kept for a time. `now` is in seconds of a monotonic clock."""
+class _AnswerQuota:
+    """The limit of stored answers, which expire after a while. `now` is in seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._size = 0
         self._by_hour: dict[int, int] = {}
 
     def take(self, size: int, now: float) -> bool:
-        """Take room until it expires; False if there is too little."""
+        """Reserve `size` bytes until they expire; False if there are too few left."""
         hour = int(now // 3600)
-        for begun in [one for one in self._by_hour if one < hour - KEPT // timedelta(hours=1)]:
+        for begun in [one for one in self._by_hour if one < hour - RETENTION // timedelta(hours=1)]:
             self._size -= self._by_hour.pop(begun)
         if self._size + size > MAX_TOTAL_BYTES:
             return False
@@ -109,7 +109,7 @@ class _Unanswered:
 
     def add(self, key: str, now: float) -> bool:
         """Add a claim until it expires; False if there are too many."""
-        while self._since and now - next(iter(self._since.values())) > KEPT.total_seconds():
+        while self._since and now - next(iter(self._since.values())) > RETENTION.total_seconds():
             del self._since[next(iter(self._since))]
         if key not in self._since and len(self._since) >= MOST_UNANSWERED:
             return False
@@ -130,8 +130,8 @@ class Idempotency:
         self._records = records
         self._view = view
         self._presence = presence
-        self._under_way: dict[str, _Line] = {}
-        self._room = _Room()
+        self._in_progress: dict[str, _KeyQueue] = {}
+        self._quota = _AnswerQuota()
         self._unanswered = _Unanswered()
 
     async def handle(self, request: Request, owner: str, handler: Handler) -> Response:
@@ -142,15 +142,15 @@ class Idempotency:
             raise RequestRefused("invalid_request", text, details={"field": "Idempotency-Key"})
         key = KIND + _digest(owner, request.method, request.path, given)
         digest = _digest(request.body.decode("latin-1"), *(f"{name}={text}" for name, text in request.query.items()))
-        line = self._under_way.setdefault(key, _Line())
-        line.length += 1
+        queue = self._in_progress.setdefault(key, _KeyQueue())
+        queue.length += 1
         try:
-            async with line.lock:
+            async with queue.lock:
                 return await self._once(key, digest, request, handler)
         finally:
-            line.length -= 1
-            if not line.length:
-                del self._under_way[key]
+            queue.length -= 1
+            if not queue.length:
+                del self._in_progress[key]
 
     async def _once(self, key: str, digest: str, request: Request, handler: Handler) -> Response:
         claim, is_first = await self._claimed(key, digest)
@@ -161,7 +161,7 @@ class Idempotency:
             jobs = _name_jobs(request, claim.seed)
             ids = [job_id for job_id, _ in jobs]
             if not is_first and jobs:
-                await tell_of(self._broker, self._view, _by_queue(jobs))
+                await report_missing(self._broker, self._view, _by_queue(jobs))
             response = await handler(request)
         except RequestRefused as error:
             if is_first or error.code != "duplicate" or error.details.get("existing_job_id") not in ids:
@@ -206,7 +206,7 @@ class Idempotency:
             if record is None:
                 return None, 0
             claim = record.read(Claim)
-            if claim.status or claim.by == self._presence.name or not await self._presence.is_there(claim.by):
+            if claim.status or claim.by == self._presence.name or not await self._presence.is_running(claim.by):
                 return claim, record.version
             if asyncio.get_running_loop().time() >= ends_at:
                 text = "Another server is still processing this request."
@@ -214,16 +214,16 @@ class Idempotency:
             await asyncio.sleep(POLL_SECONDS)
 
     def _answered(self, claim: Claim, response: Response) -> Claim:
-        """Return the claim with its answer, or without it if there is no room."""
+        """Return the claim with its answer, or without it if the limit is reached."""
         location = next((value for name, value in response.headers if name == "Location"), "")
         is_packed = len(response.body) >= PACKED_FROM_BYTES
         body = zlib.compress(response.body, 1) if is_packed else response.body
-        if len(body) > MAX_KEPT_BYTES or not self._room.take(len(body), asyncio.get_running_loop().time()):
+        if len(body) > MAX_KEPT_BYTES or not self._quota.take(len(body), asyncio.get_running_loop().time()):
             return Claim(claim.digest, claim.seed, claim.by, response.status, is_too_large=True)
         return Claim(claim.digest, claim.seed, claim.by, response.status, location, body, is_packed=is_packed)
 
     async def _again(self, request: Request, ids: list[str], handler: Handler) -> Response:
-        """Push the missing jobs of a partly enqueued batch, and return the current state of all."""
+        """Push the missing jobs of a partial_failure enqueued batch, and return the current state of all."""
         known = {info.id for info in await self._view.many(ids)}
         if request.path in MANY_JOBS and len(known) < len(ids):
             body = request.json()
@@ -259,7 +259,7 @@ def _name_jobs(request: Request, seed: str) -> list[tuple[str, str]]:
 def _by_queue(jobs: list[tuple[str, str]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for job_id, queue in jobs:
-        if may_be_queue(queue):
+        if is_valid_queue_name(queue):
             found.setdefault(queue, []).append(job_id)
     return found
 
@@ -284,4 +284,4 @@ def _digest(*texts: str) -> str:
 
 
 def _expiry() -> str:
-    return format_timestamp(datetime.now(UTC) + KEPT)
+    return format_timestamp(datetime.now(UTC) + RETENTION)

@@ -22,7 +22,7 @@ MOST_PAGES: Final = 40
 """The maximum number of store pages per request: if little matches, clients continue with the cursor."""
 
 _LATER: Final = {State.SCHEDULED.value, State.RETRYABLE.value}
-BECOMES: Final = {
+STORED_STATES: Final = {
     State.AVAILABLE.value: {State.AVAILABLE.value, *_LATER},
     State.DISCARDED.value: {State.DISCARDED.value, State.AVAILABLE.value, *_LATER},
 }
@@ -40,7 +40,7 @@ async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], For
     for name in ("queue", "type"):
         if not query.get(name, "").isprintable():
             raise invalid(name, "is not a valid name")
-    stored = frozenset(one for state in states for one in BECOMES.get(state, {state}))
+    stored = frozenset(one for state in states for one in STORED_STATES.get(state, {state}))
     wanted = JobFilter(query.get("queue") or None, stored or None, query.get("type") or None, request.queue_prefix)
     limit = limit_of(request)
     cursor = cursor_of(request)

@@ -19,7 +19,7 @@ from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 
 KIND: Final = "job-log/"
-KEPT: Final = timedelta(days=7)
+RETENTION: Final = timedelta(days=7)
 MOST_APPENDS: Final = 200
 """The maximum for each job."""
 MOST_ENTRIES: Final = 100
@@ -51,7 +51,7 @@ class JobLogs:
             raise RequestRefused("payload_too_large", "The job has reached the limit of log records.", details=details)
         append_id = new_id()
         made: list[Form] = [{"id": f"{append_id}.{index:03}", **entry} for index, entry in enumerate(entries)]
-        expires_at = format_timestamp(datetime.now(UTC) + KEPT)
+        expires_at = format_timestamp(datetime.now(UTC) + RETENTION)
         await self._records.put(_prefix(job_id) + append_id, Append(made), expires_at=expires_at)
         return made
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form, form_of, state_of
-from waybill.backend.job_list import BECOMES, STATES
+from waybill.backend.job_list import STATES, STORED_STATES
 from waybill.backend.job_search import filter_of
 from waybill.ojs.coordinator.job_store import JobDetail, JobFilter
 from waybill.ojs.spec.timestamps import format_timestamp
@@ -32,7 +32,7 @@ class JobQuery(NamedTuple):
             text = f"state: must be one of {', '.join(sorted(STATES))}."
             raise RequestRefused("invalid_request", text, details={"field": "state"})
         times = filter_of({name: given[name] for name in ("since", "until") if given.get(name)})
-        stored = frozenset(one for state in states for one in BECOMES.get(state, {state}))
+        stored = frozenset(one for state in states for one in STORED_STATES.get(state, {state}))
         wanted = JobFilter(
             queue=texts["queue"],
             states=stored or None,

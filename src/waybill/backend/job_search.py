@@ -12,7 +12,7 @@ import msgspec
 from waybill.backend.backend import Backend
 from waybill.backend.errors import invalid
 from waybill.backend.job_form import Form, form_of
-from waybill.backend.job_list import BECOMES, STATES
+from waybill.backend.job_list import STATES, STORED_STATES
 from waybill.ojs.coordinator.job_store import JobDetail, JobFilter, JobStore
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.timestamps import parse_timestamp
@@ -27,7 +27,7 @@ _FIELDS: Final = frozenset(
 )
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class SearchFilter(msgspec.Struct, frozen=True):
     """A filter of jobs. None and empty fields match all; times are RFC 3339 times of the enqueuing."""
 
     queues: Sequence[str] = ()
@@ -66,7 +66,7 @@ class Wanted(msgspec.Struct, frozen=True):
         return (self.since is None or moment >= self.since) and (self.until is None or moment < self.until)
 
 
-def filter_of(given: Mapping[str, object], default_states: frozenset[str] = frozenset()) -> Wanted:
+def filter_of(given: Mapping[str, object], default_states: frozenset[str] = frozenset()) -> SearchFilter:
     """Read a filter of a query or of a body. Raises RequestRefused."""
     unknown = set(given) - _FIELDS
     if unknown:
@@ -85,7 +85,7 @@ def filter_of(given: Mapping[str, object], default_states: frozenset[str] = froz
         raise invalid("type", "must be a string")
     tenant = given.get("tenant")
     own = {name: _one_text(given, name) for name in ("fingerprint", "text", "id")}
-    return Wanted(
+    return SearchFilter(
         queues=_texts(given, "queue", "queues"),
         states=states,
         type=kind,
@@ -97,9 +97,9 @@ def filter_of(given: Mapping[str, object], default_states: frozenset[str] = froz
     )
 
 
-async def search(backend: Backend, wanted: Wanted, most: int = MOST) -> list[Form]:
+async def search(backend: Backend, wanted: SearchFilter, most: int = MOST) -> list[Form]:
     """Return up to `most` matching jobs, newest first."""
-    stored = frozenset(one for state in wanted.states for one in BECOMES.get(state, {state}))
+    stored = frozenset(one for state in wanted.states for one in STORED_STATES.get(state, {state}))
     kind = None if not wanted.type or wanted.type.endswith("*") else wanted.type
     queue = wanted.queues[0] if len(wanted.queues) == 1 else None
     rough = JobFilter(

@@ -1,7 +1,7 @@
 """Makes the JSON of a job from its pushed JSON: fields are appended, and arguments are not decoded.
 
 {"specversion":"1.0","id":...,"args":[...],..., "state":"available",...,"attempt":0}     as pushes write it
-{"specversion":"1.0","id":...,"args":[...],..., "created_at":...,"state":"active",...}   as it is shown
+{"specversion":"1.0","id":...,"args":[...],..., "created_at":...,"state":"active",...}   as responses show it
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from waybill.ojs.spec.envelope import Envelope
 WHEN_COMPLETED: Final = ("attempt", "state", "completed_at", "started_at", "worker_id", "result")
 """The fields of a job that is completed."""
 FOR_WORKERS: Final = (*WHEN_COMPLETED, "timeout_ms", "visibility_timeout_ms")
-"""Those of one that a worker fetches or completes."""
+"""The fields of a job that a worker fetches or completes."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def open_text(envelope: Envelope, text: bytes, names: tuple[str, ...]) -> bytes | None:
-    """Return the JSON of an envelope up to where `with_fields` appends fields of these names.
+    """Return the JSON of an envelope without its end, to which `with_fields` appends fields.
 
-    They may be fewer, and `priority` as well where the envelope has none. Its times and its number of attempts stay.
-    None if it has another form than pushes write, or may have one of the fields already: then it must be decoded.
+    `names` are the fields that may be appended; `priority` is another one if the envelope has none. Returns None if the
+    JSON does not have the form that pushes write, or may already have one of these fields: then it must be decoded.
     """
     begin = f'{{"specversion":"1.0","id":"{envelope.id}","type":"{envelope.type}","queue":"{envelope.queue}","args":['
     created, enqueued = envelope.created_at, envelope.enqueued_at

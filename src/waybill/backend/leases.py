@@ -51,7 +51,7 @@ class Lease:
         self.is_known = False
         """Whether the view has applied the start of the attempt."""
         self.on_known: Callable[[], None] | None = None
-        """Called when it has."""
+        """Called when the view has applied it."""
 
     @property
     def ends_at(self) -> float:
@@ -140,7 +140,7 @@ class Leases:
         if lease is None or (worker_id and lease.worker_id and worker_id != lease.worker_id):
             return None
         if visibility_seconds is not None:
-            lease.visibility_seconds = _within(visibility_seconds)
+            lease.visibility_seconds = _clamped(visibility_seconds)
         lease.visible_until = self._loop.time() + lease.visibility_seconds
         self._watch(job_id, lease)
         return lease
@@ -176,9 +176,9 @@ class Leases:
         if lease.timer is None or lease.timer.when() > lease.ends_at:
             if lease.timer is not None:
                 lease.timer.cancel()
-            lease.timer = self._loop.call_at(lease.ends_at, self._look, job_id, lease)
+            lease.timer = self._loop.call_at(lease.ends_at, self._check, job_id, lease)
 
-    def _look(self, job_id: str, lease: Lease) -> None:
+    def _check(self, job_id: str, lease: Lease) -> None:
         lease.timer = None
         if self._leases.get(job_id) is not lease:
             return
@@ -210,12 +210,12 @@ class Leases:
 def _visibility(execution: Execution, asked_seconds: float | None) -> float:
     """Return how long a worker may be silent: from its request, else from the job, else the default."""
     if asked_seconds is not None:
-        return _within(asked_seconds)
+        return _clamped(asked_seconds)
     envelope = execution.envelope
     if envelope.visibility_timeout or envelope.visibility_timeout_ms:
-        return _within(envelope.visibility_seconds)
+        return _clamped(envelope.visibility_seconds)
     return DEFAULT_VISIBILITY_SECONDS
 
 
-def _within(seconds: float) -> float:
+def _clamped(seconds: float) -> float:
     return min(max(seconds, MIN_VISIBILITY_SECONDS), MAX_VISIBILITY_SECONDS)

@@ -33,13 +33,13 @@ from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.execution import Execution, Failure
 from waybill.ojs.worker.settlement import Settlement
 
-MOST_PARKED: Final = 1000
+MAX_HELD: Final = 1000
 """The maximum number of held jobs of a queue: no more are taken before some of these can start."""
 WINDOW: Final = 100
 """The number of jobs that are sorted by exact priority, if queues have few levels."""
-KEPT_SECONDS: Final = 5.0
-AGAIN_SECONDS: Final = 0.1
-"""How often a waiting fetch checks again while jobs are held."""
+HOLD_SECONDS: Final = 5.0
+RECHECK_SECONDS: Final = 0.1
+"""How often a waiting fetch checks held_jobs while jobs are held."""
 KEYS_REMEMBERED: Final = 10_000
 POOLS_REMEMBERED: Final = 200
 
@@ -65,9 +65,9 @@ class Limits:
         self._events = events
         self._loop = asyncio.get_running_loop()
         self._pools: BoundedDict[object, KeyedPermitPools] = BoundedDict(POOLS_REMEMBERED)
-        self._parked: defaultdict[str, dict[Delivery, Execution]] = defaultdict(dict)
+        self._held: defaultdict[str, dict[Delivery, Execution]] = defaultdict(dict)
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._late: set[Delivery] = set()
+        self._blocked: set[Delivery] = set()
         """The held jobs that wait for a permit."""
         self._busy: set[Delivery] = set()
         """The held jobs whose permits are being acquired."""
@@ -75,21 +75,21 @@ class Limits:
         self._priorities: dict[tuple[str, int], int] = {}
         self.mixed: set[str] = set()
         """Queues in which several priorities share one level of the broker."""
-        self._held: dict[str, list[Permit]] = {}
+        self._permits: dict[str, list[Permit]] = {}
         """The permits of leased jobs, by job id."""
         self._keys: dict[str, list[str]] = {}
         self.known: BoundedDict[str, RateLimitPolicy] = BoundedDict(KEYS_REMEMBERED)
         """The latest policies by key."""
         self.active: Counter[str] = Counter()
-        self.overrides = settings.shelf("limit-override", Override)
-        self.queues = settings.shelf("queue-limit", RateLimitPolicy)
+        self.overrides = settings.table("limit-override", Override)
+        self.queues = settings.table("queue-limit", RateLimitPolicy)
         """The limits of queues."""
         self.tenants: dict[str, RateLimitPolicy] = {}
         """The limits of tenants."""
 
     # --- at a fetch ---
 
-    def concern(self, execution: Execution) -> bool:
+    def apply_to(self, execution: Execution) -> bool:
         """Whether a job has a limit."""
         return (
             execution.envelope.rate_limit is not None
@@ -109,7 +109,7 @@ class Limits:
             self._hold_back(execution, missing)
         return missing is None
 
-    async def again(
+    async def held_jobs(
         self,
         queue: str,
         count: int,
@@ -118,18 +118,18 @@ class Limits:
     ) -> list[Execution]:
         """Return up to `count` held jobs that may start now; `may_start` settles those that must not.
 
-        Jobs that do not fit stay for another fetch.
+        Jobs for which `fits` is false are held for another fetch.
         """
-        parked = self._parked.get(queue)
+        held = self._held.get(queue)
         found: list[Execution] = []
         full: set[str] = set()
-        for delivery, execution in sorted(parked.items(), key=_rank) if parked else ():
+        for delivery, execution in sorted(held.items(), key=_rank) if held else ():
             if len(found) >= count:
                 break
-            if delivery in self._busy or delivery not in self._parked.get(queue, ()):
+            if delivery in self._busy or delivery not in self._held.get(queue, ()):
                 continue
             if not delivery.is_current or not may_start(execution):
-                self._leave(queue, delivery)
+                self._release(queue, delivery)
                 continue
             if fits is not None and not fits(execution):
                 continue
@@ -147,10 +147,10 @@ class Limits:
                 self._hold_back(execution, missing)
                 continue
             found.append(execution)
-            for one in policies if delivery in self._late else ():
+            for one in policies if delivery in self._blocked else ():
                 released = RateLimitReleased(key=one.key, strategy=_strategy(one), job_id=execution.envelope.id)
                 self._events.record(one.key, released)
-            self._leave(queue, delivery)
+            self._release(queue, delivery)
         return found
 
     def note_priority(self, queue: str, priority: int) -> None:
@@ -165,30 +165,30 @@ class Limits:
 
     def room(self, queue: str) -> int:
         """Return how many more jobs to take in advance."""
-        parked = self._parked.get(queue, {})
-        return min(WINDOW - sum(delivery not in self._late for delivery in parked), MOST_PARKED - len(parked))
+        held = self._held.get(queue, {})
+        return min(WINDOW - sum(delivery not in self._blocked for delivery in held), MAX_HELD - len(held))
 
     def is_full(self, queue: str) -> bool:
         """Return whether the limit of held jobs of a queue is reached."""
-        return len(self._parked.get(queue, ())) >= MOST_PARKED
+        return len(self._held.get(queue, ())) >= MAX_HELD
 
-    def keeps_any(self) -> bool:
+    def holds_any(self) -> bool:
         """Whether held jobs may be able to start soon."""
         return bool(self._timers)
 
     def waiting(self, *, queue: str | None = None, key: str | None = None) -> int:
         """Return the number of held jobs of a queue or with a key."""
         if queue is not None:
-            return len(self._parked.get(queue, ()))
+            return len(self._held.get(queue, ()))
         return sum(
             any(one.key == key for one in self._policies(execution))
-            for parked in self._parked.values()
-            for execution in parked.values()
+            for held in self._held.values()
+            for execution in held.values()
         )
 
     def ended(self, job_id: str) -> None:
         """Release the permits of a leased job."""
-        permits = self._held.pop(job_id, None)
+        permits = self._permits.pop(job_id, None)
         if permits is not None:
             for permit in permits:
                 permit.release()
@@ -252,7 +252,7 @@ class Limits:
         """Take all permits of a job. If one is missing, take none and return its policy."""
         taken: list[Permit] = []
         for policy in policies:
-            self._note(policy)
+            self._remember(policy)
             in_force = self.in_force(policy)
             is_free = in_force.concurrency != 0
             # Concurrency first: a permit of a rate is used up even if the job cannot start.
@@ -267,12 +267,12 @@ class Limits:
                     permit.release()
                 return in_force
         job_id = execution.envelope.id
-        self._held[job_id] = taken
+        self._permits[job_id] = taken
         self._keys[job_id] = [policy.key for policy in policies]
         self.active.update(self._keys[job_id])
         return None
 
-    def _note(self, policy: RateLimitPolicy) -> None:
+    def _remember(self, policy: RateLimitPolicy) -> None:
         self.known[policy.key] = policy
         self.known.move_to_end(policy.key)
 
@@ -288,13 +288,13 @@ class Limits:
     def _hold_back(self, execution: Execution, policy: RateLimitPolicy) -> None:
         """Apply the `on_limit` of a job that may not start."""
         delivery = execution.delivery
-        if delivery not in self._late:
+        if delivery not in self._blocked:
             self._exceeded(execution, policy)
         if policy.on_limit == "wait":
-            self._late.add(delivery)
-            self.keep(execution)
+            self._blocked.add(delivery)
+            self.hold(execution)
             return
-        self._leave(execution.queue, delivery)
+        self._release(execution.queue, delivery)
         if policy.on_limit == "reschedule":
             self._settlement.postponed(execution, _wait_seconds(policy))
         else:
@@ -315,23 +315,23 @@ class Limits:
 
     # --- jobs that wait ---
 
-    def keep(self, execution: Execution) -> None:
+    def hold(self, execution: Execution) -> None:
         """Hold a job for the next fetch."""
         queue = execution.queue
-        self._parked[queue][execution.delivery] = execution
+        self._held[queue][execution.delivery] = execution
         timer = self._timers.pop(queue, None)
         if timer is not None:
             timer.cancel()
-        self._timers[queue] = self._loop.call_later(KEPT_SECONDS, self._give_back, queue)
+        self._timers[queue] = self._loop.call_later(HOLD_SECONDS, self._give_back, queue)
 
-    def _leave(self, queue: str, delivery: Delivery) -> None:
-        self._late.discard(delivery)
-        parked = self._parked.get(queue)
-        if parked is None:
+    def _release(self, queue: str, delivery: Delivery) -> None:
+        self._blocked.discard(delivery)
+        held = self._held.get(queue)
+        if held is None:
             return
-        parked.pop(delivery, None)
-        if not parked:
-            del self._parked[queue]
+        held.pop(delivery, None)
+        if not held:
+            del self._held[queue]
             timer = self._timers.pop(queue, None)
             if timer is not None:
                 timer.cancel()
@@ -340,10 +340,10 @@ class Limits:
         timer = self._timers.pop(queue, None)
         if timer is not None:
             timer.cancel()
-        for delivery in list(self._parked.get(queue, ())):
+        for delivery in list(self._held.get(queue, ())):
             if delivery in self._busy:
                 continue
-            self._leave(queue, delivery)
+            self._release(queue, delivery)
             if delivery.is_current:
                 self._settlement.hand_back(delivery, queue)
 

@@ -1,7 +1,7 @@
-"""Those who wait for events: streams, and requests that wait for the end of a job.
+"""Listeners for events: streams, and requests that wait for the end of a job.
 
-There may be thousands, and each event concerns many of them. So each turn of the event loop tells the news to a few.
-All share the last events. One that reads too slowly loses the oldest, and is told how many.
+There may be thousands, and an event may concern all of them. So each iteration of the event loop notifies only a few.
+All share a buffer of the latest events. A listener that reads too slowly loses the oldest ones, and is told how many.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ HEARTBEAT_SECONDS: Final = 15.0
 MOST_SHARED: Final = 5000
 MOST_SHARED_BYTES: Final = 4 * 1024 * 1024
 """How many of the last events are kept for listeners, and their size in JSON."""
-MOST_TOLD: Final = 20
-"""How many listeners a turn tells. What this costs shows later in the turn, when they send."""
+NOTIFIED_PER_TURN: Final = 20
+"""Listeners to notify in one iteration of the loop. Most of the cost comes later in it, when they send."""
 
-Wanted = Callable[[ReceivedEvent], bool]
+Predicate = Callable[[ReceivedEvent], bool]
 
 
-class Over(Exception):
-    """The server shuts down."""
+class ShuttingDown(Exception):
+    """The server is shutting down: there are no more events."""
 
 
 class LastEvents:
@@ -58,22 +58,22 @@ class LastEvents:
 class Listener:
     """One listener. It has a position among the last events, so that its unread events need no memory of their own."""
 
-    def __init__(self, wanted: Wanted, events: LastEvents) -> None:
+    def __init__(self, wanted: Predicate, events: LastEvents) -> None:
         """`wanted` selects events, of those that are added to `events` from now on."""
         self._wanted = wanted
         self._events = events
-        self._next = self._told = events.end
-        """The number of the next event to read, and of the first that it has not been told."""
+        self._next = self._notified = events.end
+        """The numbers of the next event to read, and of the first event that it was not notified of."""
         self._arrived = asyncio.Event()
         self._has_ended = False
         self.dropped_count = 0
-        """How many events were lost before anybody has looked whether they are wanted."""
+        """The number of events that were dropped before they were read, wanted or not."""
 
-    def take_until(self, end: int) -> None:
-        """Tell the events up to a number, without it."""
-        events, is_behind = self._events, self._next < self._told
-        numbers = range(max(self._told, events.first), end)
-        self._told = end
+    def notify_until(self, end: int) -> None:
+        """Notify of the events before a number."""
+        events, is_behind = self._events, self._next < self._notified
+        numbers = range(max(self._notified, events.first), end)
+        self._notified = end
         if is_behind or any((event := events.get(number)) and self._wanted(event) for number in numbers):
             self._arrived.set()
         elif self._next >= events.first:
@@ -85,10 +85,10 @@ class Listener:
         self._arrived.set()
 
     async def next(self, timeout_seconds: float = HEARTBEAT_SECONDS) -> ReceivedEvent | None:
-        """Return the next event, None after the timeout. Raises Over at the end."""
-        while (event := self._take()) is None:
+        """Return the next event, None after the timeout. Raises ShuttingDown at the end."""
+        while (event := self._next_wanted()) is None:
             if self._has_ended:
-                raise Over
+                raise ShuttingDown
             self._arrived.clear()
             try:
                 async with asyncio.timeout(timeout_seconds):
@@ -97,12 +97,12 @@ class Listener:
                 return None
         return event
 
-    def _take(self) -> ReceivedEvent | None:
+    def _next_wanted(self) -> ReceivedEvent | None:
         events = self._events
         if self._next < events.first:
             self.dropped_count += events.first - self._next
             self._next = events.first
-        while self._next < self._told:
+        while self._next < self._notified:
             event = events.get(self._next)
             self._next += 1
             if event is not None and self._wanted(event):
@@ -117,7 +117,7 @@ class Listeners:
         self._listeners: dict[Listener, None] = {}
         self._events = LastEvents()
         self._has_ended = False
-        self._portions = Portions(MOST_TOLD)
+        self._portions = Portions(NOTIFIED_PER_TURN)
 
     def __len__(self) -> int:
         return len(self._listeners)
@@ -128,7 +128,7 @@ class Listeners:
         return self._has_ended
 
     @contextmanager
-    def listening(self, wanted: Wanted) -> Iterator[Listener]:
+    def listening(self, wanted: Predicate) -> Iterator[Listener]:
         """Yield a new listener, and remove it after the block."""
         listener = Listener(wanted, self._events)
         self._listeners[listener] = None
@@ -139,7 +139,7 @@ class Listeners:
         finally:
             del self._listeners[listener]
 
-    def tell(self, events: Sequence[ReceivedEvent], size: int) -> None:
+    def publish(self, events: Sequence[ReceivedEvent], size: int) -> None:
         """Pass events to the listeners that want them; `size` is that of all of them in JSON."""
         if not self._listeners:
             return
@@ -149,22 +149,22 @@ class Listeners:
             self._begin()
 
     def _begin(self) -> None:
-        """Tell all listeners the events until now: a few at once, many in the next turns."""
+        """Notify all listeners of the events so far: a few now, many in later iterations of the loop."""
         end = self._events.end
-        if len(self._listeners) <= MOST_TOLD:
+        if len(self._listeners) <= NOTIFIED_PER_TURN:
             for listener in self._listeners:
-                listener.take_until(end)
+                listener.notify_until(end)
             return
         for listener in self._listeners:
-            self._portions.add(partial(self._tell, listener, end))
-        self._portions.add(partial(self._go_on, end))
+            self._portions.add(partial(self._notify, listener, end))
+        self._portions.add(partial(self._begin_again, end))
 
-    def _tell(self, listener: Listener, end: int) -> None:
+    def _notify(self, listener: Listener, end: int) -> None:
         if listener in self._listeners:
-            listener.take_until(end)
+            listener.notify_until(end)
 
-    def _go_on(self, end: int) -> None:
-        """Begin again, if there was news meanwhile."""
+    def _begin_again(self, end: int) -> None:
+        """Begin again if events have arrived meanwhile."""
         if self._events.end > end:
             self._begin()
 

@@ -122,7 +122,7 @@ def media_type_for(request: Request) -> str:
     return CLIENT_MEDIA_TYPE if client.startswith("python-httpx") else MEDIA_TYPE
 
 
-def whole_of(body: Mapping[str, object], name: str, default: int, least: int, most: int) -> int:
+def integer_of(body: Mapping[str, object], name: str, default: int, least: int, most: int) -> int:
     """Return an integer of a body, at most `most`. Raises RequestRefused if it is no integer or below `least`."""
     value = body.get(name)
     if value is None:

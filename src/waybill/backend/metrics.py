@@ -61,7 +61,7 @@ class ServerMetrics:
             enqueued_at = self._enqueued.pop(event.subject, None)
             if enqueued_at is not None:
                 self._measure(
-                    self._queue_times, QUEUE_TIMES, _labels(queue=queue, type=kind), _passed(enqueued_at, event.time)
+                    self._queue_times, QUEUE_TIMES, _labels(queue=queue, type=kind), _elapsed(enqueued_at, event.time)
                 )
             return
         self._counts[event.type, queue, kind] += 1
@@ -189,7 +189,7 @@ def _written(labels: Labels) -> str:
     return "{" + ",".join(f'{name}="{value}"' for (name, _), value in zip(labels, quoted, strict=True)) + "}"
 
 
-def _passed(first: str, second: str) -> float | None:
+def _elapsed(first: str, second: str) -> float | None:
     try:
         return max(0.0, (parse_timestamp(second, "time") - parse_timestamp(first, "time")).total_seconds())
     except InvalidJob:

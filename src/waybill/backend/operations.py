@@ -31,9 +31,9 @@ RUNNING: Final = "running"
 STOPPING: Final = "stopping"
 MOST_JOBS: Final = 100_000
 MOST_RUNNING: Final = 4
-KEPT: Final = 50
+MAX_KNOWN: Final = 50
 PAGE: Final = 500
-LOOKED_AT: Final = 20_000
+MAX_SEARCHED: Final = 20_000
 AT_A_TIME: Final = 100
 DEAD_AT_A_TIME: Final = 1000
 """Dead letters settled in one pass over their queue; with a rate, as many as fit into DEAD_SECONDS."""
@@ -106,9 +106,9 @@ class Operations:
         cursor, view = "", self._backend.view
         while True:
             jobs, cursor = await view.read(
-                lambda store, before=cursor: store.search(query.wanted, before, PAGE, LOOKED_AT)  # type: ignore[misc]
+                lambda store, before=cursor: store.search(query.wanted, before, PAGE, MAX_SEARCHED)  # type: ignore[misc]
             )
-            chosen = (form for form in query.forms(jobs) if not refusal_of(_KINDS[action], form))
+            chosen = (form for form in query.forms(jobs) if not refusal_of(_CHECKED_ACTIONS[action], form))
             found += [{"id": form["id"], "queue": form["queue"], "state": form["state"]} for form in chosen]
             if not cursor or len(found) > MOST_JOBS:
                 return found[:MOST_JOBS], len(found) > MOST_JOBS
@@ -120,7 +120,7 @@ class Operations:
                 "conflict", f"{MOST_RUNNING} operations are already running: wait for one to end, or stop one."
             )
         self._known[operation.id] = operation
-        while len(self._known) > KEPT:
+        while len(self._known) > MAX_KNOWN:
             ended = next((one.id for one in self._known.values() if one.id not in self._tasks), None)
             if ended is None:
                 break
@@ -166,7 +166,7 @@ class Operations:
         if operation.rate:
             size = max(1, min(AT_A_TIME, int(operation.rate)))
         for start in range(0, len(jobs), size):
-            _go_on(operation)
+            _check_running(operation)
             part = jobs[start : start + size]
             failed = await change(part)
             operation.done += len(part) - failed
@@ -184,7 +184,7 @@ class Operations:
             size = max(1, min(DEAD_AT_A_TIME, int(operation.rate * DEAD_SECONDS)))
         for queue, several in by_queue.items():
             for start in range(0, len(several), size):
-                _go_on(operation)
+                _check_running(operation)
                 await self._settle_some(operation, queue, [str(form["id"]) for form in several[start : start + size]])
 
     async def _settle_some(self, operation: BulkOperation, queue: str, ids: list[str]) -> None:
@@ -192,11 +192,11 @@ class Operations:
 
         def count(done: int) -> None:
             operation.done = before + done
-            _go_on(operation)
+            _check_running(operation)
 
         rate = operation.rate or None
         backend = self._backend
-        async with backend.looking_at_dead_letters, DeadLetters(backend.jobs, queue) as dead:
+        async with backend.dead_letter_lock, DeadLetters(backend.jobs, queue) as dead:
             if operation.action == "discard":
                 settled = await dead.discard(ids, rate=rate, on_progress=count)
             else:
@@ -215,9 +215,9 @@ class Operations:
         await self._pace(operation, missing, push)
 
 
-_KINDS: Final = {"cancel": "cancel", "retry": "retry", "discard": "retry"}
+_CHECKED_ACTIONS: Final = {"cancel": "cancel", "retry": "retry", "discard": "retry"}
 
 
-def _go_on(operation: BulkOperation) -> None:
+def _check_running(operation: BulkOperation) -> None:
     if operation.state != RUNNING:
         raise _Stopped

@@ -1,4 +1,4 @@
-"""Caches what pages poll, so that polling each second costs next to nothing."""
+"""Caches the data that pages poll, so that polling each second is cheap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_LISTS: Final = 100
 MOST_KEPT: Final = 10_000
 
 
-class Asked(Protocol):
+class ViewedBackend(Protocol):
     """The part of a backend that is used here."""
 
     jobs: Jobs
@@ -47,7 +47,7 @@ class Failures(NamedTuple):
     hours: dict[str, Hours]
 
 
-class _Kept(NamedTuple):
+class _CachedTimes(NamedTuple):
     """Cached times of a queue: the version of its counts, and the expiry after a change."""
 
     version: int
@@ -58,13 +58,13 @@ class _Kept(NamedTuple):
 class OperatorView:
     """Counts and times of one backend."""
 
-    def __init__(self, backend: Asked, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, backend: ViewedBackend, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` returns seconds."""
         self._backend = backend
         self._clock = clock
-        self._times: dict[tuple[str, int], _Kept] = {}
+        self._times: dict[tuple[str, int], _CachedTimes] = {}
         self._paused: dict[str, tuple[float, bool]] = {}
-        self._pauses_heard = 0
+        self._pause_count = 0
         self._failures: dict[tuple[int, str], tuple[int, float, Failures]] = {}
 
     async def counted(self) -> JobCounts:
@@ -81,7 +81,7 @@ class OperatorView:
                 self._times = {key: self._times[key] for key in ((name, last) for name in names) if key in self._times}
             found = await self._backend.view.read(functools.partial(_times, missing, last))
             until = self._clock() + TIMES_SECONDS if len(names) > 1 and last else 0.0
-            self._times |= {(name, last): _Kept(versions[name], until, one) for name, one in found.items()}
+            self._times |= {(name, last): _CachedTimes(versions[name], until, one) for name, one in found.items()}
         return {name: self._times[name, last].times for name in names}
 
     def _is_fresh(self, name: str, last: int, version: int, now: float) -> bool:
@@ -102,9 +102,9 @@ class OperatorView:
 
     async def paused(self, names: Sequence[str]) -> list[bool]:
         """Return whether each queue is paused. The broker is asked again after any pause or resumption."""
-        now, heard = self._clock(), self._backend.fetcher.pauses_heard
-        if heard != self._pauses_heard or len(self._paused) > MOST_KEPT:
-            self._pauses_heard, self._paused = heard, {}
+        now, heard = self._clock(), self._backend.fetcher.pause_count
+        if heard != self._pause_count or len(self._paused) > MOST_KEPT:
+            self._pause_count, self._paused = heard, {}
         missing = [name for name in names if self._paused.get(name, (0.0,))[0] <= now]
         found = await asyncio.gather(*map(self._backend.jobs.is_paused, missing))
         self._paused |= {name: (now + PAUSED_SECONDS, one) for name, one in zip(missing, found, strict=True)}

@@ -1,7 +1,7 @@
-"""Work for which somebody can wait, done in small portions: one in each turn of the event loop.
+"""Deferrable work, done in small portions: one in each iteration of the event loop.
 
-A crowd makes much work in one moment: its connections end together, or an event is for all of it. Between two portions
-the loop serves everybody else.
+A crowd of clients causes much work at once: its connections end together, or an event is for all of it. Between two
+portions the loop serves everybody else.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ PORTION_SECONDS: Final = 0.002
 
 
 class Portions:
-    """One line of pieces of work."""
+    """A queue of pieces of work."""
 
     def __init__(self, most: int) -> None:
         """A portion has at most `most` pieces: a piece may cause work that its own time does not show."""
         self._most = most
-        self._line: deque[Callable[[], None]] = deque()
+        self._queue: deque[Callable[[], None]] = deque()
 
     def __len__(self) -> int:
-        """The number of pieces that wait."""
-        return len(self._line)
+        """Return the number of pieces in the queue."""
+        return len(self._queue)
 
     def add(self, piece: Callable[[], None]) -> None:
-        """Do a piece in this turn or a later one, in the order of these calls."""
-        self._line.append(piece)
-        if len(self._line) == 1:
+        """Schedule a piece of work. Pieces run in the order of these calls."""
+        self._queue.append(piece)
+        if len(self._queue) == 1:
             asyncio.get_running_loop().call_soon(self._work)
 
     def _work(self) -> None:
         """Do one portion, at least one piece."""
         ends_at = time.perf_counter() + PORTION_SECONDS
-        line = self._line
+        queue = self._queue
         try:
-            for _ in range(min(self._most, len(line))):
-                # A piece stays in line while it runs, so that one that it adds does not begin a second series.
+            for _ in range(min(self._most, len(queue))):
+                # A piece stays in the queue while it runs, so that a piece it adds does not schedule `_work` twice.
                 try:
-                    line[0]()
+                    queue[0]()
                 finally:
-                    line.popleft()
+                    queue.popleft()
                 if time.perf_counter() > ends_at:
                     break
         finally:
-            if line:
+            if queue:
                 asyncio.get_running_loop().call_soon(self._work)
 
 

@@ -25,7 +25,7 @@ class Presence:
         declared = await channel.declare_queue("", exclusive=True)
         self.name = declared.name
 
-    async def is_there(self, name: str) -> bool:
+    async def is_running(self, name: str) -> bool:
         """Whether a server of this name is connected. Raises ClientError."""
         try:
             return await self._inspector.queue(name) is not None

@@ -35,7 +35,7 @@ class Report(msgspec.Struct):
     data: msgspec.Raw | None = None
 
 
-class _Told:
+class _Reported:
     """The latest reports of a job."""
 
     __slots__ = ("attempt", "folded", "pending", "percent", "sent_at", "timer")
@@ -58,86 +58,88 @@ class ProgressWriter:
         self._view = view
         self._leases = leases
         self._backend_id = backend_id
-        self._told: dict[str, _Told] = {}
+        self._reported: dict[str, _Reported] = {}
         self._loop = asyncio.get_running_loop()
 
     def report(self, job: JobInfo, report: Report) -> None:
         """Publish the progress of a job within a second."""
-        told = self._told_of(job)
+        reported = self._reported_of(job)
         self._leases.extend(job.id, job.worker_id or "", None)
-        told.pending = (job, _later(told.pending, report))
-        if told.timer is None:
-            told.timer = self._loop.call_at(max(self._loop.time(), told.sent_at + EVERY_SECONDS), self._send, job.id)
+        reported.pending = (job, _later(reported.pending, report))
+        if reported.timer is None:
+            reported.timer = self._loop.call_at(
+                max(self._loop.time(), reported.sent_at + EVERY_SECONDS), self._send, job.id
+            )
 
     def checkpoint(self, job: JobInfo, checkpoint: Checkpoint | None, event_id: str | None = None) -> None:
         """Publish a checkpoint for the next attempt immediately, None to delete it; `event_id` is optional."""
-        told = self._told_of(job)
+        reported = self._reported_of(job)
         self._leases.extend(job.id, job.worker_id or "", None)
         lease = self._leases.get(job.id)
         if lease is not None and lease.execution.attempt == job.attempt:
             lease.execution.checkpoint = checkpoint
             lease.execution.has_told_checkpoint = True
-        _, report = told.pending or (job, Report())
-        self._write(job, told, report, checkpoint, event_id, is_removed=checkpoint is None)
+        _, report = reported.pending or (job, Report())
+        self._write(job, reported, report, checkpoint, event_id, is_removed=checkpoint is None)
 
     def flush(self, job_id: str) -> None:
         """Publish pending reports of a job whose attempt ends."""
-        told = self._told.get(job_id)
-        if told is not None and told.pending is not None:
-            self._write(told.pending[0], told, told.pending[1])
+        reported = self._reported.get(job_id)
+        if reported is not None and reported.pending is not None:
+            self._write(reported.pending[0], reported, reported.pending[1])
 
-    async def known(self, job_id: str) -> None:
-        """Wait until the view has applied the reports of a job, or a while."""
+    async def wait_until_applied(self, job_id: str) -> None:
+        """Wait until the view has applied the reports of a job, at most FOLD_SECONDS."""
         self.flush(job_id)
-        told = self._told.get(job_id)
-        if told is not None and told.folded is not None:
-            await asyncio.wait([told.folded], timeout=FOLD_SECONDS)
+        reported = self._reported.get(job_id)
+        if reported is not None and reported.folded is not None:
+            await asyncio.wait([reported.folded], timeout=FOLD_SECONDS)
 
-    def _told_of(self, job: JobInfo) -> _Told:
-        told = self._told.get(job.id)
-        if told is None or told.attempt != job.attempt:
-            if told is not None and told.timer is not None:
-                told.timer.cancel()
-            told = self._told[job.id] = _Told(job.attempt)
-            told.percent = (job.progress or 0.0) * 100
-        return told
+    def _reported_of(self, job: JobInfo) -> _Reported:
+        reported = self._reported.get(job.id)
+        if reported is None or reported.attempt != job.attempt:
+            if reported is not None and reported.timer is not None:
+                reported.timer.cancel()
+            reported = self._reported[job.id] = _Reported(job.attempt)
+            reported.percent = (job.progress or 0.0) * 100
+        return reported
 
     def _send(self, job_id: str) -> None:
-        told = self._told.get(job_id)
-        if told is None:
+        reported = self._reported.get(job_id)
+        if reported is None:
             return
-        told.timer = None
-        if told.pending is None:
+        reported.timer = None
+        if reported.pending is None:
             # Nothing was reported for a while.
-            del self._told[job_id]
+            del self._reported[job_id]
             return
-        job, report = told.pending
-        self._write(job, told, report)
-        told.timer = self._loop.call_later(EVERY_SECONDS, self._send, job_id)
+        job, report = reported.pending
+        self._write(job, reported, report)
+        reported.timer = self._loop.call_later(EVERY_SECONDS, self._send, job_id)
 
     def _write(
         self,
         job: JobInfo,
-        told: _Told,
+        reported: _Reported,
         report: Report,
         checkpoint: Checkpoint | None = None,
         event_id: str | None = None,
         *,
         is_removed: bool = False,
     ) -> None:
-        told.pending = None
+        reported.pending = None
         # The previous event may still be in flight: wait for this one by its id.
         event_id = event_id or f"evt_{new_id()}"
-        told.folded = self._view.expect("job.progress", event_id)
-        told.sent_at = self._loop.time()
+        reported.folded = self._view.expect("job.progress", event_id)
+        reported.sent_at = self._loop.time()
         if report.progress is not None:
-            told.percent = max(told.percent, report.progress * 100)
+            reported.percent = max(reported.percent, report.progress * 100)
         data = JobProgress(
             job_type=job.type,
             queue=job.queue,
             worker_id=job.worker_id or self._backend_id,
             attempt=job.attempt,
-            progress_percent=round(told.percent, 4),
+            progress_percent=round(reported.percent, 4),
             progress_message=report.message,
             progress_data=report.data,
             checkpoint=checkpoint,

@@ -60,13 +60,13 @@ class PushChecks:
         self.drop: Drop | None = None
         """Discards a number of the oldest available jobs of a queue; returns how many it found."""
         self.tenants = tenants
-        self.bounds = settings.shelf("queue-bound", QueueBound)
+        self.bounds = settings.table("queue-bound", QueueBound)
         self._schemas = schemas
         self._defaults = defaults
         self._counts = counts
         self.region: str | None = None
         """The region of this server in a federation."""
-        self._coming: Counter[str] = Counter()
+        self._unapplied: Counter[str] = Counter()
         """Pushed jobs of bounded queues that the view has not applied yet."""
 
     @property
@@ -74,7 +74,7 @@ class PushChecks:
         """Whether there are no settings for pushes."""
         # Every push passes here.
         return not (
-            self.bounds.known or self.tenants.shelf.known or self._defaults.shelf.known or self._schemas.versions.known
+            self.bounds.known or self.tenants.table.known or self._defaults.table.known or self._schemas.versions.known
         )
 
     def concerns(self, request: Request) -> bool:
@@ -120,9 +120,9 @@ class PushChecks:
                 of_tenants = self.tenants.admit(counts, later, known.by_pair)
             response = await handler(request)
         finally:
-            self.tenants.left(of_tenants)
-            self._coming.subtract(bounded)
-            self._coming += Counter()
+            self.tenants.release(of_tenants)
+            self._unapplied.subtract(bounded)
+            self._unapplied += Counter()
         response.headers += headers
         return _with_warnings(response, warnings) if warnings and response.status < 300 else response
 
@@ -145,13 +145,13 @@ class PushChecks:
             depths = await self._depths(list(wanted))
             full = next((queue for queue in wanted if depths[queue] + wanted[queue] > self._bound(queue)), None)
             if full is None:
-                self._coming.update(wanted)
+                self._unapplied.update(wanted)
                 return self._pressure({queue: depths[queue] + count for queue, count in wanted.items()})
             bound = self.bounds.get(full)
             if await self._make_room(full, depths[full], wanted[full]):
                 continue
-            is_patient = bound is not None and bound.strategy == BLOCK
-            if not is_patient or asyncio.get_running_loop().time() >= ends_at:
+            blocks = bound is not None and bound.strategy == BLOCK
+            if not blocks or asyncio.get_running_loop().time() >= ends_at:
                 raise self._full(full, depths[full])
             await asyncio.sleep(POLL_SECONDS)
 
@@ -165,7 +165,7 @@ class PushChecks:
     async def _depths(self, queues: list[str]) -> dict[str, int]:
         by_queue = (await self._counts.now()).by_queue
         return {
-            queue: self._coming[queue]
+            queue: self._unapplied[queue]
             + sum(count for state, count in by_queue.get(queue, {}).items() if state in _WAITING)
             for queue in queues
         }

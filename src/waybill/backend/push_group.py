@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import partly
+from waybill.backend.errors import partial_failure
 from waybill.backend.fair_line import FairLine
 from waybill.backend.message import Request, Response
 from waybill.backend.peer import address_of
@@ -42,9 +42,9 @@ MAX_FLIGHT_BYTES: Final = 1024 * 1024
 PAUSE_SECONDS: Final = 0.001
 """How long a group waits for the next requests of clients that were just answered."""
 PAUSES_SKIPPED: Final = 50
-"""How many groups start without a pause after a pause that brought too few requests."""
+"""Groups that start without a pause, after a pause in which too few requests arrived."""
 MAX_JOBS: Final = 500
-"""A group gets no more requests when it has so many jobs: the loop serves nobody else while it is published."""
+"""A group takes no more requests when it has this many jobs: the loop serves nobody else while it is published."""
 MAX_BATCH: Final = 1000
 MAX_OPTIONS_NESTING: Final = MAX_CARRIED_NESTING // 2
 _PATH: Final = "/ojs/v1/jobs/"
@@ -150,7 +150,7 @@ class PushGroups:
     def _message(self, job: PlainJob | RequestedJob, time: str) -> JobMessage | None:
         """Return the message of a job, None if it must take the slow path."""
         template = self._templates.find(job)
-        if template is None or not self._backend.knows_queue(template.queue):
+        if template is None or not self._backend.coordinates_queue(template.queue):
             return None
         try:
             return template.message(job, time)
@@ -269,7 +269,7 @@ def _error_of(entry: _Entry, failed: Failures) -> Exception | None:
     refused = [one for one in found.values() if isinstance(one, PushFailed)]
     if len(refused) < len(found):
         return next(one for one in found.values() if not isinstance(one, PushFailed))
-    return partly(refused, [one.id for one in entry.jobs if one.id not in found]) if refused else None
+    return partial_failure(refused, [one.id for one in entry.jobs if one.id not in found]) if refused else None
 
 
 def _answer(entry: _Entry) -> Response:

@@ -19,7 +19,7 @@ from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import parse_timestamp
 from waybill.ojs.topology.job_queues import job_queue_counts
 
-MOST_LOOKED_AT: Final = 500
+MAX_SEARCHED: Final = 500
 """Scheduled jobs to check: more are counted as in the events, although some may be due."""
 SAMPLE: Final = 50
 """The number of ended jobs for mean times."""
@@ -61,11 +61,11 @@ async def stats_of(backend: Backend, name: str) -> tuple[Form, bool]:
 
 async def _waiting(backend: Backend, name: str, counts: Mapping[str, int]) -> Form:
     """Count scheduled jobs, without those that are due."""
-    if not 0 < sum(counts.get(state, 0) for state in _LATER) <= MOST_LOOKED_AT:
+    if not 0 < sum(counts.get(state, 0) for state in _LATER) <= MAX_SEARCHED:
         return {}
     wanted = JobFilter(name, frozenset(_LATER))
     now = datetime.now(UTC)
-    found = await backend.view.read(lambda store: store.page(wanted, "", MOST_LOOKED_AT))
+    found = await backend.view.read(lambda store: store.page(wanted, "", MAX_SEARCHED))
     states = Counter(state_of(one.info, (one.envelope or {}).get("expires_at"), now) for one in found)
     return {state: states[state] for state in _LATER}
 

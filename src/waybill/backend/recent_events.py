@@ -18,7 +18,7 @@ MOST_MESSAGES: Final = 2000
 MOST_BYTES: Final = 8 * 1024 * 1024
 READ_AT_ONCE_BYTES: Final = 64 * 1024
 """How much a request decodes before others get their turn."""
-OWN: Final = "record."
+INTERNAL_PREFIX: Final = "record."
 """The prefix of internal event types."""
 
 _log = logging.getLogger("waybill.backend")
@@ -60,7 +60,7 @@ class RecentEvents:
                 await self.steps.begin()
             for event in reversed(read_events(body)[0]):
                 if (
-                    not event.type.startswith(OWN)
+                    not event.type.startswith(INTERNAL_PREFIX)
                     and (not types or event.type in types)
                     and (not queues or event.data.get("queue") in queues)
                     and (subject is None or event.subject == subject)
@@ -99,7 +99,7 @@ class RecentEvents:
 
     def _tell(self, body: bytes) -> None:
         events = read_events(body)[0]
-        self.listeners.tell(events, len(body))
+        self.listeners.publish(events, len(body))
         for take in self.on_events:
             take(events)
 

@@ -14,7 +14,7 @@ from waybill.backend.router import Route
 HIDDEN: Final = "[redacted]"
 EVERYTHING: Final = "*"
 
-_SHOWN_AS_IT_IS: Final = ("/ojs/v1/workers/", "/ojs/v1/openapi.json", "/ojs/v1/schemas")
+_UNREDACTED: Final = ("/ojs/v1/workers/", "/ojs/v1/openapi.json", "/ojs/v1/schemas")
 _PUSHES: Final = frozenset({"/ojs/v1/jobs", "/ojs/v1/jobs/batch", "/ojs/v1/jobs/bulk"})
 
 
@@ -30,7 +30,7 @@ class Redaction:
     def wrapped(self, route: Route) -> Route:
         """Return a route whose answers are redacted."""
         is_push = route.method == "POST" and route.path in _PUSHES
-        if not self or is_push or route.path.startswith(_SHOWN_AS_IT_IS) or not route.path.startswith("/ojs/"):
+        if not self or is_push or route.path.startswith(_UNREDACTED) or not route.path.startswith("/ojs/"):
             return route
         handler = route.handler
 

@@ -66,7 +66,7 @@ class PlainJob(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PlainJobs(msgspec.Struct, forbid_unknown_fields=True):
-    """A batch of such jobs."""
+    """A batch of `PlainJob`s."""
 
     jobs: list[PlainJob]
 
@@ -82,13 +82,13 @@ class RequestedJob(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RequestedJobs(msgspec.Struct, forbid_unknown_fields=True):
-    """A batch of such jobs."""
+    """A batch of `RequestedJob`s."""
 
     jobs: list[RequestedJob]
 
 
 class RequestTemplate(template.PushTemplate):
-    """The common part of such jobs."""
+    """The part that jobs with the same options have in common."""
 
     def __init__(self, prototype: Envelope, encoder: PushEncoder) -> None:
         """`prototype` is valid, stamped and without metadata; its id, arguments and times are ignored."""
@@ -153,7 +153,7 @@ class RequestTemplate(template.PushTemplate):
 
 
 class JobMessage:
-    """A new job as its message: less than an envelope, and all that is needed of most jobs."""
+    """The message of a new job: cheaper than an envelope, and sufficient for most jobs."""
 
     __slots__ = ("_properties", "body", "encoded_id", "id", "template", "time")
 

@@ -64,8 +64,8 @@ class Schemas:
     """All schemas that one server knows."""
 
     def __init__(self, settings: Settings) -> None:
-        self.versions = settings.shelf("schema", Schema)
-        self.modes = settings.shelf("schema-mode", Mode)
+        self.versions = settings.table("schema", Schema)
+        self.modes = settings.table("schema-mode", Mode)
         self._compiled: BoundedDict[bytes, Validate] = BoundedDict(MOST_COMPILED)
 
     @property
@@ -158,18 +158,18 @@ def compile_schema(schema: Form) -> Validate:
         if validator.is_valid(value):
             return []
         if steps <= MAX_LISTED_STEPS:
-            return [_told(error) for error in islice(validator.iter_errors(value), MAX_ERRORS)]
+            return [_message(error) for error in islice(validator.iter_errors(value), MAX_ERRORS)]
         # An error contains those of all parts, and the iterator creates all errors before it yields one.
         try:
             validator.validate(value)
         except jsonschema_rs.ValidationError as error:
-            return [_told(error)]
+            return [_message(error)]
         return []
 
     return validate
 
 
-def _told(error: Any) -> str:  # noqa: ANN401 - the library is imported late
+def _message(error: Any) -> str:  # noqa: ANN401 - the library is imported late
     place = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.instance_path)
     return f"args{place}: {error.message[:MESSAGE_LENGTH]}"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from waybill.backend.application import Application
 from waybill.backend.asgi import WAITING_PATHS
-from waybill.backend.audit import note
+from waybill.backend.audit import record_change
 from waybill.backend.backend import Backend
 from waybill.backend.keys import KeyRing
 from waybill.backend.message import Request, Response, answer
@@ -124,7 +124,7 @@ class Serving(Service):
         if self._is_test:
             routes.append(Route("POST", "/ojs/v1/admin/reset", self._reset, ADMIN))
         application = Application(routes, self._keys)
-        application.on_change = lambda request, status: note(backend.extensions.records, request, status)
+        application.on_change = lambda request, status: record_change(backend.extensions.records, request, status)
         self._application: Answering = application if self._beside is None else self._beside(application)
         if self._server is not None:
             self._server.connections.application = self._application

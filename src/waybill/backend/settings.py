@@ -25,18 +25,18 @@ T = TypeVar("T", bound=msgspec.Struct)
 _log = logging.getLogger("waybill.backend")
 
 
-class Shelf(Generic[T]):
-    """All settings of one kind, by name."""
+class SettingTable(Generic[T]):
+    """The settings of one kind, by name."""
 
     def __init__(self, records: Records, kind: str, value: type[T]) -> None:
         """`kind` is the prefix of the keys."""
-        self.on_look: Callable[[Shelf[T]], None] | None = None
+        self.on_read: Callable[[SettingTable[T]], None] | None = None
         """Called after all settings were read."""
         self._records = records
         self._prefix = f"{kind}/"
         self._value = value
         self.known: dict[str, T] = {}
-        """The present settings by name."""
+        """The current settings by name."""
         self._raw: dict[str, Record] = {}
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Shelf(Generic[T]):
         is_put = await self._records.put(
             self._prefix + name, value, expected=0 if is_new else None, expires_at=expires_at
         )
-        await self.look()
+        await self.read()
         return is_put
 
     def put_soon(self, name: str, value: T, *, expires_at: str | None = None) -> None:
@@ -78,10 +78,10 @@ class Shelf(Generic[T]):
         if name not in self.known:
             return False
         await self._records.remove(self._prefix + name)
-        await self.look()
+        await self.read()
         return True
 
-    async def look(self) -> None:
+    async def read(self) -> None:
         """Read all settings."""
         found: dict[str, T] = {}
         raw: dict[str, Record] = {}
@@ -97,30 +97,30 @@ class Shelf(Generic[T]):
             except msgspec.ValidationError as error:
                 _log.warning("this version cannot read the setting %s and ignores it: %s", record.key, error)
         self.known, self._raw = found, raw
-        if self.on_look is not None:
-            self.on_look(self)
+        if self.on_read is not None:
+            self.on_read(self)
 
 
 class Settings:
-    """The shelves of one server."""
+    """The tables of one server."""
 
     def __init__(self, records: Records, fold: RecordFold) -> None:
         self.records = records
         self._fold = fold
-        self._shelves: list[Shelf[msgspec.Struct]] = []
+        self._tables: list[SettingTable[msgspec.Struct]] = []
         self._changed = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
 
-    def shelf(self, kind: str, value: type[T]) -> Shelf[T]:
-        """Return the shelf for a kind. Call it before `start`."""
-        made = Shelf(self.records, kind, value)
-        self._shelves.append(made)  # type: ignore[arg-type]
+    def table(self, kind: str, value: type[T]) -> SettingTable[T]:
+        """Return the table of a kind. Call this before `start`."""
+        made = SettingTable(self.records, kind, value)
+        self._tables.append(made)  # type: ignore[arg-type]
         return made
 
     async def start(self) -> None:
         """Read all, then follow changes."""
-        for shelf in self._shelves:
-            await shelf.look()
+        for table in self._tables:
+            await table.read()
         self._following = asyncio.get_running_loop().create_task(self._follow())
 
     async def close(self) -> None:
@@ -144,7 +144,7 @@ class Settings:
                 pass
             self._changed.clear()
             try:
-                for shelf in self._shelves:
-                    await shelf.look()
+                for table in self._tables:
+                    await table.read()
             except Exception:  # noqa: BLE001 - a database may raise anything
                 _log.warning("the settings could not be read, trying again", exc_info=True)

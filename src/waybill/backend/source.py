@@ -3,7 +3,7 @@
     fetch          basic.get, as many as requested: no job is held unnecessarily
     long poll      a consumer whose prefetch is the number of waiting requests; each delivery wakes one of them
 
-Deliveries to the consumer after the last request has left are requeued.
+Deliveries that arrive after the last request has ended are requeued.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Source:
         while len(taken) < count and empty_count < len(self._names) and not self.is_paused:
             wanted = min(count - len(taken), AT_A_TIME)
             getting = asyncio.ensure_future(self._channel.get_many(self._names[0], wanted))
-            # The next request begins with the next partition, so that none is forgotten.
+            # Begin the next request with the next partition, so that all are served.
             self._names.rotate(-1)
             try:
                 got = await asyncio.shield(getting)
             except BaseException:
-                # The request has gone: its delivery must be requeued.
+                # The request was cancelled: requeue its deliveries.
                 self._held.extendleft(reversed(taken))
                 getting.add_done_callback(self._keep_all)
                 raise
@@ -89,7 +89,7 @@ class Source:
         self._waiting.pop(waiter, None)
         self._changed.set()
 
-    def look_again(self) -> None:
+    def pause_changed(self) -> None:
         """Handle a pause or resumption of the queue."""
         self._changed.set()
 

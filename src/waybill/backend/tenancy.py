@@ -28,7 +28,7 @@ Before = Callable[["Tenancy", Request], Awaitable[None]]
 
 _WORKER: Final = "/"
 _V1: Final = "/ojs/v1"
-_KEPT: Final = frozenset({"args", "meta", "metadata", "result", "results", "error", "errors", "state", "envelope"})
+_OPAQUE: Final = frozenset({"args", "meta", "metadata", "result", "results", "error", "errors", "state", "envelope"})
 """Fields of jobs whose contents are never changed."""
 
 
@@ -54,9 +54,9 @@ class Tenancy:
         request.queue_prefix = prefix_of(request.tenant)
         await before(self, request)
         response = await handler(request)
-        if response.stream is None and response.body and route.path not in _AS_IT_IS:
+        if response.stream is None and response.body and route.path not in _UNTRANSLATED:
             found = msgspec.json.decode(response.body)
-            response.body = msgspec.json.encode(_shown(found, request.tenant))
+            response.body = msgspec.json.encode(_translated(found, request.tenant))
         return response
 
     # --- request checks ---
@@ -322,24 +322,26 @@ def _write(request: Request, body: object) -> None:
     request.body = msgspec.json.encode(body)
 
 
-def _shown(value: object, tenant: str, name: str = "") -> object:
+def _translated(value: object, tenant: str, name: str = "") -> object:
     """Return an answer with the tenant's names of queues, cron jobs and workers."""
     if isinstance(value, dict):
         return {
-            _bare(key, tenant) if name == "by_queue" else key: one if key in _KEPT else _shown(one, tenant, key)
+            _without_prefix(key, tenant) if name == "by_queue" else key: one
+            if key in _OPAQUE
+            else _translated(one, tenant, key)
             for key, one in value.items()
         }
     if isinstance(value, list):
-        return [_shown(one, tenant, name) for one in value]
-    return _bare(value, tenant) if isinstance(value, str) and name in _NAMES else value
+        return [_translated(one, tenant, name) for one in value]
+    return _without_prefix(value, tenant) if isinstance(value, str) and name in _NAMES else value
 
 
-def _bare(name: str, tenant: str) -> str:
+def _without_prefix(name: str, tenant: str) -> str:
     return name.removeprefix(prefix_of(tenant)).removeprefix(tenant + _WORKER)
 
 
 _NAMES: Final = frozenset({"queue", "queues", "name", "worker_id"})
-_AS_IT_IS: Final = frozenset({f"{_V1}/openapi.json", f"{_V1}/docs", f"{_V1}/jobs/results"})
+_UNTRANSLATED: Final = frozenset({f"{_V1}/openapi.json", f"{_V1}/docs", f"{_V1}/jobs/results"})
 
 
 def _rules() -> dict[tuple[str, str], Before]:

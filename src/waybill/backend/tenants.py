@@ -18,7 +18,7 @@ from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.keys import TENANT
 from waybill.backend.limits import Limits
-from waybill.backend.settings import Settings, Shelf
+from waybill.backend.settings import Settings, SettingTable
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.rate_limit import RateLimitPolicy
 from waybill.ojs.spec.states import State
@@ -55,19 +55,19 @@ class Tenants:
     """The tenants of one server."""
 
     def __init__(self, settings: Settings, limits: Limits, clock: Callable[[], float] | None = None) -> None:
-        self.shelf = settings.shelf("tenant", Tenant)
-        self.shelf.on_look = self._set_limits
+        self.table = settings.table("tenant", Tenant)
+        self.table.on_read = self._set_limits
         self._limits = limits
         self._clock = clock or asyncio.get_running_loop().time
         self._pushed: dict[str, deque[tuple[float, int]]] = {}
-        self._coming: Counter[str] = Counter()
+        self._unapplied: Counter[str] = Counter()
         """Pushed jobs that the view has not applied yet."""
 
     def __len__(self) -> int:
-        return len(self.shelf)
+        return len(self.table)
 
     def admit(self, wanted: Mapping[str, int], later: Mapping[str, int], counts: Counts) -> dict[str, int]:
-        """Admit jobs, given by queue as total and scheduled; returns the number by tenant: see `left`.
+        """Admit jobs, given by queue as total and scheduled; returns the number by tenant: see `release`.
 
         Raises RequestRefused if a tenant has too many.
         """
@@ -75,30 +75,30 @@ class Tenants:
         scheduled: Counter[str] = Counter()
         for queue, count in wanted.items():
             tenant = queue.partition(".")[0]
-            if "." in queue and self.shelf.get(tenant) is not None:
+            if "." in queue and self.table.get(tenant) is not None:
                 found[tenant] += count
                 scheduled[tenant] += later.get(queue, 0)
         for tenant, count in found.items():
             self._check(tenant, count, scheduled[tenant], counts)
         for tenant, count in found.items():
             self._pushed.setdefault(tenant, deque()).append((self._clock(), count))
-        self._coming.update(found)
+        self._unapplied.update(found)
         return found
 
     def weight_of(self, queue: str) -> float:
         """Return the weight of a queue's tenant, 1 for none (ojs-multi-tenancy section 7.2)."""
         tenant, dot, _ = queue.partition(".")
-        config = self.shelf.get(tenant) if dot else None
+        config = self.table.get(tenant) if dot else None
         return 1 if config is None else config.fairness_weight
 
-    def left(self, admitted: Mapping[str, int]) -> None:
+    def release(self, admitted: Mapping[str, int]) -> None:
         """Record that the view has applied jobs, or that they were not pushed."""
-        self._coming.subtract(admitted)
-        self._coming += Counter()
+        self._unapplied.subtract(admitted)
+        self._unapplied += Counter()
 
     def _check(self, tenant: str, count: int, scheduled: int, counts: Counts) -> None:
-        config = self.shelf.get(tenant) or Tenant()
-        depth = count_of(counts, tenant, _WAITING) + self._coming[tenant]
+        config = self.table.get(tenant) or Tenant()
+        depth = count_of(counts, tenant, _WAITING) + self._unapplied[tenant]
         if config.max_queue_depth is not None and depth + count > config.max_queue_depth:
             raise _exceeded(tenant, "max_queue_depth", depth, config.max_queue_depth)
         waiting = count_of(counts, tenant, _LATER)
@@ -113,13 +113,13 @@ class Tenants:
             if lately + count > rate.limit:
                 raise _exceeded(tenant, "max_enqueue_rate", lately, rate.limit)
 
-    def _set_limits(self, shelf: Shelf[Tenant]) -> None:
+    def _set_limits(self, table: SettingTable[Tenant]) -> None:
         self._limits.tenants = {
             name: RateLimitPolicy(key=f"tenant:{name}", concurrency=config.max_concurrency)
-            for name, config in shelf.items()
+            for name, config in table.items()
             if config.max_concurrency is not None
         }
-        self._pushed = {name: one for name, one in self._pushed.items() if shelf.get(name) is not None}
+        self._pushed = {name: one for name, one in self._pushed.items() if table.get(name) is not None}
 
 
 def count_of(counts: Counts, tenant: str, states: frozenset[str]) -> int:

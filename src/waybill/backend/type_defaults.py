@@ -29,15 +29,15 @@ class TypeDefaults:
     """The defaults of one server."""
 
     def __init__(self, settings: Settings) -> None:
-        self.shelf = settings.shelf("type-default", TypeDefault)
+        self.table = settings.table("type-default", TypeDefault)
 
     def __len__(self) -> int:
-        return len(self.shelf)
+        return len(self.table)
 
     def fill(self, job: Form) -> bool:
         """Add missing options to a job of a request; returns whether anything was added."""
         kind = job.get("type")
-        found = self.shelf.get(kind.partition("@")[0]) if isinstance(kind, str) else None
+        found = self.table.get(kind.partition("@")[0]) if isinstance(kind, str) else None
         if found is None:
             return False
         options = job.get("options")
@@ -58,14 +58,14 @@ def read_default(body: Form) -> TypeDefault:
     evidence = body.get("evidence", "")
     if not isinstance(evidence, str) or len(evidence) > 1000:
         raise invalid("evidence", "must be a string of at most 1000 characters")
-    attempts = read_whole(body, "max_attempts", MOST_ATTEMPTS)
-    timeout = read_whole(body, "timeout_seconds", MOST_SECONDS)
+    attempts = read_integer(body, "max_attempts", MOST_ATTEMPTS)
+    timeout = read_integer(body, "timeout_seconds", MOST_SECONDS)
     if attempts is None and timeout is None:
         raise invalid("max_attempts", "either this or timeout_seconds is required")
     return TypeDefault(attempts, timeout, evidence)
 
 
-def read_whole(body: Form, name: str, most: int) -> int | None:
+def read_integer(body: Form, name: str, most: int) -> int | None:
     """Return a positive integer; None for None. Raises RequestRefused."""
     value = body.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most):

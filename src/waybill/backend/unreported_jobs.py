@@ -1,7 +1,7 @@
 """Jobs that a server enqueued before it died without writing their events.
 
 The broker has confirmed such a job, but it has no event. Before the job is pushed again, its queue is searched and the
-missing event written. Jobs that are found return to their places.
+missing event written. The messages are requeued afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.spec.events import JobEnqueued
 from waybill.ojs.spec.identifiers import derived_id
 
-MOST_LOOKED_AT: Final = 20_000
+MAX_SEARCHED: Final = 20_000
 AT_A_TIME: Final = 500
 
 
@@ -32,7 +32,7 @@ class _Message(msgspec.Struct):
     enqueued_at: str | None = None
 
 
-async def tell_of(broker: BrokerConnection, view: JobView, wanted: Mapping[str, Collection[str]]) -> None:
+async def report_missing(broker: BrokerConnection, view: JobView, wanted: Mapping[str, Collection[str]]) -> None:
     """Search for unknown jobs in their queues, and write events for those that are found.
 
     Raises RequestRefused if a queue is too long to search.
@@ -43,12 +43,12 @@ async def tell_of(broker: BrokerConnection, view: JobView, wanted: Mapping[str, 
         missing = set(ids) - known
         for name in broker.declarer.topology.job_queues(queue):
             if missing:
-                await _look(broker, queue, name, missing)
+                await _search(broker, queue, name, missing)
     await catch_up(view, broker.events)
 
 
-async def _look(broker: BrokerConnection, queue: str, name: str, missing: set[str]) -> None:
-    """Look in one AMQP queue of an OJS queue. What is found is missing no more."""
+async def _search(broker: BrokerConnection, queue: str, name: str, missing: set[str]) -> None:
+    """Search one AMQP queue of an OJS queue, and remove the ids that are found from `missing`."""
     if await Inspector(broker.connection).queue(name) is None:
         return
     held: list[Delivery] = []
@@ -57,8 +57,8 @@ async def _look(broker: BrokerConnection, queue: str, name: str, missing: set[st
             while missing and (found := await channel.get_many(name, AT_A_TIME)):
                 held += found
                 for delivery in found:
-                    _tell(broker, queue, delivery, missing)
-                if missing and len(held) >= MOST_LOOKED_AT:
+                    _record(broker, queue, delivery, missing)
+                if missing and len(held) >= MAX_SEARCHED:
                     text = f"Queue {queue} is too long to be searched for the job."
                     raise RequestRefused("overloaded", text, hint="Try again when the queue is shorter.")
         finally:
@@ -67,7 +67,7 @@ async def _look(broker: BrokerConnection, queue: str, name: str, missing: set[st
                 delivery.nack()
 
 
-def _tell(broker: BrokerConnection, queue: str, delivery: Delivery, missing: set[str]) -> None:
+def _record(broker: BrokerConnection, queue: str, delivery: Delivery, missing: set[str]) -> None:
     try:
         message = msgspec.json.decode(delivery.body, type=_Message)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -20,7 +20,7 @@ Version = tuple[int, int]
 
 _VERSION = re.compile(r"(\d{1,6})(?:\.(\d{1,6}))?(?:\.\d+)*(?:[-+].*)?")
 _BOUND = re.compile(r"(>=|<=|>|<|=)?\s*(\d{1,6}(?:\.\d{1,6})?)(?:\s+|$)")
-_FITS: Final[Mapping[str, Callable[[Version, Version], bool]]] = {
+_COMPARISONS: Final[Mapping[str, Callable[[Version, Version], bool]]] = {
     ">=": lambda version, bound: version >= bound,
     "<=": lambda version, bound: version <= bound,
     ">": lambda version, bound: version > bound,
@@ -95,6 +95,6 @@ def read_handlers(given: object) -> Callable[[Execution], bool] | None:
         except msgspec.DecodeError:
             return True
         version = None if text is None else read_version(text)
-        return version is None or all(_FITS[name](version, bound) for name, bound in bounds)
+        return version is None or all(_COMPARISONS[name](version, bound) for name, bound in bounds)
 
     return fits

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.job_form import Form
-from waybill.backend.recent_events import OWN, form_of, is_of
+from waybill.backend.recent_events import INTERNAL_PREFIX, form_of, is_of
 from waybill.backend.settings import Settings
 from waybill.backend.webhook_sender import USER_AGENT, Answer, send, signature_of
 from waybill.client import Channel, ClientError, Consumer, Delivery
@@ -38,7 +38,7 @@ QUEUE: Final = "ojs.webhooks"
 OPEN: Final = "webhook-open/"
 DONE: Final = "webhook-done/"
 DELAYS_SECONDS: Final = (0.0, 30.0, 120.0, 600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0)
-TAKEN_SECONDS: Final = 60.0
+LEASE_SECONDS: Final = 60.0
 """How long a server leases a delivery: longer than a request can take."""
 POLL_SECONDS: Final = 2.0
 AT_ONCE: Final = 20
@@ -46,7 +46,7 @@ AT_ONCE_EACH: Final = 5
 """The maximum for one subscription: a slow endpoint must not delay the others."""
 MOST_OPEN: Final = 10_000
 PREFETCH: Final = 20
-KEPT: Final = timedelta(days=7)
+RETENTION: Final = timedelta(days=7)
 DEAD_RETENTION: Final = timedelta(days=30)
 ROTATION: Final = timedelta(hours=24)
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - a prefix of secrets, for secret scanners
@@ -72,7 +72,7 @@ class Subscription(msgspec.Struct, omit_defaults=True):
 
     def wants(self, event: ReceivedEvent) -> bool:
         """Whether an event is to be delivered."""
-        if not self.active or event.type.startswith(OWN):
+        if not self.active or event.type.startswith(INTERNAL_PREFIX):
             return False
         if self.tenant and not is_of(event, f"{self.tenant}."):
             return False
@@ -112,7 +112,7 @@ class Webhooks:
 
     def __init__(self, settings: Settings, broker: BrokerConnection, *, allows_private: bool = False) -> None:
         """`allows_private` allows private addresses and URLs without TLS."""
-        self.subscriptions = settings.shelf("webhook", Subscription)
+        self.subscriptions = settings.table("webhook", Subscription)
         self.allows_private = allows_private
         self._records = settings.records
         self._broker = broker
@@ -122,7 +122,7 @@ class Webhooks:
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._busy: Counter[str] = Counter()
         """The number of deliveries in progress by subscription."""
-        self._looked = asyncio.Event()
+        self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -146,9 +146,9 @@ class Webhooks:
         self._consumer = await channel.consume(self._queue)
         asyncio.get_running_loop().create_task(self._gather(self._consumer)).add_done_callback(_report)
 
-    def look(self) -> None:
-        """Check immediately for due deliveries."""
-        self._looked.set()
+    def send_soon(self) -> None:
+        """Send due deliveries now, instead of after POLL_SECONDS."""
+        self._wake.set()
 
     # --- from events to deliveries ---
 
@@ -157,7 +157,7 @@ class Webhooks:
             try:
                 await self._take(delivery)
             except Exception:  # noqa: BLE001 - later events must be delivered
-                _log.exception("webhooks skip a message of events")
+                _log.exception("webhooks skip a message of events that cannot be processed")
                 delivery.ack()
 
     async def _take(self, delivery: Delivery) -> None:
@@ -179,7 +179,7 @@ class Webhooks:
             return
         delivery.ack()
         if wanted:
-            self.look()
+            self.send_soon()
 
     async def _open(self, event: ReceivedEvent, subscription: Subscription) -> None:
         if is_nested_deeper(msgspec.json.encode(event.data), MAX_CARRIED_NESTING):
@@ -187,7 +187,7 @@ class Webhooks:
             return
         delivery_id = delivery_id_of(event.id, subscription.id)
         if await self._records.get(DONE + delivery_id) is None:
-            # Other servers send them, too.
+            # Other servers send deliveries too, so no signal of this process is enough.
             while len(await self._records.list(OPEN, MOST_OPEN)) >= MOST_OPEN:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(POLL_SECONDS)
             now = format_timestamp(datetime.now(UTC))
@@ -206,10 +206,10 @@ class Webhooks:
                 _log.warning("webhooks are delayed, trying again: %s", error)
             except Exception:  # noqa: BLE001 - a record or a database may raise anything
                 _log.exception("webhooks are delayed, trying again")
-            self._looked.clear()
+            self._wake.clear()
             try:
                 async with asyncio.timeout(POLL_SECONDS):
-                    await self._looked.wait()
+                    await self._wake.wait()
             except TimeoutError:
                 continue
 
@@ -234,22 +234,22 @@ class Webhooks:
         self._sending.pop(key, None)
         self._busy[subscription] -= 1
         self._busy += Counter()
-        self.look()
+        self.send_soon()
 
     async def _deliver(self, record: Record, sent: Sent) -> None:
         """Claim a delivery, send it, and store the outcome."""
         delivery_id = record.key.removeprefix(OPEN)
-        taken_until = format_timestamp(datetime.now(UTC) + timedelta(seconds=TAKEN_SECONDS))
-        taken = msgspec.structs.replace(sent, next_at=taken_until)
+        leased_until = format_timestamp(datetime.now(UTC) + timedelta(seconds=LEASE_SECONDS))
+        leased = msgspec.structs.replace(sent, next_at=leased_until)
         try:
-            if not await self._records.put(record.key, taken, expected=record.version):
+            if not await self._records.put(record.key, leased, expected=record.version):
                 return
             subscription = self.subscriptions.get(sent.subscription)
             if subscription is None:
                 await self._records.remove(record.key)
                 return
             answer = await self.send(subscription, delivery_id, sent.event)
-            await self._note(record.key, delivery_id, sent, answer)
+            await self._store_outcome(record.key, delivery_id, sent, answer)
         except (ClientError, TimeoutError) as error:
             _log.warning("the outcome of webhook %s could not be stored: %s", delivery_id, error)
 
@@ -270,7 +270,7 @@ class Webhooks:
             return Answer(400, error="the type of this event does not fit into a header")
         return await send(subscription.url, headers, body, allows_private=self.allows_private)
 
-    async def _note(self, key: str, delivery_id: str, sent: Sent, answer: Answer) -> None:
+    async def _store_outcome(self, key: str, delivery_id: str, sent: Sent, answer: Answer) -> None:
         now = datetime.now(UTC)
         attempts = sent.attempts + 1
         after = msgspec.structs.replace(
@@ -290,7 +290,7 @@ class Webhooks:
             after.ended_at = ""
             await self._records.put(key, after)
             return
-        kept = DEAD_RETENTION if after.state == "dead" else KEPT
+        kept = DEAD_RETENTION if after.state == "dead" else RETENTION
         await self._records.put(DONE + delivery_id, after, expires_at=format_timestamp(now + kept))
         await self._records.remove(key)
 
@@ -299,7 +299,7 @@ class Webhooks:
         again = Sent(sent.subscription, sent.event, sent.created_at, next_at=format_timestamp(datetime.now(UTC)))
         await self._records.put(OPEN + delivery_id, again)
         await self._records.remove(DONE + delivery_id)
-        self.look()
+        self.send_soon()
 
     async def find(self, delivery_id: str) -> Sent | None:
         """Return a delivery, None if there is none."""

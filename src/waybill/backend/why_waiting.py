@@ -13,7 +13,7 @@ from waybill.client import Inspector
 from waybill.ojs.spec.states import State
 from waybill.ojs.topology.job_queues import job_queue_counts
 
-_SOON: Final = frozenset({State.SCHEDULED.value, State.RETRYABLE.value})
+_LATER: Final = frozenset({State.SCHEDULED.value, State.RETRYABLE.value})
 
 
 class Reason(msgspec.Struct, omit_defaults=True):
@@ -34,19 +34,19 @@ async def why_waiting(backend: Backend, form: Form) -> list[Reason]:
     if state == State.PENDING.value:
         return [Reason("pending", "It is pending until it is activated.")]
     reasons = []
-    if state in _SOON:
+    if state in _LATER:
         until = str(form.get("next_attempt_at" if state == State.RETRYABLE.value else "scheduled_at") or "")
         what = "Its next attempt" if state == State.RETRYABLE.value else "It"
         reasons.append(Reason("scheduled", f"{what} is due later.", until))
     if (await backend.operator_view.paused([queue]))[0]:
         reasons.append(Reason("paused", f"Queue {queue} is paused."))
-    reasons += await _of_workers(backend, queue)
+    reasons += await _worker_reasons(backend, queue)
     if state == State.AVAILABLE.value and not reasons:
-        reasons += await _of_others(backend, form, queue)
+        reasons += await _queue_reasons(backend, form, queue)
     return reasons
 
 
-async def _of_workers(backend: Backend, queue: str) -> list[Reason]:
+async def _worker_reasons(backend: Backend, queue: str) -> list[Reason]:
     """Check for workers of this queue: a consumer at the broker, or a worker that fetches from this server."""
     topology = backend.broker.declarer.topology
     found = await job_queue_counts(Inspector(backend.broker.connection), topology, queue)
@@ -63,7 +63,7 @@ async def _of_workers(backend: Backend, queue: str) -> list[Reason]:
     return [Reason("no_worker", f"No worker takes jobs of queue {queue}.{others}")]
 
 
-async def _of_others(backend: Backend, form: Form, queue: str) -> list[Reason]:
+async def _queue_reasons(backend: Backend, form: Form, queue: str) -> list[Reason]:
     """Return the jobs and limits that are ahead of the job."""
     reasons = []
     if form.get("rate_limit") is not None:

@@ -16,10 +16,12 @@ from waybill.ojs.spec.timestamps import format_timestamp, format_unix_time
 STALE_SECONDS: Final = 60.0
 FORGOTTEN_SECONDS: Final = 3600.0
 MOST: Final = 10_000
+_SHOWN: Final = ("hostname", "version", "metadata", "labels")
+"""The fields of heartbeats that are shown."""
 
 
 class KnownWorker(msgspec.Struct, omit_defaults=True):
-    """A worker. `told` is the data of its heartbeats."""
+    """A worker. `reported` is the data of its heartbeats."""
 
     id: str
     queues: list[str]
@@ -29,7 +31,7 @@ class KnownWorker(msgspec.Struct, omit_defaults=True):
     concurrency: int | None = None
     active_jobs: int = 0
     is_quiet: bool = False
-    told: dict[str, object] = msgspec.field(default_factory=dict)
+    reported: dict[str, object] = msgspec.field(default_factory=dict)
 
     def takes_from(self, prefix: str) -> bool:
         """Whether it takes jobs of queues whose names begin with a prefix; True if that is empty."""
@@ -43,7 +45,7 @@ class HttpWorkers:
         self._seen: dict[str, tuple[float, float, list[str], dict[str, object]]] = {}
         self._pools: dict[str, str] = {}
 
-    def note(self, worker_id: str, queues: list[str] | None, told: dict[str, object] | None = None) -> None:
+    def record(self, worker_id: str, queues: list[str] | None, reported: dict[str, object] | None = None) -> None:
         """Record a fetch or a heartbeat of a worker."""
         if not worker_id:
             return
@@ -53,7 +55,7 @@ class HttpWorkers:
             if len(self._seen) >= MOST:
                 self._forget(now)
             before = (now, now, [], {})
-        self._seen[worker_id] = (before[0], now, queues or before[2], before[3] if told is None else told)
+        self._seen[worker_id] = (before[0], now, queues or before[2], before[3] if reported is None else reported)
 
     def handlers_of(self, worker_id: str) -> object:
         """Return the latest handlers of a worker, None if unknown."""
@@ -82,8 +84,8 @@ class HttpWorkers:
         """Return the workers seen within the last hour."""
         self._forget(time.time())
         found = []
-        for worker_id, (started, seen, queues, told) in self._seen.items():
-            concurrency = told.get("concurrency")
+        for worker_id, (started, seen, queues, reported) in self._seen.items():
+            concurrency = reported.get("concurrency")
             found.append(
                 KnownWorker(
                     worker_id,
@@ -92,7 +94,11 @@ class HttpWorkers:
                     format_unix_time(started),
                     format_unix_time(seen),
                     concurrency if isinstance(concurrency, int) else None,
-                    told={name: told[name] for name in ("hostname", "version", "metadata", "labels") if name in told},
+                    reported={
+                        name: reported[name]
+                        for name in ("hostname", "version", "metadata", "labels")
+                        if name in reported
+                    },
                 )
             )
         return found
@@ -119,7 +125,7 @@ class AmqpWorkers:
             if event.type == "worker.stopped":
                 self._known.pop(event.subject, None)
             elif event.type.startswith("worker."):
-                self._note(event)
+                self._record(event)
 
     def all(self) -> dict[str, KnownWorker]:
         """Return the workers seen within the last hour, by id."""
@@ -128,7 +134,7 @@ class AmqpWorkers:
             del self._known[name]
         return dict(self._known)
 
-    def _note(self, event: ReceivedEvent) -> None:
+    def _record(self, event: ReceivedEvent) -> None:
         data = event.data
         worker = self._known.pop(event.subject, None) or KnownWorker(event.subject, [], "amqp", event.time, event.time)
         worker.last_heartbeat_at = event.time

@@ -1,8 +1,8 @@
 """Makes the definition of a workflow from a request (ojs-workflows, ojs-http-binding section 14).
 
-{"type": "chain", "steps": [job, ...]}                       jobs, or nested workflows
+{"type": "chain", "steps": [job, ...]}                                  jobs, or nested workflows
 {"type": "group" | "batch", "jobs": [job, ...], "callbacks": {"on_success": job}}
-{"name": "...", "steps": [{"id": ..., "depends_on": [...], job}]}      a graph, without a type
+{"name": "...", "steps": [{"id": ..., "depends_on": [...], job}]}       a graph, without a type
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ NEXT_SECONDS: Final = 2.0
 """How long the answer to an ack waits for the next steps."""
 STOP_SECONDS: Final = 2.0
 PAGE_ROWS: Final = 1000
-MOST_LOOKED_AT: Final = 10_000
+MAX_SEARCHED: Final = 10_000
 """The number of newest workflows to search for those of a tenant."""
 ENQUEUED: Final = "job.enqueued"
 
@@ -47,7 +47,7 @@ class Workflows:
         backend = self._backend
         plan = Plan(definition)
         for queue in {str((node.job or {}).get("queue")) for node in plan.nodes if node.job is not None}:
-            await backend.know_queue(queue)
+            await backend.coordinate_queue(queue)
         first = Flow(plan, Progress(workflow_id, "", format_timestamp(datetime.now(UTC))))
         keys = [(ENQUEUED, first.job_id(number)) for number in first.ready[:MOST_AWAITED]]
         async with backend.folded(keys, is_certain=True):
@@ -72,7 +72,7 @@ class Workflows:
 
         def read(store: JobStore) -> list[Form]:
             found: list[Form] = []
-            for progress in _older(store, after, MOST_LOOKED_AT if prefix else limit, state, name):
+            for progress in _older(store, after, MAX_SEARCHED if prefix else limit, state, name):
                 flow = read_flow(store.row, self._plans, progress.id)
                 if flow is not None and len(found) < limit and _is_within(flow, prefix):
                     found.append(form_of_workflow(flow))
@@ -103,10 +103,10 @@ class Workflows:
         if found is not None:
             name, run = found.progress.name, found.progress.run + 1
             await self._record(workflow_id, WorkflowRetried(workflow_id=workflow_id, workflow_name=name, run=run))
-            await self.gone_on(workflow_id)
+            await self.wait_for_next_jobs(workflow_id)
 
-    async def gone_on(self, workflow_id: str) -> None:
-        """Wait until the next jobs are enqueued, or for a while."""
+    async def wait_for_next_jobs(self, workflow_id: str) -> None:
+        """Wait until the next jobs are enqueued, at most NEXT_SECONDS."""
         found = await self._flow(workflow_id)
         if found is None or not found.ready:
             return

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.errors import RequestRefused, invalid
-from waybill.backend.message import Response, whole_of
+from waybill.backend.message import Response, integer_of
 from waybill.federation.connection import RegionFailed
 from waybill.federation.homes import Homes
 from waybill.federation.region import Region
@@ -63,8 +63,8 @@ class Fetches:
         queues = body.get("queues")
         if queues is not None and not (isinstance(queues, list) and all(isinstance(one, str) for one in queues)):
             raise invalid("queues", "must be an array of strings")
-        count = whole_of(body, "count", whole_of(body, "batch_size", 1, 1, MOST_JOBS), 1, MOST_JOBS)
-        wait_ms = whole_of(body, "wait_ms", 0, 0, MOST_WAIT_MS)
+        count = integer_of(body, "count", integer_of(body, "batch_size", 1, 1, MOST_JOBS), 1, MOST_JOBS)
+        wait_ms = integer_of(body, "wait_ms", 0, 0, MOST_WAIT_MS)
         regions = self._serving(queues)
         worker_id = body.get("worker_id")
         visit = _Visit(self, body, queues, count, worker_id if isinstance(worker_id, str) else "")

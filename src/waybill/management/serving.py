@@ -154,7 +154,7 @@ class CombinedApplication:
         self._other = other
 
     def shortcut(self, request: Request) -> Take | None:
-        """Return how usual requests with the head of this one are answered, None if in no way."""
+        """Return the shortcut for requests with this head, None if there is none."""
         return self._other.shortcut(request) if self._application_of(request) is self._other else None
 
     def begin(self, request: Request) -> Response | asyncio.Future[Response]:

@@ -6,7 +6,14 @@ from random import Random
 import pytest
 
 from waybill.backend.scheduling.dispatches import OTHER, Dispatches
-from waybill.backend.scheduling.rotation import Rotation, Rotations, deepest_first, in_order, owed, with_rest
+from waybill.backend.scheduling.rotation import (
+    Rotation,
+    Rotations,
+    deepest_first,
+    guaranteed_steps,
+    in_order,
+    with_rest,
+)
 
 
 def fetch(rotation: Rotation, weights: dict[str, float], count: int, empty: str = "") -> Counter[str]:
@@ -17,7 +24,7 @@ def fetch(rotation: Rotation, weights: dict[str, float], count: int, empty: str 
         if queue not in empty:
             found[queue] += min(most, count - found.total())
     found = +found
-    rotation.took(weights, due, found, count)
+    rotation.advance(weights, due, found, count)
     return found
 
 
@@ -66,9 +73,9 @@ def test_what_others_leave_anybody_may_fill() -> None:
 
 
 def test_a_queue_that_had_too_little_comes_first() -> None:
-    assert owed(["a", "b", "c"], {"a": 95, "b": 4}, 0.05, 1) == [("c", 1), ("b", 1)]
-    assert owed(["a", "b"], {"a": 9, "b": 1}, 0.1, 10) == [("b", 1)]
-    assert owed(["a", "b"], {"a": 5, "b": 5}, 0.1, 1) == []
+    assert guaranteed_steps(["a", "b", "c"], {"a": 95, "b": 4}, 0.05, 1) == [("c", 1), ("b", 1)]
+    assert guaranteed_steps(["a", "b"], {"a": 9, "b": 1}, 0.1, 10) == [("b", 1)]
+    assert guaranteed_steps(["a", "b"], {"a": 5, "b": 5}, 0.1, 1) == []
 
 
 def test_rotations_are_kept_by_key_and_the_oldest_go() -> None:

@@ -82,7 +82,7 @@ class JobList(msgspec.Struct):
 
 
 class JobBatch(msgspec.Struct):
-    """Jobs enqueued."""
+    """The enqueued jobs."""
 
     jobs: list[Job]
     count: int
@@ -186,7 +186,7 @@ class CronList(msgspec.Struct):
 
 
 class Manifest(msgspec.Struct):
-    """Get the capabilities of the server."""
+    """The capabilities of the server."""
 
     specversion: str
     implementation: dict[str, Any]
@@ -196,7 +196,7 @@ class Manifest(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """Check the health of the server: ok or degraded."""
+    """The health of the server. `status` is ok or degraded."""
 
     status: str
     version: str

@@ -42,8 +42,8 @@ OPERATING: Final[dict[tuple[str, str], Operation]] = {
         for base in ("/codec", "/ojs/v1/codec")
         for name, text in (("encode", "Encrypt payloads"), ("decode", "Decrypt payloads"))
     },
-    ("GET", "/metrics"): Operation("Metrics for Prometheus", "system", media_type="text/plain"),
-    ("GET", "/ojs/v1/metrics"): Operation("Metrics for Prometheus", "system", media_type="text/plain"),
+    ("GET", "/metrics"): Operation("Get metrics for Prometheus", "system", media_type="text/plain"),
+    ("GET", "/ojs/v1/metrics"): Operation("Get metrics for Prometheus", "system", media_type="text/plain"),
     ("POST", "/ojs/v1/jobs/{id}/logs"): Operation(
         "Append log records to a job", "jobs", {201: dict}, requests.NewLogs, errors=("payload_too_large",)
     ),

@@ -32,7 +32,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
             _LIMIT,
         ),
     ),
-    ("GET", "/ojs/v1/openapi.json"): Operation("This document", "system", media_type="application/json"),
+    ("GET", "/ojs/v1/openapi.json"): Operation("Get this document", "system", media_type="application/json"),
     ("GET", "/ojs/v1/docs"): Operation("Get this document as an HTML page", "system", media_type="text/html"),
     ("POST", "/ojs/v1/jobs"): Operation(
         "Enqueue a job",

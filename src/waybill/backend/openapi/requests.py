@@ -118,7 +118,7 @@ class NewPool(msgspec.Struct):
 
 
 class Maintenance(msgspec.Struct):
-    """Get the maintenance state."""
+    """The maintenance state to set."""
 
     enabled: bool
     reason: Annotated[str, Meta(max_length=1000)] | UnsetType = UNSET
@@ -269,7 +269,7 @@ class Backpressure(msgspec.Struct):
 
 
 class QueueConfig(msgspec.Struct):
-    """Get the settings of a queue."""
+    """The settings of a queue."""
 
     backpressure: Backpressure
 
@@ -292,7 +292,7 @@ class NewCheckpoint(msgspec.Struct):
 
 
 class NewSchema(msgspec.Struct):
-    """Get a version of a schema."""
+    """A version of a schema to register."""
 
     job_type: JobType
     version: Annotated[str, Meta(pattern=r"^[0-9]{1,5}\.[0-9]{1,5}(\.[0-9]{1,5})?$")]

@@ -101,13 +101,13 @@ class AdminRoutes:
     async def _pause(self, request: Request) -> Response:
         name = await self._known_queue(request)
         await self._backend.jobs.pause(name)
-        await self._backend.fetcher.look_at_pauses()
+        await self._backend.fetcher.refresh_pauses()
         return answer({"name": name, "state": "paused", "paused": True, "paused_at": self._backend.now()})
 
     async def _resume(self, request: Request) -> Response:
         name = await self._known_queue(request)
         await self._backend.jobs.resume(name)
-        await self._backend.fetcher.look_at_pauses()
+        await self._backend.fetcher.refresh_pauses()
         return answer({"name": name, "state": "active", "paused": False, "resumed_at": self._backend.now()})
 
     async def _queue_config(self, request: Request) -> Response:

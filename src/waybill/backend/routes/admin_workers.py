@@ -114,11 +114,11 @@ class AdminWorkerRoutes:
     def _worker_form(self, worker: KnownWorker, prefix: str = "") -> Form:
         is_quiet = worker.is_quiet or self._backend.extensions.directives.get(worker.id) is not None
         form: Form = msgspec.to_builtins(worker)
-        told = form.pop("told", {})
+        reported = form.pop("reported", {})
         form.pop("is_quiet", None)
         form["queues"] = [queue for queue in worker.queues if queue.startswith(prefix)]
-        if isinstance(told, dict):
-            form |= told
+        if isinstance(reported, dict):
+            form |= reported
         if worker.protocol == "http":
             form["active_jobs"] = len(self._backend.leases.of_worker(worker.id))
         form.setdefault("active_jobs", 0)

@@ -10,7 +10,7 @@ import msgspec
 from waybill.backend.backend import Backend
 from waybill.backend.bulk import DONE, MOST_IDS, Outcome, Selection, apply, refusal_of, select
 from waybill.backend.enqueue import envelope_of
-from waybill.backend.errors import OF_JOBS, RequestRefused, invalid
+from waybill.backend.errors import CODES_OF_JOB_ERRORS, RequestRefused, invalid
 from waybill.backend.job_form import Form, form_of_push
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import ADMIN, OPERATE, Route
@@ -115,7 +115,7 @@ class BulkRoutes:
         """Push jobs; returns the response for each."""
         backend = self._backend
         for queue in {str(job.get("queue", "default")) for job in jobs.values()}:
-            await backend.know_queue(queue)
+            await backend.coordinate_queue(queue)
         ids = [str(job["id"]) for job in jobs.values()]
         failures: Sequence[PushFailed] = ()
         if ids:
@@ -152,12 +152,12 @@ def _enqueued(items: list[Form]) -> Response:
 
 def _error_of(error: RequestRefused | InvalidJob | PushFailed, request: Request) -> object:
     if isinstance(error, InvalidJob):
-        code = OF_JOBS.get(error.code, "invalid_request")
+        code = CODES_OF_JOB_ERRORS.get(error.code, "invalid_request")
         error = RequestRefused(code, f"{error}.", details={"field": error.field})
     elif isinstance(error, DuplicateJob):
         error = RequestRefused("duplicate", "A job with the same unique key already exists.")
     elif isinstance(error, PushFailed):
-        error = RequestRefused(OF_JOBS.get(error.code, "backend_error"), f"{error}.")
+        error = RequestRefused(CODES_OF_JOB_ERRORS.get(error.code, "backend_error"), f"{error}.")
     return error.body(request.id)["error"]
 
 

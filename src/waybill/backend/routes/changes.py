@@ -1,4 +1,4 @@
-"""A stream of change notifications, at most one per second: pages then request new counts.
+"""A stream of change notifications, at most one per second, upon which pages request new counts.
 
 The cost is constant: events are counted, but not decoded.
 """
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from waybill.backend.backend import Backend
-from waybill.backend.event_streams import HEARTBEAT, MEDIA_TYPE, begin, sent
+from waybill.backend.event_streams import HEARTBEAT, MEDIA_TYPE, event_text, stream_head
 from waybill.backend.message import Request, Response, streamed
 from waybill.backend.router import READ, Route
 
@@ -33,15 +33,15 @@ class ChangeRoutes:
 
     async def _changes(self, *, is_counted: bool) -> AsyncIterator[bytes]:
         events = self._backend.events
-        yield begin()
+        yield stream_head()
         told, quiet = -1, 0
         while not events.listeners.has_ended:
             if events.seen_count != told:
                 told, quiet = events.seen_count, 0
                 # Tenants must not see the activity of others.
-                yield sent("change", {"events": told} if is_counted else {})
+                yield event_text("change", {"events": told} if is_counted else {})
             elif (quiet := quiet + 1) >= HEARTBEAT_STEPS:
                 quiet = 0
                 yield HEARTBEAT
             await asyncio.sleep(STEP_SECONDS)
-        yield sent("server.shutdown", {"grace_period_ms": 0})
+        yield event_text("server.shutdown", {"grace_period_ms": 0})

@@ -61,12 +61,12 @@ class CronRoutes:
 
     async def _register(self, request: Request) -> Response:
         job = cron_job_of(request.json(required=True))
-        await self._backend.know_queue(job.queue)
+        await self._backend.coordinate_queue(job.queue)
         outcome = await self._backend.jobs.crons.register(job)
-        return await self._told(job.name, 201 if outcome == "created" else 200)
+        return await self._answer(job.name, 201 if outcome == "created" else 200)
 
     async def _get(self, request: Request) -> Response:
-        return await self._told(request.parameters["name"])
+        return await self._answer(request.parameters["name"])
 
     async def _change(self, request: Request) -> Response:
         name, body = request.parameters["name"], request.json(required=True)
@@ -77,11 +77,11 @@ class CronRoutes:
             raise invalid("enabled", "must be true or false")
         if body:
             job = changed(info, body)
-            await self._backend.know_queue(job.queue)
+            await self._backend.coordinate_queue(job.queue)
             await crons.register(job)
         if enabled is not None:
             await (crons.resume(name) if enabled else crons.pause(name))
-        return await self._told(name)
+        return await self._answer(name)
 
     async def _remove(self, request: Request) -> Response:
         name = request.parameters["name"]
@@ -97,11 +97,11 @@ class CronRoutes:
 
     async def _pause(self, request: Request) -> Response:
         await self._backend.jobs.crons.pause(request.parameters["name"])
-        return await self._told(request.parameters["name"])
+        return await self._answer(request.parameters["name"])
 
     async def _resume(self, request: Request) -> Response:
         await self._backend.jobs.crons.resume(request.parameters["name"])
-        return await self._told(request.parameters["name"])
+        return await self._answer(request.parameters["name"])
 
     async def _trigger(self, request: Request) -> Response:
         name = request.parameters["name"]
@@ -112,7 +112,7 @@ class CronRoutes:
         job: Form = {"id": job_id} if detail is None else form_of(detail, datetime.now(UTC))
         return answer({"id": job_id, "job_id": job_id, "name": name, "triggered": True, "job": job}, 201)
 
-    async def _told(self, name: str, status: int = 200) -> Response:
+    async def _answer(self, name: str, status: int = 200) -> Response:
         return answer(_shown(form_of_cron(await self._backend.jobs.crons.get(name))), status)
 
 

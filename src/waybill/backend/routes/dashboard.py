@@ -29,13 +29,13 @@ class DashboardRoutes:
     def routes(self) -> list[Route]:
         """Return the routes. URLs are relative, because a server may be mounted anywhere."""
         return [
-            Route("GET", "/", self._lead, OPEN),
-            Route("GET", "/ui", self._lead, OPEN),
+            Route("GET", "/", self._redirect, OPEN),
+            Route("GET", "/ui", self._redirect, OPEN),
             Route("GET", "/ui/", self._index, OPEN),
             Route("GET", "/ui/{file}", self._file, OPEN),
         ]
 
-    async def _lead(self, _request: Request) -> Response:
+    async def _redirect(self, _request: Request) -> Response:
         return Response(302, headers=[("Location", "ui/"), ("Content-Type", "text/plain")])
 
     async def _index(self, request: Request) -> Response:

@@ -13,7 +13,7 @@ import msgspec
 from waybill.backend.backend import Backend
 from waybill.backend.end_wait import wait_for_end
 from waybill.backend.enqueue import envelope_of, envelopes_of, is_pending
-from waybill.backend.errors import RequestRefused, duplicate_of, partly
+from waybill.backend.errors import RequestRefused, duplicate_of, partial_failure
 from waybill.backend.job_form import TERMINAL, Form, form_of, form_of_push
 from waybill.backend.job_list import list_jobs
 from waybill.backend.message import Request, Response, answer
@@ -48,7 +48,7 @@ class JobRoutes:
         self._steps = Steps()
         self._line = asyncio.Lock()
         self._groups = PushGroups(backend)
-        self._under_way: dict[str, asyncio.Future[None]] = {}
+        self._in_progress: dict[str, asyncio.Future[None]] = {}
         """By client-chosen id, a future that is done when its push has ended."""
 
     def routes(self) -> list[Route]:
@@ -74,11 +74,11 @@ class JobRoutes:
         job = envelope_of(body)
         job_id = str(job["id"])
         self._backend.jobs.check(job)
-        async with self._alone([job_id] if body.get("id") is not None else []):
+        async with self._serialized([job_id] if body.get("id") is not None else []):
             return await self._push_new(body, job, job_id)
 
     async def _push_new(self, body: Form, job: Form, job_id: str) -> Response:
-        await self._backend.know_queue(_queue_of(job))
+        await self._backend.coordinate_queue(_queue_of(job))
         if is_pending(body):
             return answer(_twice(await self._staging.stage(job)), 201, [("Location", f"/ojs/v1/jobs/{job_id}")])
         async with self._backend.folded([(_ENQUEUED, job_id)], is_certain=True):
@@ -113,18 +113,18 @@ class JobRoutes:
             if isinstance(given, list) and any(isinstance(one, Mapping) and one.get("id") is not None for one in given)
             else []
         )
-        async with self._alone([one for one in own if isinstance(one, str)]):
+        async with self._serialized([one for one in own if isinstance(one, str)]):
             return await self._push_all_new(request, jobs, given)
 
     async def _push_all_new(self, request: Request, jobs: list[Form], given: object) -> Response:
         for queue in {_queue_of(job) for job in jobs}:
-            await self._backend.know_queue(queue)
+            await self._backend.coordinate_queue(queue)
         waits = [is_pending(one) for one in given] if isinstance(given, list) else []
         staged = [await self._staging.stage(job) for job, is_staged in zip(jobs, waits, strict=True) if is_staged]
         forms, errors = await self._push_all([job for job, is_staged in zip(jobs, waits, strict=True) if not is_staged])
         by_id = {form["id"]: form for form in (*staged, *forms)}
-        told = [by_id.pop(job["id"]) for job in jobs if job["id"] in by_id] + list(by_id.values())
-        found: Form = {"jobs": told, "count": len(told)}
+        found_forms = [by_id.pop(job["id"]) for job in jobs if job["id"] in by_id] + list(by_id.values())
+        found: Form = {"jobs": found_forms, "count": len(found_forms)}
         if errors:
             places = {job["id"]: index for index, job in enumerate(jobs)}
             found["errors"] = [
@@ -149,7 +149,7 @@ class JobRoutes:
             except BatchFailed as error:
                 duplicates = [one for one in error.failures if isinstance(one, DuplicateJob)]
                 if not error.pushed or len(duplicates) < len(error.failures):
-                    raise partly(error.failures, [one.id for one in error.pushed]) from error
+                    raise partial_failure(error.failures, [one.id for one in error.pushed]) from error
                 envelopes = list(error.pushed)
             pushed = {envelope.id for envelope in envelopes if not envelope.is_duplicate}
             for job_id in set(ids) - pushed:
@@ -184,21 +184,21 @@ class JobRoutes:
             self._line.release()
 
     @asynccontextmanager
-    async def _alone(self, job_ids: list[str]) -> AsyncIterator[None]:
-        """Let the block push jobs with client-chosen ids, one push of an id at a time. Raises RequestRefused.
+    async def _serialized(self, job_ids: list[str]) -> AsyncIterator[None]:
+        """Allow one push at a time for each of these client-chosen ids. Raises RequestRefused for existing ids.
 
-        A client that gets no answer pushes again, perhaps before the first push has ended.
+        A client that gets no answer may push again before the first push has ended.
         """
-        while waits := [self._under_way[one] for one in job_ids if one in self._under_way]:
+        while waits := [self._in_progress[one] for one in job_ids if one in self._in_progress]:
             await asyncio.wait(waits)
         ended = asyncio.get_running_loop().create_future()
-        self._under_way |= dict.fromkeys(job_ids, ended)
+        self._in_progress |= dict.fromkeys(job_ids, ended)
         try:
             await self._refuse_known(job_ids)
             yield
         finally:
             for one in job_ids:
-                self._under_way.pop(one, None)
+                self._in_progress.pop(one, None)
             ended.set_result(None)
 
     async def _refuse_known(self, job_ids: list[str]) -> None:

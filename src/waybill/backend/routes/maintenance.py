@@ -40,17 +40,17 @@ class MaintenanceRoutes:
         enabled = body.get("enabled")
         if not isinstance(enabled, bool):
             raise invalid("enabled", "must be true or false")
-        shelf = self._backend.extensions.maintenance
-        before = shelf.get(MAINTENANCE)
+        table = self._backend.extensions.maintenance
+        before = table.get(MAINTENANCE)
         if enabled:
             found = await self._read(body, before)
             # First record what to resume at the end, then pause it.
-            await shelf.put(MAINTENANCE, found)
+            await table.put(MAINTENANCE, found)
             await self._pause(found)
         elif before is not None:
             await self._resume(before)
-            await shelf.remove(MAINTENANCE)
-        return answer(_form_of(shelf.get(MAINTENANCE)))
+            await table.remove(MAINTENANCE)
+        return answer(_form_of(table.get(MAINTENANCE)))
 
     async def _read(self, body: Form, before: Maintenance | None) -> Maintenance:
         reason, duration = body.get("reason", ""), body.get("estimated_duration")
@@ -74,14 +74,14 @@ class MaintenanceRoutes:
             await self._backend.jobs.pause(queue)
         for name in found.crons:
             await self._change_cron(name, pauses=True)
-        await self._backend.fetcher.look_at_pauses()
+        await self._backend.fetcher.refresh_pauses()
 
     async def _resume(self, found: Maintenance) -> None:
         for queue in found.queues:
             await self._backend.jobs.resume(queue)
         for name in found.crons:
             await self._change_cron(name, pauses=False)
-        await self._backend.fetcher.look_at_pauses()
+        await self._backend.fetcher.refresh_pauses()
 
     async def _change_cron(self, name: str, *, pauses: bool) -> None:
         crons = self._backend.jobs.crons

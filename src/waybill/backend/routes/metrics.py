@@ -34,7 +34,7 @@ class MetricsRoutes:
         if self._jobs is None:
             self._jobs = ServerMetrics()
             backend.events.on_events.append(self._jobs.take)
-        tenants = [name for name, _ in backend.extensions.push_checks.tenants.shelf.items()]
+        tenants = [name for name, _ in backend.extensions.push_checks.tenants.table.items()]
         bounds = {name: bound.max_depth for name, bound in backend.extensions.push_checks.bounds.items()}
         now = gauges(await self._counts(), tenants, bounds, len(backend.extensions.workers.all()))
         scheduler = backend.extensions.scheduler
@@ -44,10 +44,10 @@ class MetricsRoutes:
         return Response(200, text.encode(errors="replace"), [("Content-Type", MEDIA_TYPE)])
 
     async def _counts(self) -> Mapping[tuple[str, str], int]:
-        """Return no counts while the database cannot be read: that is when the other metrics matter."""
+        """Return the counts of jobs; none while the database cannot be read, so that other metrics are still served."""
         try:
             async with asyncio.timeout(COUNT_SECONDS):
                 return await self._backend.counts()
-        except Exception as error:  # noqa: BLE001 - whatever a database can have against it
-            _log.warning("the number of jobs is not known: %s", type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - a database may raise anything
+            _log.warning("metrics have no job counts: %s", type(error).__name__)
             return {}

@@ -63,18 +63,18 @@ class PipelineRoutes:
     # --- defaults of job types ---
 
     async def _defaults(self, _request: Request) -> Response:
-        shelf = self._backend.extensions.type_defaults.shelf
-        items: list[Form] = [{"type": kind, **msgspec.to_builtins(found)} for kind, found in shelf.items()]
+        table = self._backend.extensions.type_defaults.table
+        items: list[Form] = [{"type": kind, **msgspec.to_builtins(found)} for kind, found in table.items()]
         return answer({"items": items, "count": len(items)})
 
     async def _set(self, request: Request) -> Response:
         kind, found = _type_of(request), read_default(request.json(required=True))
-        await self._backend.extensions.type_defaults.shelf.put(kind, found)
+        await self._backend.extensions.type_defaults.table.put(kind, found)
         return answer({"type": kind, **msgspec.to_builtins(found)})
 
     async def _unset(self, request: Request) -> Response:
         kind = _type_of(request)
-        if not await self._backend.extensions.type_defaults.shelf.remove(kind):
+        if not await self._backend.extensions.type_defaults.table.remove(kind):
             raise not_found("default of a job type", kind)
         return answer({"type": kind, "deleted": True})
 

@@ -8,14 +8,14 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, invalid, may_be_queue, not_found
-from waybill.backend.event_streams import MEDIA_TYPE, Pieces, begin, follow, sent
+from waybill.backend.errors import RequestRefused, invalid, is_valid_queue_name, not_found
+from waybill.backend.event_streams import MEDIA_TYPE, Pieces, event_text, follow, stream_head
 from waybill.backend.job_form import TERMINAL, Form
-from waybill.backend.listeners import Wanted
+from waybill.backend.listeners import Predicate
 from waybill.backend.message import Request, Response, answer, streamed
 from waybill.backend.missed_events import Gap, missed_events
 from waybill.backend.progress import read_report
-from waybill.backend.recent_events import OWN, form_of, is_of
+from waybill.backend.recent_events import INTERNAL_PREFIX, form_of, is_of
 from waybill.backend.router import OPERATE, READ, Route
 from waybill.ojs.spec.checkpoint import MAX_CHECKPOINT_BYTES, make_checkpoint
 from waybill.ojs.spec.control_message import JobInfo
@@ -46,13 +46,13 @@ class ProgressRoutes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._whole = _Whole()
+        self._event_pieces = _EventPieces()
 
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("PUT", "/ojs/v1/jobs/{id}/progress", self._tell, OPERATE),
-            Route("POST", "/ojs/v1/jobs/{id}/progress", self._tell, OPERATE),
+            Route("PUT", "/ojs/v1/jobs/{id}/progress", self._report, OPERATE),
+            Route("POST", "/ojs/v1/jobs/{id}/progress", self._report, OPERATE),
             Route("GET", "/ojs/v1/jobs/{id}/progress", self._get, READ),
             Route("GET", "/ojs/v1/jobs/{id}/progress/stream", self._follow_progress, READ),
             Route("GET", "/ojs/v1/jobs/{id}/result/stream", self._follow_progress, READ),
@@ -67,7 +67,7 @@ class ProgressRoutes:
 
     # --- progress ---
 
-    async def _tell(self, request: Request) -> Response:
+    async def _report(self, request: Request) -> Response:
         body = request.json(required=True)
         report = read_report(body)
         job = (await self._backend.known(request.parameters["id"])).info
@@ -75,7 +75,7 @@ class ProgressRoutes:
         if is_active:
             # A job that has ended meanwhile is not an error (section 6.1).
             if body.get("checkpoint") is not None:
-                self._keep(job, body["checkpoint"])
+                self._publish_checkpoint(job, body["checkpoint"])
             self._backend.extensions.progress.report(job, report)
         return answer({"acknowledged": is_active, "job_id": job.id, "state": job.state, "progress": report.progress})
 
@@ -87,7 +87,7 @@ class ProgressRoutes:
         return answer({**_progress_form(job), "job_id": job.id}, headers=headers)
 
     async def _current(self, request: Request) -> JobInfo:
-        await self._backend.extensions.progress.known(request.parameters["id"])
+        await self._backend.extensions.progress.wait_until_applied(request.parameters["id"])
         return (await self._backend.known(request.parameters["id"])).info
 
     # --- checkpoints ---
@@ -95,7 +95,7 @@ class ProgressRoutes:
     async def _save(self, request: Request) -> Response:
         body = request.json(required=True)
         if "state" not in body:
-            raise invalid("state", "must be there")
+            raise invalid("state", "is required")
         job = await self._current(request)
         if job.state != _ACTIVE or not _is_of(job, body):
             details: Form = {"job_id": job.id, "current_state": job.state, "expected_state": _ACTIVE}
@@ -103,13 +103,13 @@ class ProgressRoutes:
             raise RequestRefused("conflict", text, details=details)
         event_id = f"evt_{new_id()}"
         async with self._backend.folded([("job.progress", event_id)]):
-            made = self._keep(job, body["state"], event_id)
+            made = self._publish_checkpoint(job, body["state"], event_id)
         return answer({"checkpoint": {"job_id": job.id, **made}})
 
-    def _keep(self, job: JobInfo, state: object, event_id: str | None = None) -> Form:
+    def _publish_checkpoint(self, job: JobInfo, state: object, event_id: str | None = None) -> Form:
         lease = self._backend.leases.get(job.id)
-        told = None if lease is None or not lease.execution.has_told_checkpoint else lease.execution.checkpoint
-        before = told if told is not None else job.checkpoint
+        reported = None if lease is None or not lease.execution.has_told_checkpoint else lease.execution.checkpoint
+        before = reported if reported is not None else job.checkpoint
         try:
             checkpoint = make_checkpoint(state, before)
         except ValueError as error:
@@ -142,18 +142,18 @@ class ProgressRoutes:
 
     async def _progress(self, job_id: str, *, is_result: bool) -> AsyncIterator[bytes]:
         with self._backend.events.listeners.listening(lambda event: event.subject == job_id) as listener:
-            yield begin()
+            yield stream_head()
             detail = await self._backend.view.detail(job_id)
             if detail is None:
                 return
             job = detail.info
             if job.progress is not None:
-                yield sent("progress", _progress_form(job))
+                yield event_text("progress", _progress_form(job))
             if job.state in TERMINAL:
                 yield _end_of(job, is_result=is_result)
                 return
-            telling = _Telling(job.progress, is_result=is_result)
-            async for piece in follow(listener, telling.pieces):
+            progress = _ProgressPieces(job.progress, is_result=is_result)
+            async for piece in follow(listener, progress.pieces):
                 yield piece
 
     async def _follow_job(self, request: Request) -> Response:
@@ -163,25 +163,25 @@ class ProgressRoutes:
 
     async def _job_changes(self, job_id: str) -> AsyncIterator[bytes]:
         with self._backend.events.listeners.listening(lambda event: event.subject == job_id) as listener:
-            yield begin()
+            yield stream_head()
             detail = await self._backend.view.detail(job_id)
             if detail is None:
                 return
             job = detail.info
             if job.state in TERMINAL:
                 form: Form = {"job_id": job.id, "queue": job.queue, "type": job.type, "from": _ACTIVE}
-                yield sent("job.state_changed", form | {"to": job.state, "timestamp": job.ended_at})
+                yield event_text("job.state_changed", form | {"to": job.state, "timestamp": job.ended_at})
                 return
-            changes = _Changes({job.id: job.state}, ends=True)
+            changes = _StatePieces({job.id: job.state}, ends=True)
             async for piece in follow(listener, changes.pieces):
                 yield piece
 
     async def _follow_queue(self, request: Request) -> Response:
         """Stream the changes of the jobs of a queue."""
         name = request.parameters["name"]
-        if not may_be_queue(name) or name not in await self._backend.queues():
+        if not is_valid_queue_name(name) or name not in await self._backend.queues():
             raise not_found("queue", name)
-        changes = _Changes({}, names=_listed(request, "event_types"))
+        changes = _StatePieces({}, names=_listed(request, "event_types"))
         return streamed(
             self._stream(request, lambda event: event.data.get("queue") == name, changes.pieces), MEDIA_TYPE
         )
@@ -194,18 +194,18 @@ class ProgressRoutes:
             is_wanted = (not types or event.type in types) and (not queues or event.data.get("queue") in queues)
             return is_wanted and is_of(event, request.queue_prefix)
 
-        return streamed(self._stream(request, wanted, self._whole.pieces), MEDIA_TYPE)
+        return streamed(self._stream(request, wanted, self._event_pieces.pieces), MEDIA_TYPE)
 
-    async def _stream(self, request: Request, wanted: Wanted, pieces: Pieces) -> AsyncIterator[bytes]:
+    async def _stream(self, request: Request, wanted: Predicate, pieces: Pieces) -> AsyncIterator[bytes]:
         """Stream events from now on, or after the last event that the client has received."""
         last = request.headers.get("last-event-id", "")
         with self._backend.events.listeners.listening(wanted) as listener:
             end = self._backend.events.seen_count
-            yield begin()
+            yield stream_head()
             if last:
                 async for group in missed_events(self._backend.events, last, end):
                     if isinstance(group, Gap):
-                        yield sent("system.gap", {"gap_end": self._backend.now()})
+                        yield event_text("system.gap", {"gap_end": self._backend.now()})
                         continue
                     for event in group:
                         if wanted(event):
@@ -214,7 +214,7 @@ class ProgressRoutes:
                 yield piece
 
 
-class _Telling:
+class _ProgressPieces:
     """Converts the events of a job for a listener to its progress."""
 
     def __init__(self, progress: float | None, *, is_result: bool) -> None:
@@ -227,8 +227,8 @@ class _Telling:
             now = percent / 100 if isinstance(percent, int | float) else 0.0
             self._progress = max(self._progress or 0.0, min(now, 1.0))
             form: Form = {"progress": self._progress, "updated_at": event.time}
-            form |= {name: event.data[f"progress_{name}"] for name in _TOLD if f"progress_{name}" in event.data}
-            return sent("progress", form, event.id), False
+            form |= {name: event.data[f"progress_{name}"] for name in _FIELDS if f"progress_{name}" in event.data}
+            return event_text("progress", form, event.id), False
         if event.type == "job.started":
             # Another attempt begins from the start (section 5.3).
             self._progress = None
@@ -238,14 +238,14 @@ class _Telling:
         state = STATES[event.type]
         if self._is_result:
             if name == "completed":
-                return sent("result", {"value": event.data.get("result")}, event.id), True
-            return sent("error", {"error": event.data.get("last_error") or {}, "state": state}, event.id), True
+                return event_text("result", {"value": event.data.get("result")}, event.id), True
+            return event_text("error", {"error": event.data.get("last_error") or {}, "state": state}, event.id), True
         progress = 1.0 if name == "completed" else self._progress
         form = {"progress": progress, "state": state, "updated_at": event.time, "job_id": event.subject}
-        return sent(name, form, event.id), True
+        return event_text(name, form, event.id), True
 
 
-class _Changes:
+class _StatePieces:
     """Converts events for a listener to states: the previous state, if known, and the new one."""
 
     def __init__(self, states: dict[str, str], names: set[str] | None = None, *, ends: bool = False) -> None:
@@ -260,11 +260,11 @@ class _Changes:
             name, form = "job.state_changed", _change(event, self._states)
         else:
             return b"", False
-        piece = sent(name, form, event.id) if not self._names or name in self._names else b""
+        piece = event_text(name, form, event.id) if not self._names or name in self._names else b""
         return piece, self._ends and event.type in ENDS
 
 
-_TOLD: Final = ("data", "message")
+_FIELDS: Final = ("data", "message")
 
 
 def _is_of(job: JobInfo, body: Form) -> bool:
@@ -314,13 +314,13 @@ def _end_of(job: JobInfo, *, is_result: bool) -> bytes:
     """Return the event for a job that ended before the listener connected."""
     name = _NAMED.get(job.state, job.state)
     if not is_result:
-        return sent(name, {**_progress_form(job), "job_id": job.id})
+        return event_text(name, {**_progress_form(job), "job_id": job.id})
     if name == "completed":
-        return sent("result", {"value": job.result})
-    return sent("error", {"error": job.error or {}, "state": job.state})
+        return event_text("result", {"value": job.result})
+    return event_text("error", {"error": job.error or {}, "state": job.state})
 
 
-class _Whole:
+class _EventPieces:
     """Converts events unchanged, each once for all listeners that read it at about the same time."""
 
     def __init__(self) -> None:
@@ -330,7 +330,7 @@ class _Whole:
     def pieces(self, event: ReceivedEvent) -> tuple[bytes, bool]:
         found = self._last.get(id(event))
         if found is None:
-            piece = b"" if event.type.startswith(OWN) else sent(event.type, form_of(event), event.id)
+            piece = b"" if event.type.startswith(INTERNAL_PREFIX) else event_text(event.type, form_of(event), event.id)
             if len(self._last) >= MOST_PIECES:
                 self._last.clear()
             # The event is kept too, so that no other one gets its identity.

@@ -67,7 +67,7 @@ class QueueRoutes:
             raise invalid("name", "must be a string")
         check_queue(name)
         await self._backend.fetcher.has_queue(name, creates=True)
-        await self._backend.know_queue(name)
+        await self._backend.coordinate_queue(name)
         self._deleted.pop(name, None)
         form: Form = {"name": name, "status": "active", "state": "active", "paused": False}
         form["created_at"] = self._backend.now()
@@ -108,17 +108,17 @@ class QueueRoutes:
         name = request.parameters["name"]
         check_queue(name)
         await self._backend.jobs.pause(name)
-        await self._backend.fetcher.look_at_pauses()
-        return self._told(name, "paused", "paused_at")
+        await self._backend.fetcher.refresh_pauses()
+        return self._answer(name, "paused", "paused_at")
 
     async def _resume(self, request: Request) -> Response:
         name = request.parameters["name"]
         check_queue(name)
         await self._backend.jobs.resume(name)
-        await self._backend.fetcher.look_at_pauses()
-        return self._told(name, "active", "resumed_at")
+        await self._backend.fetcher.refresh_pauses()
+        return self._answer(name, "active", "resumed_at")
 
-    def _told(self, name: str, status: str, when: str) -> Response:
+    def _answer(self, name: str, status: str, when: str) -> Response:
         found = {"name": name, "status": status, "paused": status == "paused", when: self._backend.now()}
         return answer({"queue": name, **found})
 

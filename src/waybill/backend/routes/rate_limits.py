@@ -38,7 +38,7 @@ class RateLimitRoutes:
             Route("DELETE", f"{BASE}/{{key}}/override", self._remove, OPERATE),
             Route("PUT", "/ojs/v1/admin/queues/{name}/rate-limit", self._limit_queue, ADMIN),
             Route("GET", "/ojs/v1/admin/queues/{name}/rate-limit", self._of_queue, READ),
-            Route("DELETE", "/ojs/v1/admin/queues/{name}/rate-limit", self._free_queue, ADMIN),
+            Route("DELETE", "/ojs/v1/admin/queues/{name}/rate-limit", self._remove_queue_limit, ADMIN),
         ]
 
     async def _list(self, request: Request) -> Response:
@@ -71,7 +71,7 @@ class RateLimitRoutes:
         rest = {name: value for name, value in body.items() if name not in {"concurrency", "expires_at"}}
         policy = _policy(rest, key)
         if concurrency is None and policy.rate is None and policy.throttle is None:
-            raise invalid("concurrency", "must be given, or rate or throttle")
+            raise invalid("concurrency", "is required unless rate or throttle is given")
         override = Override(concurrency, policy.rate, policy.throttle, expires_at)
         await self._backend.limits.overrides.put(key, override, expires_at=expires_at)
         return answer(await self._form(key))
@@ -86,10 +86,10 @@ class RateLimitRoutes:
 
     async def _limit_queue(self, request: Request) -> Response:
         name = request.parameters["name"]
-        await self._backend.know_queue(name)
+        await self._backend.coordinate_queue(name)
         policy = _policy(request.json(required=True), f"queue:{name}")
         if policy.concurrency is None and policy.rate is None and policy.throttle is None:
-            raise invalid("concurrency", "must be given, or rate or throttle")
+            raise invalid("concurrency", "is required unless rate or throttle is given")
         await self._backend.limits.queues.put(name, policy)
         return await self._of_queue(request)
 
@@ -100,7 +100,7 @@ class RateLimitRoutes:
             raise not_found("rate limit", name)
         return answer({"queue": name, **_shown(policy)})
 
-    async def _free_queue(self, request: Request) -> Response:
+    async def _remove_queue_limit(self, request: Request) -> Response:
         name = request.parameters["name"]
         if not await self._backend.limits.queues.remove(name):
             raise not_found("rate limit", name)

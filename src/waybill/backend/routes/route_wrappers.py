@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from waybill.backend.audit import note
+from waybill.backend.audit import record_change
 from waybill.backend.backend import Backend
 from waybill.backend.idempotency import HEADER, METHODS, UNKEYED
 from waybill.backend.message import Request, Response
@@ -22,21 +22,21 @@ _PUSHES: Final = frozenset({"/ojs/v1/jobs", "/ojs/v1/jobs/batch", "/ojs/v1/jobs/
 
 def wrapped(route: Route, backend: Backend, tenancy: Tenancy) -> Route:
     """Return a route with the wrappers around its handler."""
-    return route if route.role == OPEN else _tenanted(_changing(route, backend), tenancy)
+    return route if route.role == OPEN else _restricted(_changing(route, backend), tenancy)
 
 
 def _changing(route: Route, backend: Backend) -> Route:
     if route.method not in METHODS:
         return route
     if route.method == "POST" and route.path in PUSHES:
-        route = _gated(route, backend)
+        route = _checked(route, backend)
     is_push = route.method == "POST" and route.path in _PUSHES
     if not is_push and not route.path.startswith(UNAUDITED):
         route = _audited(route, backend)
-    return route if route.path in UNKEYED else _keyed(route, backend)
+    return route if route.path in UNKEYED else _idempotent(route, backend)
 
 
-def _tenanted(route: Route, tenancy: Tenancy) -> Route:
+def _restricted(route: Route, tenancy: Tenancy) -> Route:
     """Restrict tenants to their own jobs."""
     handler, quick, shorten = route.handler, route.quick, route.shorten
 
@@ -52,7 +52,7 @@ def _tenanted(route: Route, tenancy: Tenancy) -> Route:
     return route._replace(handler=handle, quick=None if quick is None else answer_quickly, shorten=shortcut)
 
 
-def _keyed(route: Route, backend: Backend) -> Route:
+def _idempotent(route: Route, backend: Backend) -> Route:
     """Make a change once for each idempotency key."""
     handler, quick, shorten = route.handler, route.quick, route.shorten
 
@@ -70,7 +70,7 @@ def _keyed(route: Route, backend: Backend) -> Route:
     return route._replace(handler=handle, quick=None if quick is None else answer_quickly, shorten=shortcut)
 
 
-def _gated(route: Route, backend: Backend) -> Route:
+def _checked(route: Route, backend: Backend) -> Route:
     """Check pushes, if there are settings for them."""
     handler, quick, shorten = route.handler, route.quick, route.shorten
 
@@ -101,7 +101,7 @@ def _audited(route: Route, backend: Backend) -> Route:
 
     async def handle(request: Request) -> Response:
         response = await handler(request)
-        note(backend.extensions.records, request, response.status)
+        record_change(backend.extensions.records, request, response.status)
         return response
 
     return route._replace(handler=handle, quick=None, shorten=None)

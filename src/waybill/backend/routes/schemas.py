@@ -52,13 +52,13 @@ class SchemaRoutes:
             raise RequestRefused("conflict", "A schema of this type and version already exists.", details=details)
         if mode is not None:
             await self._schemas.modes.put(schema.job_type, Mode(mode))
-        return self._told(schema, 201)
+        return self._answer(schema, 201)
 
     async def _replace(self, request: Request) -> Response:
         body, named = request.json(required=True), request.parameters
         schema = _schema_of(body, named["type"], named["version"], "args_schema" if "args_schema" in body else "schema")
         await self._schemas.register(schema, replaces=True)
-        return self._told(schema)
+        return self._answer(schema)
 
     async def _list(self, request: Request) -> Response:
         types = sorted({schema.job_type for _, schema in self._schemas.versions.items()})
@@ -67,7 +67,7 @@ class SchemaRoutes:
         return answer({"schemas": items, "items": items, "count": len(items), "pagination": pagination})
 
     async def _latest(self, request: Request) -> Response:
-        return self._told(self._of_type(request)[0])
+        return self._answer(self._of_type(request)[0])
 
     async def _versions(self, request: Request) -> Response:
         found = self._of_type(request)
@@ -78,7 +78,7 @@ class SchemaRoutes:
         return answer({"job_type": found[0].job_type, "versions": versions, "schemas": forms, "count": len(forms)})
 
     async def _get(self, request: Request) -> Response:
-        return self._told(self._one(request))
+        return self._answer(self._one(request))
 
     async def _remove(self, request: Request) -> Response:
         schema = self._one(request)
@@ -109,7 +109,7 @@ class SchemaRoutes:
             raise not_found("schema", name)
         return found
 
-    def _told(self, schema: Schema, status: int = 200) -> Response:
+    def _answer(self, schema: Schema, status: int = 200) -> Response:
         form = self._form_of(schema)
         return answer({**form, "schema": form}, status)
 

@@ -22,8 +22,8 @@ from waybill.ojs.coordinator.job_store import JobFilter
 
 PER_PAGE: Final = 100
 MOST_PER_PAGE: Final = 500
-LOOKED_AT: Final = 20_000
-"""The number of jobs that one request searches for a text or a time; the next one continues there."""
+MAX_SEARCHED: Final = 20_000
+"""Jobs that one request searches for a text or a time. A request with the cursor continues there."""
 ROUNDS: Final = 10
 GROUPS: Final = 200
 PREVIEW: Final = 160
@@ -62,13 +62,13 @@ class SearchRoutes:
     async def _found(self, query: JobQuery, cursor: str, limit: int) -> tuple[list[Form], str]:
         """Return the first rows below a cursor, and the next cursor; empty at the end.
 
-        A found job may have changed its state since. Then the query is repeated a few times.
+        A found job may have changed its state since, and is left out. If too few are left, the query is continued.
         """
         view = self._backend.view
         items: list[Form] = []
         for _ in range(1 if query.wanted.is_looked_for else ROUNDS):
             found, cursor = await view.read(
-                lambda store, before=cursor: store.search(query.wanted, before, max(limit, PER_PAGE), LOOKED_AT)  # type: ignore[misc]
+                lambda store, before=cursor: store.search(query.wanted, before, max(limit, PER_PAGE), MAX_SEARCHED)  # type: ignore[misc]
             )
             items += [_row(form) for form in query.forms(found)]
             if len(items) > limit:

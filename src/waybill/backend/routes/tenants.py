@@ -14,7 +14,7 @@ from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
 from waybill.backend.router import ADMIN, READ, Route
 from waybill.backend.scheduling.pool import read_weight
-from waybill.backend.settings import Shelf
+from waybill.backend.settings import SettingTable
 from waybill.backend.tenancy import prefix_of
 from waybill.backend.tenants import Tenant, check_name, count_of, form_of_limits, read_tenant
 from waybill.ojs.spec.states import State
@@ -43,7 +43,7 @@ class TenantRoutes:
 
     async def _list(self, request: Request) -> Response:
         counts = await self._backend.counts()
-        names = sorted(name for name, _ in self._shelf.items())
+        names = sorted(name for name, _ in self._table.items())
         page, pagination = page_of(request, names, str, default=20, most=100)
         items = [self._form_of(name, counts) for name in page]
         return answer({"items": items, "tenants": items, "pagination": pagination})
@@ -59,20 +59,20 @@ class TenantRoutes:
             details: Form = {"field": "priority_boost"}
             raise RequestRefused("unsupported", "priority_boost cannot be set.", details=details)
         weight = read_weight(body.get("fairness_weight", 1), "fairness_weight")
-        await self._shelf.put(name, read_tenant(body.get("limits", {}), Tenant(fairness_weight=weight)))
+        await self._table.put(name, read_tenant(body.get("limits", {}), Tenant(fairness_weight=weight)))
         return answer(self._form_of(name, await self._backend.counts()))
 
     async def _limit(self, request: Request) -> Response:
         """Change some limits of a tenant."""
         name, body = request.parameters["id"], request.json(required=True)
         check_name(name)
-        await self._shelf.put(name, read_tenant(body, self._shelf.get(name) or Tenant()))
+        await self._table.put(name, read_tenant(body, self._table.get(name) or Tenant()))
         return answer(self._form_of(name, await self._backend.counts()))
 
     async def _remove(self, request: Request) -> Response:
         """Delete the settings of a tenant; its jobs are kept."""
         name = self._known(request)
-        await self._shelf.remove(name)
+        await self._table.remove(name)
         return answer({"deleted": True, "tenant_id": name, "id": name})
 
     async def _stats(self, request: Request) -> Response:
@@ -84,17 +84,17 @@ class TenantRoutes:
         return answer({"items": items, "jobs": items, "pagination": pagination})
 
     @property
-    def _shelf(self) -> Shelf[Tenant]:
-        return self._backend.extensions.push_checks.tenants.shelf
+    def _table(self) -> SettingTable[Tenant]:
+        return self._backend.extensions.push_checks.tenants.table
 
     def _known(self, request: Request) -> str:
         name = request.parameters["id"]
-        if self._shelf.get(name) is None:
+        if self._table.get(name) is None:
             raise not_found("tenant", name)
         return name
 
     def _form_of(self, name: str, counts: Mapping[tuple[str, str], int]) -> Form:
-        config = self._shelf.get(name) or Tenant()
+        config = self._table.get(name) or Tenant()
         own = {key: count for key, count in counts.items() if key[0].startswith(prefix_of(name))}
         jobs: Form = {state.value: count_of(own, name, frozenset({state.value})) for state in State}
         history = self._backend.extensions.history
@@ -122,7 +122,7 @@ class TenantRoutes:
                 "weight": config.fairness_weight,
                 "actual_share": round(active / all_active, 4) if all_active else 0.0,
             },
-            "updated_at": self._shelf.updated_at(name),
+            "updated_at": self._table.updated_at(name),
         }
 
 

@@ -68,12 +68,12 @@ class WebhookRoutes:
         return answer({"subscriptions": items, "items": items, "count": len(items), "pagination": pagination})
 
     async def _get(self, request: Request) -> Response:
-        return self._told(self._one(request))
+        return self._answer(self._one(request))
 
     async def _change(self, request: Request) -> Response:
         changed = self._read(request.json(required=True), self._one(request), is_new=False)
         await self._webhooks.subscriptions.put(changed.id, changed)
-        return self._told(changed)
+        return self._answer(changed)
 
     async def _remove(self, request: Request) -> Response:
         one = self._one(request)
@@ -147,7 +147,7 @@ class WebhookRoutes:
         found = [one for _, one in self._webhooks.subscriptions.items()]
         return [one for one in found if request.tenant in {"", one.tenant}]
 
-    def _told(self, one: Subscription) -> Response:
+    def _answer(self, one: Subscription) -> Response:
         form = self._form_of(one)
         return answer({**form, "subscription": form})
 

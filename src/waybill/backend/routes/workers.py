@@ -17,7 +17,7 @@ from waybill.backend.failures import failure_of
 from waybill.backend.job_form import Form, form_of, list_parents
 from waybill.backend.job_text import FOR_WORKERS, open_text, with_fields
 from waybill.backend.leases import Lease
-from waybill.backend.message import Request, Response, answer, whole_of
+from waybill.backend.message import Request, Response, answer, integer_of
 from waybill.backend.quick_acks import QuickAcks
 from waybill.backend.router import OPERATE, Route
 from waybill.backend.scheduling.pool import read_queues
@@ -64,19 +64,19 @@ class WorkerRoutes:
     async def _fetch(self, request: Request) -> Response:
         body = request.json()
         queues = read_queues(body["queues"]) if "queues" in body else None
-        count = whole_of(body, "count", whole_of(body, "batch_size", 1, 1, MOST_JOBS), 1, MOST_JOBS)
+        count = integer_of(body, "count", integer_of(body, "batch_size", 1, 1, MOST_JOBS), 1, MOST_JOBS)
         visibility = _seconds(body, "visibility_timeout_ms")
-        wait_ms = whole_of(body, "wait_ms", 0, 0, MOST_WAIT_MS)
+        wait_ms = integer_of(body, "wait_ms", 0, 0, MOST_WAIT_MS)
         worker_id = _text(body, "worker_id")
         backend = self._backend
-        backend.extensions.workers.note(worker_id, list(queues or ()))
+        backend.extensions.workers.record(worker_id, list(queues or ()))
         visit = backend.extensions.scheduler.visit(worker_id, body, queues, count)
         if backend.extensions.maintenance.get(MAINTENANCE) is not None:
             await asyncio.sleep(min(wait_ms / 1000, MAINTENANCE_SECONDS))
             return answer({"jobs": []})
         for queue in visit.queues:
             if await backend.fetcher.has_queue(queue, creates=wait_ms > 0):
-                await backend.know_queue(queue)
+                await backend.coordinate_queue(queue)
         handlers = body.get("handlers")
         fits = read_handlers(backend.extensions.workers.handlers_of(worker_id) if handlers is None else handlers)
         leases = await backend.fetcher.fetch(visit, worker_id, visibility, wait_ms / 1000, fits)
@@ -103,7 +103,7 @@ class WorkerRoutes:
         async with self._backend.folded([("job.completed", job_id)]):
             self._backend.settlement.completed(execution, body.get("result"), duration)
         if execution.envelope.workflow_id is not None:
-            await self._workflows.gone_on(execution.envelope.workflow_id)
+            await self._workflows.wait_for_next_jobs(execution.envelope.workflow_id)
         ended = await self._ended(job_id)
         return answer(
             {
@@ -127,18 +127,18 @@ class WorkerRoutes:
             raise invalid("error", "must be an object")
         lease = await self._take(body)
         if requeue:
-            return await self._requeue(lease, whole_of(body, "delay_ms", 0, 0, MOST_DELAY_MS) / 1000)
+            return await self._requeue(lease, integer_of(body, "delay_ms", 0, 0, MOST_DELAY_MS) / 1000)
         execution, backend = lease.execution, self._backend
         envelope = execution.envelope
         failure = failure_of(given or {}, execution, backend.now())
         again = gets_another(execution, failure)
-        self._heed(given or {}, lease)
+        self._apply_rate_limit(given or {}, lease)
         delay = delay_of(execution) if again else None
         duration = backend.loop_time() - execution.started
         async with backend.folded([("job.retrying" if again else "job.discarded", envelope.id)]):
             backend.settlement.failed(execution, failure, duration, delay=delay)
         if not again and envelope.workflow_id is not None:
-            await self._workflows.gone_on(envelope.workflow_id)
+            await self._workflows.wait_for_next_jobs(envelope.workflow_id)
         form = await self._ended(envelope.id)
         found: Form = {
             "id": envelope.id,
@@ -156,7 +156,7 @@ class WorkerRoutes:
             found |= {"discarded_at": ended, "completed_at": ended}
         return answer(found)
 
-    def _heed(self, error: Form, lease: Lease) -> None:
+    def _apply_rate_limit(self, error: Form, lease: Lease) -> None:
         """Delay jobs of a limit's key for the time requested by the called service (ojs-rate-limiting 9.1)."""
         policy = lease.execution.envelope.rate_limit
         details = error.get("details")
@@ -192,7 +192,7 @@ class WorkerRoutes:
         if lease is not None and worker_id and lease.worker_id and worker_id != lease.worker_id:
             details: Form = {"job_id": job_id, "current_state": State.ACTIVE.value}
             raise RequestRefused("conflict", "Another worker has this job.", details=details)
-        attempt = whole_of(body, "attempt", 0, 0, MAX_SAFE_INTEGER)
+        attempt = integer_of(body, "attempt", 0, 0, MAX_SAFE_INTEGER)
         if lease is not None and attempt not in {0, lease.execution.attempt}:
             details = {"job_id": job_id, "current_attempt": lease.execution.attempt}
             raise RequestRefused("conflict", f"Attempt {attempt} of this job has ended.", details=details)
@@ -229,12 +229,12 @@ class WorkerRoutes:
         visibility = _seconds(body, "visibility_timeout_ms")
         backend = self._backend
         read_handlers(body.get("handlers"))
-        backend.extensions.workers.note(worker_id, None, body)
+        backend.extensions.workers.record(worker_id, None, body)
         if body.get("pool") is not None:
             backend.extensions.scheduler.join(worker_id, body["pool"])
         extended: list[str] = []
-        told = backend.extensions.directives.get(worker_id)
-        state = backend.directives.get(worker_id, "running") if told is None else told.directive
+        stored = backend.extensions.directives.get(worker_id)
+        state = backend.directives.get(worker_id, "running") if stored is None else stored.directive
         for job_id in dict.fromkeys(ids):
             lease = backend.leases.extend(job_id, worker_id, visibility)
             if lease is not None:

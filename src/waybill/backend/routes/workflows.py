@@ -61,7 +61,7 @@ class WorkflowRoutes:
         return answer({"workflows": page, "items": page, "count": len(page), "pagination": pagination})
 
     async def _get(self, request: Request) -> Response:
-        return _told(await self._known(request.parameters["id"]))
+        return _answer(await self._known(request.parameters["id"]))
 
     async def _cancel(self, request: Request) -> Response:
         workflow_id = request.parameters["id"]
@@ -77,7 +77,7 @@ class WorkflowRoutes:
             "steps_cancelled": states.count("cancelled"),
             "steps_already_completed": states.count("completed"),
         }
-        return _told(form | counts)
+        return _answer(form | counts)
 
     async def _retry(self, request: Request) -> Response:
         workflow_id = request.parameters["id"]
@@ -85,7 +85,7 @@ class WorkflowRoutes:
         if before["state"] != "failed":
             raise _conflict(before, "retried")
         await self._workflows.retry(workflow_id)
-        return _told(await self._known(workflow_id))
+        return _answer(await self._known(workflow_id))
 
     async def _known(self, workflow_id: str) -> Form:
         form = await self._workflows.form(workflow_id)
@@ -94,7 +94,7 @@ class WorkflowRoutes:
         return form
 
 
-def _told(form: Form) -> Response:
+def _answer(form: Form) -> Response:
     """Return a workflow under `workflow`, and flat, for other clients."""
     return answer({**form, "workflow": form})
 

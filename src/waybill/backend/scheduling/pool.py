@@ -10,7 +10,7 @@ import msgspec
 
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
-from waybill.backend.type_defaults import read_whole
+from waybill.backend.type_defaults import read_integer
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.timestamps import parse_duration
@@ -67,7 +67,7 @@ def read_pool(name: str, body: Form) -> Pool:
     if body.get("name", name) != name:
         raise invalid("name", "must be the name in the path")
     queues = read_queues(body.get("queues"))
-    concurrency = read_whole(body, "concurrency", MAX_CONCURRENCY)
+    concurrency = read_integer(body, "concurrency", MAX_CONCURRENCY)
     is_isolated = body.get("isolated", False)
     if not isinstance(is_isolated, bool):
         raise invalid("isolated", "must be true or false")

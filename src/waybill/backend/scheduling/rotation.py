@@ -20,7 +20,7 @@ MAX_ROTATIONS: Final = 1000
 
 
 class Rotation:
-    """Weighted turns of some queues, continued from fetch to fetch (start-time fair queuing).
+    """Weighted candidates of some queues, continued from fetch to fetch (start-time fair queuing).
 
     Each queue has a virtual time, which each job increases by 1 / weight. The queue with the lowest time is next, so
     with weights 3 and 1 the order is A B A A A B A A. A queue that was empty gets no credit: it joins the others.
@@ -32,17 +32,17 @@ class Rotation:
 
     def plan(self, weights: Mapping[str, float], count: int) -> list[Step]:
         """Return the share of each queue in `count` jobs, the queue with the lowest virtual time first."""
-        turns = [(self._times.get(queue, self._now), index, queue) for index, queue in enumerate(weights)]
-        heapq.heapify(turns)
+        candidates = [(self._times.get(queue, self._now), index, queue) for index, queue in enumerate(weights)]
+        heapq.heapify(candidates)
         due: dict[str, int] = {}
         for _ in range(count):
-            time, index, queue = turns[0]
+            time, index, queue = candidates[0]
             due[queue] = due.get(queue, 0) + 1
-            heapq.heapreplace(turns, (time + 1 / weights[queue], index, queue))
+            heapq.heapreplace(candidates, (time + 1 / weights[queue], index, queue))
         # Queues without a share are last: they are the first to use what others leave.
-        return [*due.items(), *((queue, 0) for _, _, queue in sorted(turns) if queue not in due)]
+        return [*due.items(), *((queue, 0) for _, _, queue in sorted(candidates) if queue not in due)]
 
-    def took(self, weights: Mapping[str, float], due: Sequence[Step], found: Mapping[str, int], count: int) -> None:
+    def advance(self, weights: Mapping[str, float], due: Sequence[Step], found: Mapping[str, int], count: int) -> None:
         """Advance the queues by the jobs that a fetch of `count` has found in each."""
         if not found:
             return
@@ -82,11 +82,11 @@ def deepest_first(queues: Sequence[str], available: Mapping[str, int], count: in
     return in_order(sorted(queues, key=lambda queue: -available.get(queue, 0)), count)
 
 
-def owed(queues: Sequence[str], had: Mapping[str, int], ratio: float, count: int) -> list[Step]:
+def guaranteed_steps(queues: Sequence[str], counts: Mapping[str, int], ratio: float, count: int) -> list[Step]:
     """Return the steps that give each queue its guaranteed `ratio` of all dispatches including this fetch.
 
-    `had` counts the jobs of each queue within the interval. The queue with the largest deficit is first.
+    `counts` are the jobs of each queue within the interval. The queue with the largest deficit is first.
     """
-    least = ratio * (sum(had.values()) + count)
-    behind = {queue: math.ceil(least - had.get(queue, 0)) for queue in queues if had.get(queue, 0) < least}
-    return [(queue, min(behind[queue], count)) for queue in sorted(behind, key=lambda queue: had.get(queue, 0))]
+    least = ratio * (sum(counts.values()) + count)
+    behind = {queue: math.ceil(least - counts.get(queue, 0)) for queue in queues if counts.get(queue, 0) < least}
+    return [(queue, min(behind[queue], count)) for queue in sorted(behind, key=lambda queue: counts.get(queue, 0))]

@@ -1,7 +1,7 @@
 """Decides from which queues a fetch takes jobs, and how many (ojs-fair-scheduling).
 
-Without a pool and a strategy, the order of the worker's list counts. A worker may request a strategy. Workers of a pool
-always use the pool's.
+By default, queues are served in the order of the worker's list. A worker may request another strategy. Workers of a
+pool always use the strategy of the pool.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from waybill.backend.scheduling.rotation import (
     Rotations,
     Step,
     deepest_first,
+    guaranteed_steps,
     in_order,
-    owed,
     with_rest,
 )
-from waybill.backend.settings import Settings, Shelf
+from waybill.backend.settings import Settings, SettingTable
 from waybill.backend.tenants import Tenants
 from waybill.backend.workers import HttpWorkers
 from waybill.ojs.coordinator.job_counts import JobCounts
@@ -47,8 +47,8 @@ from waybill.ojs.spec.timestamps import parse_timestamp
 CLOSED: Final = "permission_denied"
 
 
-class Look(NamedTuple):
-    """The next steps of a fetch, and the maximum number of jobs; 0 while its pool is at its limit."""
+class Plan(NamedTuple):
+    """The next steps of a fetch, and its maximum number of jobs, which is 0 while its pool is at its limit."""
 
     steps: list[Step]
     most: int
@@ -70,25 +70,25 @@ class Visit:
         self._weights = weights
         self._most = most
 
-    async def begin(self) -> Look:
+    async def begin(self) -> Plan:
         """Return the next steps. `end` must follow."""
-        return await self._look(self._most)
+        return await self._plan(self._most)
 
-    def end(self, look: Look, leases: Sequence[Lease]) -> None:
+    def end(self, plan: Plan, leases: Sequence[Lease]) -> None:
         """Count the jobs that were found."""
-        if look.due:
+        if plan.due:
             found = Counter(lease.execution.queue for lease in leases)
-            self._rotation().took(self._weights, look.due, found, look.most)
+            self._rotation().advance(self._weights, plan.due, found, plan.most)
         self._scheduler.dispatched(self.pool_name, leases)
 
-    async def _look(self, most: int) -> Look:
+    async def _plan(self, most: int) -> Plan:
         if len(self.queues) == 1 or self._strategy == STRICT:
-            return Look(in_order(self.queues, most), most, [])
+            return Plan(in_order(self.queues, most), most, [])
         if self._strategy == LEAST_LOADED:
             available = await self._scheduler.available(self.queues)
-            return Look(deepest_first(self.queues, available, most), most, [])
+            return Plan(deepest_first(self.queues, available, most), most, [])
         due = self._rotation().plan(self._weights, most)
-        return Look(with_rest(due, most), most, due)
+        return Plan(with_rest(due, most), most, due)
 
     def _rotation(self) -> Rotation:
         return self._scheduler.rotations.get(self.pool_name or tuple(self._weights.items()))
@@ -104,30 +104,32 @@ class PoolVisit(Visit):
         self.pool_name = name
         self._pool = pool
 
-    async def begin(self) -> Look:
+    async def begin(self) -> Plan:
         """Return the next steps within the limit of the pool, guaranteed shares first."""
         pool, scheduler, name = self._pool, self._scheduler, self.pool_name
         most = self._most
         if pool.concurrency is not None:
             most = max(0, min(most, pool.concurrency - scheduler.active(name) - scheduler.reserved[name]))
         if not most:
-            return Look([], 0, [])
+            return Plan([], 0, [])
         scheduler.reserved[name] += most
         try:
-            look = await self._look(most)
+            plan = await self._plan(most)
         except BaseException:
             scheduler.reserved[name] -= most
             raise
         prevention = pool.starvation_prevention
         if prevention is None:
-            return look
-        had = scheduler.dispatches.of_pool(name, prevention.rotation_seconds)
-        return look._replace(steps=owed(self.queues, had, prevention.min_dispatch_ratio, most) + look.steps)
+            return plan
+        counts = scheduler.dispatches.of_pool(name, prevention.rotation_seconds)
+        return plan._replace(
+            steps=guaranteed_steps(self.queues, counts, prevention.min_dispatch_ratio, most) + plan.steps
+        )
 
-    def end(self, look: Look, leases: Sequence[Lease]) -> None:
+    def end(self, plan: Plan, leases: Sequence[Lease]) -> None:
         """Count the jobs that were found, and end the reservation."""
-        self._scheduler.reserved[self.pool_name] -= look.most
-        super().end(look, leases)
+        self._scheduler.reserved[self.pool_name] -= plan.most
+        super().end(plan, leases)
 
 
 class Scheduler:
@@ -143,8 +145,8 @@ class Scheduler:
         clock: Callable[[], float],
     ) -> None:
         """`clock` returns seconds."""
-        self.pools: Shelf[Pool] = settings.shelf("pool", Pool)
-        self.pools.on_look = self._take_pools
+        self.pools: SettingTable[Pool] = settings.table("pool", Pool)
+        self.pools.on_read = self._read_pools
         self.dispatches = Dispatches(clock)
         self.reserved: Counter[str] = Counter()
         """Jobs reserved by fetches in progress, by pool."""
@@ -238,7 +240,7 @@ class Scheduler:
     def _weights(self, strategy: str, queues: Sequence[str], weights: Mapping[str, float]) -> dict[str, float]:
         """Return the weight of each queue: its own, else its tenant's (ojs-multi-tenancy section 7.2).
 
-        The other strategies know none.
+        Other strategies have no weights.
         """
         if strategy == ROUND_ROBIN:
             return dict.fromkeys(queues, 1)
@@ -260,7 +262,7 @@ class Scheduler:
             raise RequestRefused(CLOSED, f"Queue {queue!r} is only available to workers of a pool.", details=details)
         return allowed
 
-    def _take_pools(self, pools: Shelf[Pool]) -> None:
+    def _read_pools(self, pools: SettingTable[Pool]) -> None:
         self._isolated = {queue: name for name, pool in pools.items() if pool.isolated for queue in pool.queues}
         intervals = [one.rotation_seconds for _, pool in pools.items() if (one := pool.starvation_prevention)]
         self.dispatches.keep_seconds = max(WINDOW_SECONDS, *intervals, 0.0)
