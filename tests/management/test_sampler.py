@@ -1,4 +1,4 @@
-"""What the sampler can_see of queues: all that changed, sums that are right, and no look at what is quiet."""
+"""What the sampler sees of queues: all that changed, sums that are right, and no look at what is quiet."""
 
 import random
 

@@ -223,7 +223,7 @@ class Idempotency:
         return Claim(claim.digest, claim.seed, claim.by, response.status, location, body, is_packed=is_packed)
 
     async def _again(self, request: Request, ids: list[str], handler: Handler) -> Response:
-        """Push the missing jobs of a partial_failure enqueued batch, and return the current state of all."""
+        """Push the missing jobs of a partly enqueued batch, and return the current state of all."""
         known = {info.id for info in await self._view.many(ids)}
         if request.path in MANY_JOBS and len(known) < len(ids):
             body = request.json()

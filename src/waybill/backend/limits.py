@@ -39,7 +39,7 @@ WINDOW: Final = 100
 """The number of jobs that are sorted by exact priority, if queues have few levels."""
 HOLD_SECONDS: Final = 5.0
 RECHECK_SECONDS: Final = 0.1
-"""How often a waiting fetch checks held_jobs while jobs are held."""
+"""How often a waiting fetch checks again while jobs are held."""
 KEYS_REMEMBERED: Final = 10_000
 POOLS_REMEMBERED: Final = 200
 

@@ -20,7 +20,7 @@ MAX_ROTATIONS: Final = 1000
 
 
 class Rotation:
-    """Weighted candidates of some queues, continued from fetch to fetch (start-time fair queuing).
+    """Weighted turns of some queues, continued from fetch to fetch (start-time fair queuing).
 
     Each queue has a virtual time, which each job increases by 1 / weight. The queue with the lowest time is next, so
     with weights 3 and 1 the order is A B A A A B A A. A queue that was empty gets no credit: it joins the others.
