@@ -37,7 +37,7 @@ from waybill.client import BasicProperties, blocking
 from waybill.ojs import Topology
 from waybill.pipeline import tables
 from waybill.pipeline.events import EventColumns
-from waybill.pipeline.message import NOTHING_SENT, MessageBlock
+from waybill.pipeline.message import NO_METADATA, MessageBlock
 from waybill.pipeline.progress_reports import Pace, Step
 from waybill.pipeline.run import Settings, ingest, refresh_silver
 from waybill.pipeline.session import local_session
@@ -240,7 +240,7 @@ def write_history(
             return written
         offsets = range(written, written + len(bodies))
         columns = EventColumns(EVENT_STREAM)
-        columns.add(MessageBlock(EVENT_STREAM, offsets, bodies, [NOTHING_SENT] * len(bodies)))
+        columns.add(MessageBlock(EVENT_STREAM, offsets, bodies, [NO_METADATA] * len(bodies)))
         table = pa.Table.from_batches([columns.record_batch()]).drop_columns(["malformed"])
         days = pc.strftime(table["time"], format="%Y-%m-%d")
         for day in days.unique().to_pylist():

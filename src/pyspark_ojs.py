@@ -22,14 +22,14 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         from waybill.pipeline.schemas import DEAD_LETTER  # noqa: PLC0415
-        from waybill.pipeline.source import asks_for_dead_letters, event_schema  # noqa: PLC0415
+        from waybill.pipeline.source import event_schema, selects_dead_letters  # noqa: PLC0415
 
-        return DEAD_LETTER if asks_for_dead_letters(self.options) else event_schema(self.options)
+        return DEAD_LETTER if selects_dead_letters(self.options) else event_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from waybill.pipeline.source import asks_for_dead_letters, event_reader  # noqa: PLC0415
+        from waybill.pipeline.source import event_reader, selects_dead_letters  # noqa: PLC0415
 
-        if asks_for_dead_letters(self.options):
+        if selects_dead_letters(self.options):
             from waybill.pipeline.dead_letters import DeadLetterReader  # noqa: PLC0415
 
             return DeadLetterReader(self.options)

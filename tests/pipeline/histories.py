@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from waybill.pipeline.events import EventColumns
-from waybill.pipeline.message import NOTHING_SENT, MessageBlock
+from waybill.pipeline.message import NO_METADATA, MessageBlock
 
 type_of_queue = {"files": "file.parse", "mail": "mail.send", "media": "image.resize"}
 START = datetime(2026, 3, 1, 23, 59, 30, tzinfo=UTC)
@@ -89,5 +89,5 @@ def rows_of(bodies: list[bytes], first_offset: int = 0) -> list[tuple[object, ..
     """The rows of the event source for messages of these bodies."""
     columns = EventColumns("ojs.events")
     offsets = range(first_offset, first_offset + len(bodies))
-    columns.add(MessageBlock("ojs.events", offsets, bodies, [NOTHING_SENT] * len(bodies)))
+    columns.add(MessageBlock("ojs.events", offsets, bodies, [NO_METADATA] * len(bodies)))
     return [tuple(row.values()) for row in columns.record_batch().to_pylist()]

@@ -18,7 +18,7 @@ from tests.program_environment import program_environment
 from waybill.client import BasicProperties, blocking
 from waybill.ojs.spec.identifiers import new_id
 from waybill.pipeline.dead_letters import DeadLetterReader, DeadLettersError, Settled, discard, redrive
-from waybill.pipeline.task_counts import TaskCounts, Teller
+from waybill.pipeline.task_counts import CountReporter, TaskCounts
 
 pytestmark = pytest.mark.spark
 
@@ -242,16 +242,16 @@ def test_a_task_that_is_killed_loses_no_job(spark: SparkSession, morgue: Morgue)
 def test_a_stranger_tells_nothing(spark: SparkSession) -> None:
     counts: list[int] = []
     with TaskCounts(spark, counts.append) as told:
-        stranger = Teller(replace(told.driver, secret=bytes(32)))
-        stranger.tell(5)
+        stranger = CountReporter(replace(told.driver, secret=bytes(32)))
+        stranger.report(5)
         stranger.close()
-        friends = [Teller(told.driver) for _ in range(2)]
+        friends = [CountReporter(told.driver) for _ in range(2)]
         for count, friend in enumerate(friends, start=3):
-            friend.tell(count)
+            friend.report(count)
             friend.close()
     # And nobody listens any more.
-    Teller(told.driver).tell(9)
-    Teller(None).tell(9)
+    CountReporter(told.driver).report(9)
+    CountReporter(None).report(9)
     assert counts[-1] == 7
 
 

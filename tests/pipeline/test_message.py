@@ -1,12 +1,12 @@
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from waybill.pipeline.message import NOTHING_SENT, MessageBlock, Properties, Sent, utc_seconds
+from waybill.pipeline.message import NO_METADATA, MessageBlock, Metadata, Properties, utc_seconds
 from waybill.pipeline.message_columns import MessageColumns, MessageColumnsWithoutHeaders, header_entries
 from waybill.pipeline.schemas import MESSAGE, PROPERTIES
 
 
-def read(*sent: Sent, columns: type[MessageColumns] = MessageColumns) -> list[dict[str, object]]:
+def read(*sent: Metadata, columns: type[MessageColumns] = MessageColumns) -> list[dict[str, object]]:
     made = columns("s")
     for offset, one in enumerate(sent):
         made.add(MessageBlock("s", [offset], [b"body"], [one]))
@@ -15,7 +15,7 @@ def read(*sent: Sent, columns: type[MessageColumns] = MessageColumns) -> list[di
 
 def test_a_row_has_the_columns_of_the_schema() -> None:
     at = datetime(2026, 3, 1, tzinfo=UTC)
-    typed, nothing = Sent(at, Properties(type="t"), {"a": "x"}), NOTHING_SENT
+    typed, nothing = Metadata(at, Properties(type="t"), {"a": "x"}), NO_METADATA
     rows = read(typed, nothing, typed)
     assert [list(row) for row in rows] == [MESSAGE.fieldNames()] * 3
     assert [(row["body"], row["stream"], row["offset"]) for row in rows] == [(b"body", "s", at) for at in range(3)]
@@ -34,7 +34,7 @@ def test_headers_that_are_no_text_are_json() -> None:
         "at": datetime(2026, 3, 1, tzinfo=UTC),
         "d": Decimal("1.5"),
     }
-    assert header_entries(Sent(None, Properties(), headers)) == [
+    assert header_entries(Metadata(None, Properties(), headers)) == [
         ("n", "1"),
         ("none", None),
         ("list", '[true, "x"]'),

@@ -15,7 +15,7 @@ from rich.console import Console
 from tests.pipeline.histories import START, event, rows_of, stamp
 from tests.pipeline.odd_events import bodies, encoded, listed
 from waybill.pipeline import run, tables
-from waybill.pipeline.message import MessageBlock, Properties, Sent
+from waybill.pipeline.message import MessageBlock, Metadata, Properties
 from waybill.pipeline.message_columns import MessageColumns
 from waybill.pipeline.nesting import DEEPEST, elements, is_too_deep
 from waybill.pipeline.report.figures import OTHERS, Report, collect
@@ -80,7 +80,7 @@ def test_brackets_in_text_are_no_nesting() -> None:
 def test_what_is_no_text_in_properties_and_headers_is_replaced() -> None:
     """Decoders keep such octets as halves of surrogate pairs, which no column holds."""
     headers: dict[str, object] = {"h\udcfe": "\udcff", "n": {"a": ["\udcff", float("inf"), 2**70]}, "t": NOW}
-    sent = Sent(None, Properties(content_type="a\udcff", priority=255), headers)
+    sent = Metadata(None, Properties(content_type="a\udcff", priority=255), headers)
     columns = MessageColumns("s")
     columns.add(MessageBlock("s", [0], [b"\xff"], [sent]))
     (row,) = columns.record_batch().to_pylist()

@@ -62,7 +62,7 @@ def test_each_stream_has_a_place_of_its_own() -> None:
         ({"uri": URI, "stream": "s,t", "startingOffsetsByTimestamp": '{"s": 4}'}, "a time for each of s, t"),
         ({"uri": URI, "stream": "s", "startingOffsetsByTimestamp": '{"s": "soon"}'}, "milliseconds of Unix time"),
         ({"uri": URI, "stream": "s", "startingOffsetsByTimestamp": "{"}, "a time for each of s"),
-        ({"uri": URI, "stream": "s", "subscribe": "s"}, "exclude each other"),
+        ({"uri": URI, "stream": "s", "subscribe": "s"}, "cannot be used together"),
         ({"uri": URI, "stream": " , "}, "option stream is required"),
     ],
 )

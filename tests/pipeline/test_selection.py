@@ -129,7 +129,7 @@ def test_streams_are_found_by_a_pattern(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"stream": "a", "superStream": "b"}, "stream and superStream exclude each other"),
+        ({"stream": "a", "superStream": "b"}, "stream and superStream cannot be used together"),
         ({"subscribePattern": "("}, "subscribePattern is not a regular expression"),
         ({"subscribePattern": "a" * 501}, "longer than 500 characters"),
         ({"assign": "[1]"}, "assign must be JSON with the partitions"),

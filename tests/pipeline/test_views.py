@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from waybill.pipeline import tables
 from waybill.pipeline.table_formats import open_store
 from waybill.pipeline.tables import Tables, TablesError
-from waybill.pipeline.views import check_is_kept, create_views
+from waybill.pipeline.views import check_catalog_is_persistent, create_views
 
 
 def test_a_view_shows_the_current_version(spark: SparkSession, tmp_path: Path) -> None:
@@ -31,4 +31,4 @@ def test_views_that_cannot_be_are_refused(spark: SparkSession, tmp_path: Path) -
     with pytest.raises(TablesError, match="USING delta LOCATION"):
         create_views(spark, open_store(spark, tmp_path, "delta"), "waybill")
     with pytest.raises(TablesError, match="ends with it: run the command under spark-submit"):
-        check_is_kept(spark)
+        check_catalog_is_persistent(spark)

@@ -288,9 +288,9 @@ def views(data: str, database: str, as_json: bool) -> None:
     _check_directory(data)
     with explained_failures(), spark_session(console, data, "parquet", short=True) as spark:
         from waybill.pipeline.table_formats import open_store
-        from waybill.pipeline.views import check_is_kept, create_views
+        from waybill.pipeline.views import check_catalog_is_persistent, create_views
 
-        check_is_kept(spark)
+        check_catalog_is_persistent(spark)
         made = create_views(spark, open_store(spark, data), database)
     echo(json.dumps({"views": made}) if as_json else "\n".join(made))
 

@@ -10,7 +10,7 @@ from waybill.pipeline.alert_rules import COUNTS, AnomalyRule, BurnRule
 
 # One standard deviation of a normal distribution in median absolute deviations.
 _PER_DEVIATION: Final = 1.4826
-# Normal variation of run times.
+# The variation of run times that is considered normal, as a share of the median.
 _SHARE_OF_TIME: Final = 0.05
 
 Sums: TypeAlias = Mapping[int, tuple[int, int]]
@@ -44,9 +44,9 @@ def burning(rule: BurnRule, sums: Sums) -> Firing | None:
 
 
 def unusual(rule: AnomalyRule, now: float | None, former: Sequence[float]) -> Firing | None:
-    """Whether the value of this hour deviates from those of the same hour on previous days, newest or oldest first.
+    """Whether the value of this hour deviates from those of the same hour on previous days, in any order.
 
-    None stands for an hour without values, which is not unusual.
+    `now` is None for an hour without values, which is not unusual.
     """
     if now is None or len(former) < rule.least_days:
         return None

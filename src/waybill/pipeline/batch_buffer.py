@@ -20,7 +20,7 @@ _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class NoRoomError(RuntimeError):
-    """The rows of a partition cannot be kept in the temporary file."""
+    """The rows of a partition do not fit in the temporary file."""
 
 
 class BatchBuffer:
@@ -109,6 +109,6 @@ def _explained() -> Iterator[None]:
         yield
     except OSError as problem:
         raise NoRoomError(
-            f"the rows of a partition do not fit in memory, and cannot be kept in {_directory()}: {problem}. "
-            "Make room there, set spark.local.dir, or write more and smaller partitions."
+            f"the rows of a partition do not fit in memory, and cannot be stored in {_directory()}: {problem}. "
+            "Free disk space there, set spark.local.dir, or write more and smaller partitions."
         ) from None

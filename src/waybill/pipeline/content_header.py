@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from waybill.client import BasicProperties
-from waybill.pipeline.message import NOTHING_SENT, OFFSET_HEADER, Properties, Sent, utc_seconds
+from waybill.pipeline.message import NO_METADATA, OFFSET_HEADER, Metadata, Properties, utc_seconds
 
 # Flags of class basic, 0-9-1 section 1.8.1: those that come before the headers, and that of the headers.
 _CONTENT_TYPE: Final = 0x80
@@ -30,14 +30,14 @@ class ContentHeaders:
     """Reads content headers of one stream's deliveries, and caches their common parts."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Sent] = {}
+        self._known: dict[bytes, Metadata] = {}
         # The last header read: the bytes before and after its offset, and their place.
         self._length = -1
         self._before = b""
         self._after = b""
-        self._last = NOTHING_SENT
+        self._last = NO_METADATA
 
-    def read_all(self, encoded: list[bytes]) -> tuple[Sequence[int | None], list[Sent]]:
+    def read_all(self, encoded: list[bytes]) -> tuple[Sequence[int | None], list[Metadata]]:
         """`read` each header; all at once if they differ only in the offset, as most do."""
         _, sent = self.read(encoded[0])
         start, end = len(self._before), len(self._before) + _VALUE_BYTES
@@ -50,7 +50,7 @@ class ContentHeaders:
         each = [self.read(one) for one in encoded]
         return [offset for offset, _ in each], [sent for _, sent in each]
 
-    def read(self, encoded: bytes) -> tuple[int | None, Sent]:
+    def read(self, encoded: bytes) -> tuple[int | None, Metadata]:
         """The offset (None if this is not a stream) and the decoded properties of an encoded header."""
         # With equal flags and lengths before it, the offset can only be in the same place.
         before, after = self._before, self._after
@@ -97,7 +97,7 @@ def _table_end(encoded: bytes) -> int:
     return end if end <= len(encoded) else 0
 
 
-def _decoded(encoded: bytes) -> tuple[int | None, Sent]:
+def _decoded(encoded: bytes) -> tuple[int | None, Metadata]:
     """What `ContentHeaders.read` returns, whatever the order of the headers."""
     sent = BasicProperties.decode(encoded)
     headers = sent.headers or {}
@@ -115,4 +115,4 @@ def _decoded(encoded: bytes) -> tuple[int | None, Sent]:
         user_id=sent.user_id,
         app_id=sent.app_id,
     )
-    return (offset if isinstance(offset, int) else None), Sent(utc_seconds(sent.timestamp), properties, headers)
+    return (offset if isinstance(offset, int) else None), Metadata(utc_seconds(sent.timestamp), properties, headers)

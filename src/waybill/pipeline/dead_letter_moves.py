@@ -21,7 +21,7 @@ from waybill.ojs import DeadLetters, Jobs, JobsError, Topology
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.json_values import plain_values
 from waybill.pipeline.nesting import is_too_deep
-from waybill.pipeline.task_counts import Driver, Teller
+from waybill.pipeline.task_counts import CountReporter, Driver
 
 _TEXT: Final = StringType()
 CHOSEN: Final = StructType([StructField(name, _TEXT) for name in ("queue", "job_id", "args")])
@@ -82,20 +82,20 @@ class DeadLetterMove:
                 changes = {} if args is None else {"args": json.loads(args)}
                 queues.setdefault(queue, {})[job_id] = changes
         moved = 0
-        teller = Teller(self.driver)
+        reporter = CountReporter(self.driver)
         try:
             for queue, own in queues.items():
-                done, problem = self._moved(queue, own, moved, teller)
+                done, problem = self._moved(queue, own, moved, reporter)
                 moved += done
                 row = {"queue": queue, "wanted": len(own), "done": done, "problem": problem}
                 yield pa.RecordBatch.from_pylist([row], schema=to_arrow_schema(MOVED))
                 if problem is not None:
                     return
         finally:
-            teller.close()
+            reporter.close()
 
     def _moved(
-        self, queue: str, own: dict[str, dict[str, object]], before: int, teller: Teller
+        self, queue: str, own: dict[str, dict[str, object]], before: int, reporter: CountReporter
     ) -> tuple[int, str | None]:
         """The number of moved jobs, and the error."""
         done = 0
@@ -103,7 +103,7 @@ class DeadLetterMove:
         def note(count: int) -> None:
             nonlocal done
             done = count
-            teller.tell(before + count)
+            reporter.report(before + count)
 
         async def settle() -> None:
             jobs = Jobs(self.uri, topology=self.topology, create_queues=True)

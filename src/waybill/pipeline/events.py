@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from waybill.pipeline.message import MessageBlock, Sent
-from waybill.pipeline.message_columns import TIME, Columns, SentColumns, times
+from waybill.pipeline.message import MessageBlock, Metadata
+from waybill.pipeline.message_columns import TIME, Columns, MetadataColumns, times
 from waybill.pipeline.nesting import DEEPEST, elements, is_too_deep
 from waybill.pipeline.schemas import EVENT, FIRST_TIME, HEADERS, LONGEST_MS, TIMES_END
 
@@ -91,7 +91,7 @@ class EventColumns(Columns):
         super().__init__(stream)
         self._offsets = array("q")
         self._positions = array("i")
-        self._sent: list[Sent] = []
+        self._sent: list[Metadata] = []
         self._texts: list[bytes] = []
         self._events: list[_Event] = []
         # By row, for those that cannot be used.
@@ -107,18 +107,18 @@ class EventColumns(Columns):
         except _REFUSED:
             events = []
         if len(events) < len(block.bodies):
-            for offset, body, sent in zip(block.offsets, block.bodies, block.sent, strict=True):
+            for offset, body, sent in zip(block.offsets, block.bodies, block.metadata, strict=True):
                 self._add_message(offset, body, sent)
             return
-        # One event a message: what most blocks are.
-        self._add_events(block.offsets, array("i", [0]) * len(events), block.sent, block.bodies, events)
+        # Each message has one event, as in most blocks.
+        self._add_events(block.offsets, array("i", [0]) * len(events), block.metadata, block.bodies, events)
 
     def record_batch(self) -> pa.RecordBatch:
         texts = self._checked_texts()
         moments = self._checked_times()
         events = self._events
         data = [event.data for event in events]
-        sent = SentColumns(self._sent)
+        sent = MetadataColumns(self._sent)
         columns = {
             "stream": pa.repeat(self.stream, len(self)),
             "offset": _numbers(self._offsets, pa.int64()),
@@ -147,7 +147,7 @@ class EventColumns(Columns):
             columns[HEADERS.name] = sent.headers()
         return pa.RecordBatch.from_arrays([columns[name] for name in self.arrow_schema.names], schema=self.arrow_schema)
 
-    def _add_message(self, offset: int, body: bytes, sent: Sent) -> None:
+    def _add_message(self, offset: int, body: bytes, sent: Metadata) -> None:
         if not body.lstrip().startswith(b"["):
             self._add_event(offset, 0, body, sent)
             return
@@ -173,7 +173,7 @@ class EventColumns(Columns):
         self,
         offsets: Iterable[int],
         positions: Iterable[int],
-        sent: list[Sent],
+        sent: list[Metadata],
         texts: list[bytes],
         events: list[_Event],
     ) -> None:
@@ -189,7 +189,7 @@ class EventColumns(Columns):
         self._texts += texts
         self._events += events
 
-    def _add_event(self, offset: int, position: int, text: bytes, sent: Sent) -> None:
+    def _add_event(self, offset: int, position: int, text: bytes, sent: Metadata) -> None:
         if is_too_deep(text):
             self._add_row(offset, position, text, sent, _NO_EVENT, _TOO_DEEP)
             return
@@ -203,7 +203,9 @@ class EventColumns(Columns):
             reason = _unusable(event)
             self._add_row(offset, position, text, sent, _NO_EVENT if reason else event, reason)
 
-    def _add_row(self, offset: int, position: int, text: bytes, sent: Sent, event: _Event, reason: str | None) -> None:
+    def _add_row(
+        self, offset: int, position: int, text: bytes, sent: Metadata, event: _Event, reason: str | None
+    ) -> None:
         if reason is not None:
             self._reasons[len(self)] = reason
         self._offsets.append(offset)
@@ -230,7 +232,7 @@ class EventColumns(Columns):
         return pa.array(texts, pa.string())
 
     def _checked_times(self) -> dict[str, pa.Array]:
-        """The columns of times. Whole columns are compared: it costs nothing as long as all are plausible."""
+        """The columns of times. Whole columns are compared, which is cheap as long as all times are plausible."""
         columns = self._time_columns()
         for name, column in columns.items():
             for row in _implausible(column):

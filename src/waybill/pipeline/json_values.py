@@ -50,7 +50,7 @@ def _converter(kind: pa.DataType) -> Convert | None:
 def _moment(value: object) -> object:
     if not isinstance(value, datetime):
         return value
-    # Spark's timestamps without a zone are wall clock times of the session, which is UTC as far as Arrow knows.
+    # Spark's timestamps without a zone are in the session's zone; Arrow gets them as UTC.
     return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat().replace("+00:00", "Z")
 
 

@@ -31,8 +31,8 @@ _NO_PROPERTIES: Final = Properties()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sent:
-    """Everything that a publisher has set besides the body. Messages with equal values share an object."""
+class Metadata:
+    """The properties that a publisher has set. Messages with equal properties share an object."""
 
     timestamp: datetime | None
     properties: Properties
@@ -40,7 +40,7 @@ class Sent:
     """Without the offset."""
 
 
-NOTHING_SENT: Final = Sent(None, _NO_PROPERTIES, {})
+NO_METADATA: Final = Metadata(None, _NO_PROPERTIES, {})
 
 
 @dataclass(slots=True)
@@ -62,11 +62,11 @@ class MessageBlock:
     stream: str
     offsets: Sequence[int]
     bodies: list[bytes]
-    sent: list[Sent]
+    metadata: list[Metadata]
 
     def messages(self) -> Iterator[StreamMessage]:
-        for offset, body, sent in zip(self.offsets, self.bodies, self.sent, strict=True):
-            yield StreamMessage(self.stream, offset, body, sent.timestamp, sent.properties, sent.headers)
+        for offset, body, one in zip(self.offsets, self.bodies, self.metadata, strict=True):
+            yield StreamMessage(self.stream, offset, body, one.timestamp, one.properties, one.headers)
 
     def chosen(self, indices: Sequence[int]) -> "MessageBlock":
         """Only the messages at `indices` of the lists."""
@@ -74,7 +74,7 @@ class MessageBlock:
             self.stream,
             [self.offsets[index] for index in indices],
             [self.bodies[index] for index in indices],
-            [self.sent[index] for index in indices],
+            [self.metadata[index] for index in indices],
         )
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from waybill.pipeline.message import MessageBlock, Sent
+from waybill.pipeline.message import MessageBlock, Metadata
 from waybill.pipeline.schemas import HEADERS, MESSAGE
 
 TIME: Final = pa.timestamp("us", "UTC")
@@ -59,7 +59,7 @@ class MessageColumns(Columns):
         super().__init__(stream)
         self._bodies: list[bytes] = []
         self._offsets: list[int] = []
-        self._sent: list[Sent] = []
+        self._sent: list[Metadata] = []
 
     def __len__(self) -> int:
         return len(self._bodies)
@@ -67,11 +67,11 @@ class MessageColumns(Columns):
     def add(self, block: MessageBlock) -> None:
         self._bodies += block.bodies
         self._offsets += block.offsets
-        self._sent += block.sent
+        self._sent += block.metadata
         self.bytes += sum(map(len, block.bodies))
 
     def record_batch(self) -> pa.RecordBatch:
-        sent = SentColumns(self._sent)
+        sent = MetadataColumns(self._sent)
         columns = [
             pa.array(self._bodies, pa.binary()),
             pa.repeat(self.stream, len(self)),
@@ -90,10 +90,10 @@ class MessageColumnsWithoutHeaders(MessageColumns):
     schema = StructType(MESSAGE.fields[:-1])
 
 
-class SentColumns:
+class MetadataColumns:
     """The columns of the publishers' properties."""
 
-    def __init__(self, sent: list[Sent]) -> None:
+    def __init__(self, sent: list[Metadata]) -> None:
         keys = list(map(id, sent))
         distinct = dict(zip(keys, sent, strict=True))
         self._distinct = list(distinct.values())
@@ -108,7 +108,7 @@ class SentColumns:
 
     def properties(self) -> pa.Array:
         fields = [
-            pa.array([_said(getattr(one.properties, field.name)) for one in self._distinct], field.type)
+            pa.array([_valid_text(getattr(one.properties, field.name)) for one in self._distinct], field.type)
             for field in _PROPERTIES
         ]
         return self._looked_up(pa.StructArray.from_arrays(fields, fields=list(_PROPERTIES)))
@@ -120,9 +120,9 @@ class SentColumns:
         return values.take(self._numbers)
 
 
-def header_entries(sent: Sent) -> list[tuple[str, str | None]]:
+def header_entries(sent: Metadata) -> list[tuple[str, str | None]]:
     """The publisher's headers as the entries of a map; values other than text become JSON."""
-    return [(str(_said(name)), _text(value)) for name, value in sent.headers.items()]
+    return [(str(_valid_text(name)), _text(value)) for name, value in sent.headers.items()]
 
 
 def times(values: Iterable[datetime | None]) -> pa.Array:
@@ -134,10 +134,10 @@ def times(values: Iterable[datetime | None]) -> pa.Array:
 def _text(value: object) -> str | None:
     """A header's value as text: strings as they are, everything else as JSON."""
     text = value if value is None or isinstance(value, str) else json.dumps(value, default=_plain, ensure_ascii=False)
-    return text if text is None else str(_said(text))
+    return text if text is None else str(_valid_text(text))
 
 
-def _said(value: object) -> object:
+def _valid_text(value: object) -> object:
     """Text for a column: octets that are not UTF-8 are replaced."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value
 

@@ -48,7 +48,7 @@ _NAMES: Final = (
 )
 # The numbers that Spark's Kafka source uses for these words.
 _WORDS: Final[Mapping[int, Place]] = {-2: EARLIEST, -1: LATEST}
-# Options that select streams; they exclude each other.
+# Options that select streams. Only one of them may be given.
 _CHOICES: Final = ("stream", "subscribe", "subscribePattern", "superStream", "eventStream", "assign")
 _PATTERN_MAX: Final = 500
 _PREFETCH_MAX: Final = 65_535
@@ -147,7 +147,7 @@ def _streams(options: NamedOptions, event_stream: str | None) -> tuple[str, ...]
     """The named streams; none if they are to be searched."""
     chosen = [name for name in _CHOICES if name in options]
     if len(chosen) > 1:
-        raise OptionError(f"options {chosen[0]} and {chosen[1]} exclude each other: use one of them")
+        raise OptionError(f"options {chosen[0]} and {chosen[1]} cannot be used together")
     if "assign" in options:
         return _assigned(options.text("assign") or "")
     if options.text("superStream") or options.text("subscribePattern") or event_stream is not None:

@@ -30,7 +30,7 @@ from waybill.pipeline.offsets import OffsetRange
 
 Compare: TypeAlias = Callable[[Any, Any], bool]
 
-_COMPARES: Final[dict[type[Filter], Compare]] = {
+_COMPARISONS: Final[dict[type[Filter], Compare]] = {
     EqualTo: lambda value, bound: bool(value == bound),
     GreaterThan: lambda value, bound: bool(value > bound),
     GreaterThanOrEqual: lambda value, bound: bool(value >= bound),
@@ -77,10 +77,10 @@ class PushedFilters:
         """The messages of a block whose timestamps pass the filters."""
         if not self.has_timestamp:
             return block
-        return block.chosen([index for index, sent in enumerate(block.sent) if self._is_wanted(sent.timestamp)])
+        return block.chosen([index for index, sent in enumerate(block.metadata) if self._is_wanted(sent.timestamp)])
 
     def _is_wanted(self, moment: datetime | None) -> bool:
-        return moment is not None and all(_COMPARES[kind](moment, bound) for kind, bound in self.moments)
+        return moment is not None and all(_COMPARISONS[kind](moment, bound) for kind, bound in self.moments)
 
     def _take_offset(self, given: Filter) -> bool:
         if isinstance(given, IsNotNull):
@@ -126,7 +126,7 @@ class PushedFilters:
     def _take_timestamp(self, given: Filter) -> bool:
         bound = getattr(given, "value", None)
         if not isinstance(given, IsNotNull):
-            if type(given) not in _COMPARES or not isinstance(bound, datetime) or bound.tzinfo is None:
+            if type(given) not in _COMPARISONS or not isinstance(bound, datetime) or bound.tzinfo is None:
                 return False
             self.moments.append((type(given), bound))
         self.has_timestamp = True
@@ -137,7 +137,7 @@ class FilterPushdown:
     """`DataSourceReader.pushFilters` of one reader.
 
     Spark refuses a reader that pushes filters while the setting is off. It recognizes one by its method, which must not
-    be the base class's: this object passes for that.
+    be the base class's: this object qualifies.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)

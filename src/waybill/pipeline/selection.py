@@ -132,7 +132,7 @@ def _read(status: int, body: bytes, where: str) -> tuple[list[str], int]:
     """The streams of one page of the list, and the number of pages."""
     if status != _OK:
         kind = StreamUnavailable if status >= _SERVER_FAILED else StreamError
-        raise kind(f"{where} (option managementUri) answered {status} when it was asked for the streams")
+        raise kind(f"{where} (option managementUri) answered {status} to the request for the streams")
     if len(body) > _ANSWER_MAX:
         raise StreamError(f"{where} (option managementUri) sent a list of more than {_ANSWER_MAX} bytes")
     try:

@@ -37,7 +37,7 @@ _QUIET_AND_QUICK: Final = {
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.driver.memory": "1g",
 }
-_RELIED_UPON: Final = (
+_REQUIRED: Final = (
     "spark.sql.session.timeZone",
     "spark.sql.execution.arrow.pyspark.enabled",
     "spark.sql.sources.partitionOverwriteMode",
@@ -112,7 +112,7 @@ def is_submitted() -> bool:
 def submitted_session(name: str = "waybill") -> SparkSession:
     """The session of `spark-submit`, with the settings that the transforms need."""
     session = SparkSession.builder.appName(name).getOrCreate()
-    for key in _RELIED_UPON:
+    for key in _REQUIRED:
         session.conf.set(key, _QUIET_AND_QUICK[key])
     return session
 

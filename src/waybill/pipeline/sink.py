@@ -282,7 +282,7 @@ class MessageSender(_Sender):
 def _task() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise RuntimeError("rows are sent by tasks of Spark")
+        raise RuntimeError("rows can only be sent from a Spark task")
     return context
 
 

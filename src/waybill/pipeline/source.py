@@ -35,7 +35,7 @@ from waybill.pipeline.pushed_filters import FilterPushdown, PushedFilters
 from waybill.pipeline.selection import check_none_gone, selected
 from waybill.pipeline.spark_garbage_collection import infrequent_collection
 from waybill.pipeline.stream_log import StreamLog
-from waybill.pipeline.stream_marks import MARKS, is_another, mark, marks_of, without_marks
+from waybill.pipeline.stream_marks import MARKS, mark, marks_of, was_recreated, without_marks
 
 EVENT_STREAM: Final = "ojs.events"
 _ROWS_PER_BATCH: Final = 8192
@@ -76,7 +76,7 @@ def message_stream_reader(options: Mapping[str, str]) -> DataSourceStreamReader:
     return StreamTailReader(parse_options(options, default_stream=None, streaming=True), MESSAGES)
 
 
-def asks_for_dead_letters(given: Mapping[str, str]) -> bool:
+def selects_dead_letters(given: Mapping[str, str]) -> bool:
     """Whether the options of `format("ojs")` select dead letters, not events."""
     return any(name.lower() == "deadletters" for name in given)
 
@@ -108,7 +108,7 @@ class StreamBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         log = StreamLog(self._options)
         streams = _selected(log, self._options)
-        ends = _of_each(streams, log.end)
+        ends = _for_each(streams, log.end)
         wanted = _resolved(log, streams, self._options.ending, ends.__getitem__)
         end = {stream: min(at, ends[stream]) for stream, at in wanted.items()}
         start = _resolved(log, streams, self._options.starting, log.end)
@@ -149,11 +149,11 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         log = StreamLog(self._options)
-        self._target = _of_each(self._streams(log), log.end)
+        self._target = _for_each(self._streams(log), log.end)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         log = StreamLog(self._options)
-        ends = _of_each(self._streams(log), log.end) if self._target is None else self._target
+        ends = _for_each(self._streams(log), log.end) if self._target is None else self._target
         self._latest = ends
         read_to = without_marks(start)
         check_none_gone(self._options, read_to, tuple(ends))
@@ -182,7 +182,7 @@ class StreamTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for stream, last in ends.items():
             before = read_to.get(stream, 0)
             # If a stream has not grown, the next messages show it.
-            if last > before and is_another(log, stream, before, marks.get(stream), thoroughly=self._is_first):
+            if last > before and was_recreated(log, stream, before, marks.get(stream), thoroughly=self._is_first):
                 checked[stream] = before - 1
         self._is_first = False
         if self._options.fail_on_data_loss:
@@ -224,7 +224,7 @@ def includes_headers(given: Mapping[str, str], *, default: bool) -> bool:
 
 
 def _selected(log: StreamLog, options: SourceOptions) -> tuple[str, ...]:
-    """The streams to read; retried while the broker is away."""
+    """The streams to read. Retries while the broker is unavailable."""
     return log.retrying(lambda: selected(options))
 
 
@@ -241,11 +241,11 @@ def _resolved(log: StreamLog, streams: Sequence[str], position: Position, end: C
             return place
         return log.first(stream) if place == EARLIEST else end(stream)
 
-    return _of_each(streams, offset)
+    return _for_each(streams, offset)
 
 
-def _of_each(streams: Sequence[str], find: Callable[[str], int]) -> dict[str, int]:
-    """The result of `find` for each stream. It is mostly waiting, so several run at a time."""
+def _for_each(streams: Sequence[str], find: Callable[[str], int]) -> dict[str, int]:
+    """The result of `find` for each stream. Several run at a time, because they mostly wait."""
     if len(streams) == 1:
         return {streams[0]: find(streams[0])}
     with ThreadPoolExecutor(min(len(streams), _ASKED_AT_ONCE)) as pool:

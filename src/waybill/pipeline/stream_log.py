@@ -35,11 +35,11 @@ _DRAIN_LIMIT_S: Final = 2.0
 _EMPTY_S: Final = 0.5
 # If a broker has sent nothing for this time, there are no messages since the requested time.
 _NOTHING_SINCE_S: Final = 2.0
-# To read one message: the prefetch count, and the timeout in seconds.
+# To read a single message: the prefetch count, and the timeout in milliseconds.
 _GLANCE: Final = 100
 _GLANCE_TIMEOUT_MS: Final = 2000
 _PAUSE_MAX_S: Final = 10.0
-# connection-forced and internal-error say that the broker stops or failed, not that we asked for something wrong.
+# With connection-forced and internal-error, the broker stops or has failed; the request was not wrong.
 _PASSING_CODES: Final = frozenset({320, 541})
 
 
@@ -48,7 +48,7 @@ class StreamError(RuntimeError):
 
 
 class StreamUnavailable(StreamError):
-    """A stream cannot be read now: the broker is away, or it has sent nothing for too long."""
+    """A stream cannot be read now: the broker is unreachable, or has sent nothing for too long."""
 
 
 def unreadable(what: str, uri: str, problem: Exception) -> StreamError:
@@ -146,10 +146,10 @@ class StreamLog:
             )
 
     def _within(self, span: OffsetRange, position: int, offsets: Sequence[int]) -> list[int]:
-        """Where in `offsets` those from `position` to the end of `span` are, each once."""
+        """The indices in `offsets` of those from `position` to the end of `span`, each offset once."""
         indices = []
         for index, offset in enumerate(offsets):
-            # The first chunk may begin earlier, and a consumer that was attached again where it did.
+            # The first chunk may begin before the requested offset, also after each new connection.
             if offset < position:
                 continue
             if offset != position:
@@ -161,7 +161,7 @@ class StreamLog:
         return indices
 
     def _check_gap(self, span: OffsetRange, position: int, offset: int) -> None:
-        """Find removed messages: those before the stream's first one. Other gaps in the offsets are no loss."""
+        """Raise DataLossError if messages were removed from the head of the stream. Other gaps are normal."""
         if not self._options.fail_on_data_loss:
             return
         first = self._first(span.stream)
@@ -250,7 +250,7 @@ class StreamLog:
             raise unreadable(f"stream {stream!r}", self._options.uri, problem) from None
 
     def retrying(self, question: Callable[[], T]) -> T:
-        """Retry until there is an answer: an exception would end a streaming query."""
+        """Retry while the broker is unavailable, as an exception would end a streaming query. Raises StreamError."""
         for failures in range(1, self._options.fetch_retries + 1):
             try:
                 return question()

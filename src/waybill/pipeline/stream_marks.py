@@ -1,8 +1,8 @@
 """Detects whether a stream was deleted and recreated under the same name since it was last read.
 
-A stream that ends before the position up to which it was read is another one. A longer one is recognized by a mark in
-the offsets of a query: a digest of the last message that was read, and a time at which it existed. Another stream has
-another message in that place; or the same one, sent again, and then the whole stream is newer than the mark.
+A stream that ends before the position up to which it was read was recreated. A longer one is recognized by a mark in
+the offsets of a query: a digest of the last message that was read, and a time at which it existed. A recreated
+stream has another message at that offset, or the same one sent again, and then the whole stream is newer than the mark.
 
 Weak spots: a stream that is recreated with the same messages within a second is not detected; nor is one whose marked
 message is gone, which retention removes from streams that are read late.
@@ -41,8 +41,8 @@ def mark(log: StreamLog, stream: str, end: int) -> Mark | None:
     return None if digest is None else [digest, int(time.time()) + 1]
 
 
-def is_another(log: StreamLog, stream: str, end: int, found: Mark | None, *, thoroughly: bool) -> bool:
-    """Whether the stream is not the one that `found` was made from. `thoroughly`: also check the times of messages."""
+def was_recreated(log: StreamLog, stream: str, end: int, found: Mark | None, *, thoroughly: bool) -> bool:
+    """Whether the stream was recreated since `found` was made. `thoroughly`: also check the times of messages."""
     if not found or end == 0:
         return False
     digest = _digest(log, stream, end)

@@ -55,8 +55,8 @@ class TaskCounts:
         self._thread.join()
 
 
-class Teller:
-    """The client in a task: `tell` reports its count."""
+class CountReporter:
+    """Reports the count of a task to the driver."""
 
     def __init__(self, driver: Driver | None) -> None:
         self._socket: socket.socket | None = None
@@ -65,7 +65,7 @@ class Teller:
                 self._socket = socket.create_connection((driver.host, driver.port), _CONNECT_S)
                 self._socket.sendall(driver.secret)
 
-    def tell(self, count: int) -> None:
+    def report(self, count: int) -> None:
         if self._socket is None:
             return
         try:

@@ -33,8 +33,8 @@ def create_views(spark: SparkSession, store: TableStore, database: str) -> list[
     return made
 
 
-def check_is_kept(spark: SparkSession) -> None:
-    """Raise TablesError if the session's catalog ends with it."""
+def check_catalog_is_persistent(spark: SparkSession) -> None:
+    """Raise TablesError if the catalog is lost when the session ends."""
     if spark.conf.get("spark.sql.catalogImplementation", "in-memory") != "hive":
         raise TablesError(
             "the catalog of this session ends with it: run the command under spark-submit, with your metastore and "

@@ -30,8 +30,8 @@ def recent_alerts(store: TableStore, most: int) -> list[AlertRow]:
     try:
         found = read_alerts(table_of(store.directory))
     except AlertsError as problem:
-        # The rest of the report is not affected.
-        _LOG.warning("the report has no alerts: %s", problem)
+        # The rest of the report does not depend on alerts.
+        _LOG.warning("cannot read the alerts, the report omits them: %s", problem)
         return []
     rows = [
         AlertRow(

@@ -234,7 +234,7 @@ def report_of(inputs: Inputs, now: datetime | None = None, alerts: Sequence[Aler
 
 
 def _quarantined(rows: DataFrame) -> tuple[int, dict[str, int]]:
-    """How many events are there, and the most frequent reasons: with their places in texts there are any number."""
+    """The number of events in quarantine, and the most frequent reasons. Reasons quote events, so they may be many."""
     counted = rows.groupBy("reason").count()
     top = counted.orderBy(F.desc("count"), "reason").limit(_ROWS_MAX).collect()
     reasons = {clipped(row["reason"]): int(row["count"]) for row in top}
@@ -256,13 +256,13 @@ def _bucket_seconds(start: datetime | None, end: datetime | None) -> int:
         return MINUTE_S
     span = (end - start).total_seconds()
     fitting = next((seconds for seconds in _BUCKET_SECONDS if span / seconds <= _BUCKETS_MAX), None)
-    # Of so long a span, the longest bucket as often as it takes.
+    # For longer spans, use a multiple of the longest bucket.
     return fitting or _BUCKET_SECONDS[-1] * math.ceil(span / (_BUCKETS_MAX * _BUCKET_SECONDS[-1]))
 
 
 def _totals(inputs: Inputs, *, events: int, malformed: int, ahead: int) -> Totals:
-    counted = _only(inputs.jobs.agg(*_sums(JOB_COUNTS)))
-    tried = _only(inputs.attempts.agg(*_sums(("attempts", "redelivered"))))
+    counted = _single_row(inputs.jobs.agg(*_sums(JOB_COUNTS)))
+    tried = _single_row(inputs.attempts.agg(*_sums(("attempts", "redelivered"))))
     rolled = gold.rolled_up(inputs.activity, F.lit(1).alias("all")).first()
     return Totals(
         events=events,
@@ -311,12 +311,12 @@ def _job_types(inputs: Inputs, totals: Totals) -> list[JobType]:
 
 
 def _cut(rows: list[Row]) -> tuple[list[Row], bool]:
-    """The rows that are shown, of one more than there is room for, and whether others are summed up in the last."""
+    """The rows to show, and whether there are others, which need a last row with their sums."""
     return (rows[: _ROWS_MAX - 1], True) if len(rows) > _ROWS_MAX else (rows, False)
 
 
 def _among(rows: list[Row], keys: Sequence[str]) -> Column:
-    """Whether a row has the keys of one of these, null being a key like others."""
+    """Whether a row has the same keys as one of `rows`. Null equals null."""
     found = F.lit(False)  # noqa: FBT003 - Spark's name
     for row in rows:
         same = F.lit(True)  # noqa: FBT003 - Spark's name
@@ -402,7 +402,7 @@ def _workers(inputs: Inputs) -> list[WorkerShare]:
     shown, is_cut = _cut(joined.orderBy(F.desc("attempts"), "worker_id").limit(_ROWS_MAX + 1).collect())
     rows = [WorkerShare(**row.asDict()) for row in shown]
     if is_cut:
-        rest = _only(inputs.attempts.where(~_among(shown, ("worker_id",))).agg(*counts))
+        rest = _single_row(inputs.attempts.where(~_among(shown, ("worker_id",))).agg(*counts))
         rows.append(WorkerShare(OTHERS, **rest, places=None, utilisation=None))
     return rows
 
@@ -414,10 +414,10 @@ def _short(text: Column) -> Column:
 
 def _rest(rows: DataFrame, shown: list[Row], keys: Sequence[str], *names: str) -> dict[str, int]:
     """The sums over the rows that are not among those `shown`."""
-    return _only(rows.where(~_among(shown, keys)).agg(*(F.sum(name).alias(name) for name in names)))
+    return _single_row(rows.where(~_among(shown, keys)).agg(*(F.sum(name).alias(name) for name in names)))
 
 
-def _only(aggregate: DataFrame) -> dict[str, int]:
+def _single_row(aggregate: DataFrame) -> dict[str, int]:
     """The single row of an aggregate without keys."""
     row = aggregate.first()
     return {} if row is None else row.asDict()

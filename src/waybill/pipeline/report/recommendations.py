@@ -191,7 +191,7 @@ def _concurrency(evidence: Evidence, target_wait_ms: int) -> Advice | None:
         _PLACES_MAX,
     )
     text = f"{number(evidence.busiest)} started in the busiest minute and took {duration(run_ms)} each: "
-    text += f"{number(load)} at work at a time; for a mean wait of {duration(target_wait_ms)} there must be room"
+    text += f"{number(load)} run at a time; a mean wait of {duration(target_wait_ms)} needs spare concurrency"
     if evidence.wait_p95 is not None:
         text += f". 95 % waited at most {duration(evidence.wait_p95)} so far"
     return Advice(places, text)

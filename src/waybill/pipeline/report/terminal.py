@@ -180,4 +180,4 @@ def _name(text: str) -> Text:
 
 def _printable(text: str) -> str:
     """Remove control characters, which a terminal would execute."""
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)

@@ -59,16 +59,16 @@ def busy_minutes(spans: DataFrame, reports: DataFrame, bucket_seconds: int = 60)
 def reports(events: DataFrame) -> DataFrame:
     """The concurrency that workers have reported: worker_id, time, event_id, places (null for no such number)."""
     concurrency: Column = F.get_json_object("event", "$.data.concurrency").try_cast("int")
-    told = events.where("type = 'worker.started' and worker_id is not null")
-    return told.select("worker_id", "time", "event_id", F.when(concurrency > 0, concurrency).alias("places"))
+    reported = events.where("type = 'worker.started' and worker_id is not null")
+    return reported.select("worker_id", "time", "event_id", F.when(concurrency > 0, concurrency).alias("places"))
 
 
 def _with_places(busy: DataFrame, reports: DataFrame, length: Column) -> DataFrame:
     """`busy` with `places` of the last report of the worker up to the end of the bucket."""
-    told = reports.groupBy("worker_id", F.floor(F.unix_millis("time") / length).alias("number")).agg(
-        F.max_by(F.struct("places"), F.struct("time", "event_id", "places")).alias("told")
+    reported = reports.groupBy("worker_id", F.floor(F.unix_millis("time") / length).alias("number")).agg(
+        F.max_by(F.struct("places"), F.struct("time", "event_id", "places")).alias("reported")
     )
-    both = busy.unionByName(told, allowMissingColumns=True)
+    both = busy.unionByName(reported, allowMissingColumns=True)
     before = Window.partitionBy("worker_id").orderBy("number", F.col("busy_ms").isNotNull())
-    latest = F.last("told", ignorenulls=True).over(before.rowsBetween(Window.unboundedPreceding, 0))
-    return both.withColumn("places", latest["places"]).where("busy_ms is not null").drop("told")
+    latest = F.last("reported", ignorenulls=True).over(before.rowsBetween(Window.unboundedPreceding, 0))
+    return both.withColumn("places", latest["places"]).where("busy_ms is not null").drop("reported")
