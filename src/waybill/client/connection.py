@@ -16,7 +16,7 @@ from waybill.client.errors import (
     ConnectionLost,
     error_of,
 )
-from waybill.client.failover import round_of, what_failed
+from waybill.client.failover import round_error, round_of
 from waybill.client.hosts import ChannelHost
 from waybill.client.own_loop import running_loop, wrong_loop
 from waybill.client.reconnect import ReconnectPolicy
@@ -313,7 +313,7 @@ class Connection(Closing, ChannelHost):
                 if self.address.others:
                     log.info("connected to %s", node)
                 return current
-        raise what_failed(self.address, errors)
+        raise round_error(self.address, errors)
 
     async def _dial(self, node: BrokerAddress) -> SocketConnection:
         current = await SocketConnection.dial(node, self._clock, self._socket_ended, self._after_reading)

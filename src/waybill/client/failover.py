@@ -16,7 +16,7 @@ def round_of(address: BrokerAddress, lost: BrokerAddress | None = None) -> list[
     return sorted(nodes, key=lambda node: node == lost)
 
 
-def what_failed(address: BrokerAddress, errors: list[ClientError]) -> ClientError:
+def round_error(address: BrokerAddress, errors: list[ClientError]) -> ClientError:
     """The error of a round in which no node accepted the connection. An answer takes precedence over silence."""
     if len(errors) == 1:
         return errors[0]

@@ -98,7 +98,7 @@ class LoopThread:
 
 
 class _Call(Generic[T]):
-    """Work that another thread waits for, at half of the price of a future of `concurrent.futures`."""
+    """Work that another thread waits for, cheaper than a future of `concurrent.futures`."""
 
     __slots__ = ("_is_over", "_loop", "_task", "_work")
 

@@ -77,7 +77,7 @@ class Accounts:
         return self._check.slow_count
 
     def has_proved(self, name: str, password: str) -> bool:
-        """Whether a password was found right lately: then it takes no slow hash to find that again."""
+        """Whether this password was verified recently and is cached: then verifying it again needs no slow hash."""
         account = self.by_name.get(name)
         return account is not None and self._check.is_proved(account.credential, password)
 

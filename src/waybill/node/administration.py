@@ -32,7 +32,7 @@ UNLIMITED: Final = -1
 
 
 class VirtualHostLimits:
-    """Negative: no limit."""
+    """The limits of a virtual host. Negative: no limit."""
 
     def __init__(self, max_connections: int = UNLIMITED, max_queues: int = UNLIMITED) -> None:
         self.max_connections = max_connections

@@ -37,7 +37,7 @@ class LoginGuard:
         return self._guesses(_source(peer_address), now) >= 1.0
 
     def guessed_wrong(self, peer_address: str, now: float) -> None:
-        """One guess less."""
+        """Take one guess from the bucket of this address."""
         source = _source(peer_address)
         guesses = self._guesses(source, now) - 1.0
         self._buckets.pop(source, None)

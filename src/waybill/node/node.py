@@ -394,7 +394,7 @@ class Node(AdministeredNode):
         try:
             return self._filesystem.free_space()
         except OSError as error:
-            self.runtime.operator_log.error("the disk does not say how much is free", f"{error}; it counts as full")
+            self.runtime.operator_log.error("cannot read how much disk space is free", f"{error}; it counts as full")
             return 0
 
     def change_alarms(self, memory_limit_bytes: int, disk_free_limit_bytes: int) -> None:

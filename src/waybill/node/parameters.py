@@ -1,4 +1,4 @@
-"""What operators note on a node: global parameters, and what virtual hosts are for."""
+"""The global parameters of a node and the descriptions of virtual hosts."""
 
 import json
 from typing import Final
@@ -22,7 +22,7 @@ class Description:
 
 
 class Parameters:
-    """The notes, in memory and in the store. Values are JSON's, kept as text."""
+    """The parameters and descriptions, in memory and in the store. Values are stored as JSON text."""
 
     def __init__(self, store: Store) -> None:
         self.values: dict[str, object] = {}
@@ -42,7 +42,7 @@ class Parameters:
             )
 
     def put(self, name: str, value: object) -> None:
-        """Note a value of JSON. Raises `InvalidArgument`."""
+        """Set a parameter to a JSON value. Raises `InvalidArgument`."""
         if not name or len(name) > NAME_LIMIT:
             raise InvalidArgument(f"a parameter's name has 1 to {NAME_LIMIT} characters")
         text = json.dumps(value)
