@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from waybill.model.footprint import CONNECTION_BYTES
 from waybill.model.runtime import Runtime
 
-# The buffers of a connection's transport and engine if its peer does not read; less where memory is spared.
+# The buffers of a connection's transport and engine if its peer does not read; less where memory is scarce.
 UNREAD_BYTES: Final = 1 << 20
 SPARE_OUTPUT_BYTES: Final = 32 << 10
 
@@ -40,7 +40,7 @@ class HeldMemory:
         return self.size + size <= self._limit and runtime.held_bytes + size <= runtime.held_limit_bytes
 
     def add(self, size: i64) -> bool:
-        """False, and nothing is counted, if that is too much."""
+        """Count octets. False, and nothing is counted, if a limit would be exceeded."""
         if not self.has_room(size):
             return False
         self.size += size
@@ -48,7 +48,7 @@ class HeldMemory:
         return True
 
     def add_anyway(self, size: i64) -> None:
-        """Count what cannot be refused."""
+        """Count octets that cannot be refused."""
         self.size += size
         self._runtime.held_bytes += size
 
@@ -66,7 +66,7 @@ class HeldMemory:
         self._runtime.add_footprint(size)
 
     def detach(self, size: i64) -> None:
-        """Nothing is taken back twice, or once the connection is lost."""
+        """Release the memory of something attached. After `lost`, this does nothing."""
         size = min(size, self._attached)
         self._attached -= size
         self._runtime.add_footprint(-size)

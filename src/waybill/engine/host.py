@@ -1,4 +1,4 @@
-"""What a server engine needs of its node. What the engine offers is in `server_engine`."""
+"""The interface of a node for its server engines. That of an engine is in `server_engine`."""
 
 from waybill.engine.amqp010.sessions import Sessions
 from waybill.engine.amqp10.termini import DURABLE_PER_USER_MAX, KEPT_PER_USER_MAX, Termini
@@ -14,19 +14,20 @@ from waybill.model.virtual_host import VirtualHost
 class Limits:
     """Limits on a peer. Sizes are in bytes, times in seconds.
 
-    `consumer_timeout_s`: how long a delivery may stay unsettled, 0 for ever. `unsettled_per_channel_max` is what a
-    consumer without a prefetch count may hold. `handshakes_max` connections may be there beyond `connections_max`, to
-    log in or to be told that there are too many. A connection may make the node hold
-    `held_per_connection_max` bytes of bodies that are not complete and of transactions, of which each takes at most
-    `transaction_units_max` at its end. It may have
-    `links_per_connection_max` links of AMQP 1.0, with `settling_per_connection_max` deliveries that it sent and has not
-    settled after their outcome. `kept_links_per_user_max` links of AMQP 1.0 may be detached, or to
-    outlive their connection; `durable_links_per_user_max` of them may be durable.
+    `consumer_timeout_s`: how long a delivery may stay unsettled; 0: unlimited.
+    `unsettled_per_channel_max`: the unsettled deliveries of a consumer without a prefetch count.
+    `handshakes_max`: connections beyond `connections_max` that may log in, or learn that there are too many.
+    `held_per_connection_max`: the memory of a connection's incomplete bodies and transactions.
+    `transaction_units_max`: the work that the end of one transaction takes.
+    `links_per_connection_max`: links of AMQP 1.0.
+    `settling_per_connection_max`: deliveries from a peer of AMQP 1.0 that have their outcome and are not settled.
+    `kept_links_per_user_max`: links of AMQP 1.0 that are detached, or will outlive their connection.
+    `durable_links_per_user_max`: those of them that are durable.
 
-    `is_strict_amqp10`: hold peers of AMQP 1.0 to rules that RabbitMQ waives. A durable message is refused where it
-    would not outlive the node (3.2.1), and so is an annotation whose name is neither known nor begins with `x-opt`
-    (3.2.10); a dead letter tells why a receiver rejected it, and how often it was delivered (3.4.3).
-    `auto_creates_queues`: an address of AMQP 1.0 that names no queue makes one.
+    `is_strict_amqp10`: enforce rules of AMQP 1.0 that RabbitMQ does not. A durable message is refused if a queue would
+    lose it with the node (3.2.1), and so is an annotation whose name is neither known nor begins with `x-opt` (3.2.10).
+    A dead letter records why a receiver rejected it, and how often it was delivered (3.4.3).
+    `auto_creates_queues`: an address of AMQP 1.0 that names no queue creates one.
     """
 
     def __init__(self) -> None:
@@ -56,10 +57,10 @@ class Limits:
 
 
 class User:
-    """Somebody who can prove who they are. What changes here holds for open connections too.
+    """An authenticated user. Changes also apply to open connections.
 
     Permissions are by virtual host, topic permissions by virtual host and exchange. `channel_max`: how many channels
-    each of their connections may open, negative for as many as any other.
+    each connection of the user may open; negative: only the general limit applies.
     """
 
     def __init__(self, name: str, permissions: dict[str, Permission]) -> None:
@@ -78,9 +79,7 @@ class Host:
 
     alarm: str
     has_room_for_grace: bool = True
-    """Whether a publisher may continue for a moment after it was told of an alarm: not if the disk is nearly full for
-    good.
-    """
+    """Whether a publisher may continue briefly after it was notified of an alarm: not if the disk stays nearly full."""
 
     runtime: Runtime
     limits: Limits
@@ -90,30 +89,30 @@ class Host:
     product_version: str
     name: str
     anonymous_login: tuple[str, str]
-    """User and password that a peer without a name logs in with (AMQP 1.0); an empty user if none may."""
+    """The user and password for anonymous peers (AMQP 1.0); an empty user if they are not allowed."""
 
     def __init__(self) -> None:
         self.dirty: list[ServerEngine] = []
         self.confirming: list[ServerEngine] = []
 
     def authenticate(self, user: str, password: str, peer_address: str) -> User | None:
-        """The user of that name if this is their password and they may come from there, or None."""
+        """Return the user if the password is right and logins from this address are allowed, else None."""
         raise NotImplementedError
 
     def user_proved(self, user: str, peer_address: str) -> User | None:
-        """The user of that name, whom a TLS certificate names, if they may come from there; or None."""
+        """Return the user that a TLS certificate names, if logins from this address are allowed, else None."""
         raise NotImplementedError
 
     def authenticate_anonymous(self, peer_address: str) -> User | None:
-        """The user of `anonymous_login`, if they may come from there, or None."""
+        """Return the user of `anonymous_login`, if logins from this address are allowed, else None."""
         raise NotImplementedError
 
     def scram_finished(self, user: str, peer_address: str, *, is_proved: bool) -> User | None:
-        """The user of that name, if a SCRAM exchange has proved the password and they may come from there; or None."""
+        """Return the user if SCRAM has proved the password and logins from this address are allowed, else None."""
         raise NotImplementedError
 
     def scram_keys(self, user: str) -> ScramKeys:
-        """The keys of a user. Unknown users have keys, too, so that a peer cannot find out which users exist."""
+        """Return the keys of a user. Unknown users have keys, too, so that a peer cannot find out which users exist."""
         raise NotImplementedError
 
     def check_connection_limits(self, user: User, virtual_host: str) -> None:
@@ -127,10 +126,10 @@ class Host:
         """A unique name that cannot be guessed."""
         raise NotImplementedError
 
-    # --- what engines leave for the end of this batch of input; nothing is called up there ---
+    # --- work for the end of this batch of input; nothing is called immediately ---
 
     def mark_dirty(self, engine: ServerEngine) -> None:
-        """`engine` has something for its transport: `end_batch` it, then serve it."""
+        """`engine` has output for its transport: call its `end_batch`, then serve it."""
         if not engine.is_dirty:
             engine.is_dirty = True
             self.dirty.append(engine)

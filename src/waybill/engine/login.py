@@ -3,7 +3,7 @@
 login = Login(host, protocol, peer_address, certificate_user)
 challenge = login.begin(mechanism, initial_response)
 while challenge is not None: send it; challenge = login.respond(response)
-login.user        who it is, or None: refused
+login.user        the user, or None: refused
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from waybill.wire.sasl.errors import MalformedResponse
 MECHANISMS: Final = (plain.NAME, amqplain.NAME, scram.NAME)
 MECHANISM_SHOWN: Final = 64
 ANONYMOUS: Final = "ANONYMOUS"
-"""RFC 4505: any peer, as the user that `Host.anonymous_login` names."""
+"""RFC 4505: any peer logs in as the user of `Host.anonymous_login`."""
 
 
 class Login:
-    """One attempt to log in. `certificate_user`: whom the peer's verified TLS certificate names, empty for none.
+    """One attempt to log in. `certificate_user`: the user in the peer's verified TLS certificate, empty for none.
 
-    `allows_anonymous`: the protocol knows peers without a name, if the node does.
+    `allows_anonymous`: the protocol supports anonymous peers, if the node does.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Login:
         return challenge
 
     def anonymous(self) -> User | None:
-        """The user that a peer without a name is; None if such peers are not let in."""
+        """Log in an anonymous peer. Returns None if that is not allowed."""
         if not self._allows_anonymous:
             return None
         return self._host.authenticate_anonymous(self._peer_address)

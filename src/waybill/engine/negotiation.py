@@ -1,10 +1,10 @@
-"""The first eight bytes: which protocol a peer speaks. Everything after them goes to that protocol's engine.
+"""Selects the protocol by the first eight bytes of a peer. Later input goes to that protocol's engine.
 
     | 'A' 'M' 'Q' 'P' | id | major | minor | revision |      0-9-1: 0 0 9 1     1.0: 0 1 0 0     1.0 with SASL: 3 1 0 0
                                                 0-10: 1 1 0 10
 
-A header that nobody here speaks is answered with one that is spoken, and a close (0-9-1, 4.2.2; 1.0, 2.2): an older
-version of 0-x with 0-9-1, all else with the one that we prefer, 1.0 with SASL.
+A header of an unsupported protocol is answered with a supported one, and a close (0-9-1, 4.2.2; 1.0, 2.2): an older
+version of 0-x with 0-9-1, any other with the preferred one, 1.0 with SASL.
 """
 
 from typing import Final

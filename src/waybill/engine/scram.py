@@ -11,7 +11,7 @@ ITERATIONS: Final = 15_000
 
 
 def make_keys(password: str, salt: bytes, iterations: int) -> ScramKeys | None:
-    """None for a password that SCRAM has no way to present."""
+    """Return the keys for a password, None for one that SCRAM does not allow."""
     try:
         return derive_keys(password, salt, iterations)
     except (MalformedResponse, UnicodeEncodeError):

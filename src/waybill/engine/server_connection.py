@@ -25,9 +25,9 @@ from waybill.model.timers import Timer
 from waybill.model.virtual_host import VirtualHost
 
 KEPT_OUTPUT_BYTES: Final = 1 << 20
-"""A larger output buffer is not kept for the next output."""
+"""A larger output buffer is not reused."""
 UNREAD_LIMIT: Final = 16 << 20
-"""Deliveries stop long before. Only a peer that keeps requesting and never reads piles up this many replies."""
+"""Deliveries stop long before. Only a peer that keeps sending requests and never reads causes this many replies."""
 
 PACE_S: Final = 0.01
 LARGE_READ_BYTES: Final = 32 << 10
@@ -49,9 +49,9 @@ _LOST_WHILE: Final = {OPEN: ", without a close", CLOSING: ", without an answer t
 class ServerConnection(ServerEngine):
     """One peer.
 
-    `is_stalled`: its output has piled up, so it gets no more messages until that is written. `is_over`: it has given
-    back all that it held. After `receive_timeout_s` without input the peer is given up; after `send_interval_s` without
-    output it gets a heartbeat; 0 for never.
+    `is_stalled`: much output is unsent, so the peer gets no more messages until that is written. `is_over`: everything
+    that the connection held has been returned. After `receive_timeout_s` without input the connection is closed; after
+    `send_interval_s` without output a heartbeat is sent; 0: never.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ServerConnection(ServerEngine):
         """Count bytes that were read, and taken as far as the turn allows."""
 
     def has_done_tasks(self) -> bool:
-        """Go on with what earlier frames asked for. False if that takes another turn."""
+        """Continue the requests of earlier frames. False if that takes another turn."""
         raise NotImplementedError
 
     def wake_consumers(self) -> None:
@@ -123,11 +123,11 @@ class ServerConnection(ServerEngine):
         raise NotImplementedError
 
     def peer_is_silent(self) -> None:
-        """Nothing came for `receive_timeout_s`."""
+        """Close the connection: nothing was received for `receive_timeout_s`."""
         raise NotImplementedError
 
     def fail_with_internal_error(self) -> None:
-        """Close the connection, and tell the peer that the fault is ours."""
+        """Close the connection, and report an internal error to the peer."""
         raise NotImplementedError
 
     # --- the state ---
@@ -137,7 +137,7 @@ class ServerConnection(ServerEngine):
         return self.state == CLOSED and not self._is_held
 
     def advance(self, event: str) -> bool:
-        """Go where the table leads from here. False, and nothing changes, if it does not list the event."""
+        """Change the state by the table. False, and nothing changes, if it does not list the event."""
         state = TRANSITIONS[self.state].get(event)
         if state is None:
             return False
@@ -160,7 +160,7 @@ class ServerConnection(ServerEngine):
         self.host.runtime.operator_log.info("connection opened", self.describe(), self.user.name, self.peer_address)
 
     def describe(self) -> str:
-        """Who the peer is, for the log."""
+        """Return a description of the peer for the log."""
         virtual_host = self._virtual_host
         where = "" if virtual_host is None else f", vhost {virtual_host.name!r}"
         who = f", user {self.user.name!r}" if self.user.name else ""
@@ -176,7 +176,7 @@ class ServerConnection(ServerEngine):
             log.warning(event, detail, self.user.name, self.peer_address)
 
     def fail_unexpectedly(self, error: Exception) -> None:
-        """The last guard: an error that no protocol knows closes this connection and leaves all others alone."""
+        """The last resort for an unexpected error: close this connection, and leave all others unaffected."""
         try:
             self.fail_with_internal_error()
         except Exception:  # noqa: BLE001 - the first error is reported; this one follows from it
@@ -201,7 +201,7 @@ class ServerConnection(ServerEngine):
             self._rest = b""
         runtime.begin_read()
         if runtime.logins_left <= 0 and self._is_logging_in():
-            runtime.work_left = 0  # The passwords of others have taken this turn.
+            runtime.work_left = 0  # Checking passwords of others has used up this turn.
         try:
             end = self.take(data)
         except Exception as error:  # noqa: BLE001 - see `fail_unexpectedly`
@@ -214,7 +214,7 @@ class ServerConnection(ServerEngine):
         if self._takes_input:
             self.has_read(size)
             if size >= LARGE_READ_BYTES and runtime.is_hard_pressed():
-                # Soon everybody would have to wait.
+                # Otherwise all publishers would have to wait soon.
                 self.pace()
 
     def _is_logging_in(self) -> bool:
@@ -227,8 +227,8 @@ class ServerConnection(ServerEngine):
     def pace(self) -> None:
         """Pause reading for a moment.
 
-        Without it the backlog would grow while everybody is at work, only to be written to disk and read back. The
-        pause is short and never becomes a stop: a queue whose consumers hang fills up all the same.
+        Without it the backlog of working consumers would grow, only to be written to disk and read back. The pause is
+        always short, so a queue whose consumers hang still fills up.
         """
         if not self._pauses & PACED:
             self.pause_reading(PACED)
@@ -238,7 +238,7 @@ class ServerConnection(ServerEngine):
     def resume_reading(self, reason: i64) -> None:
         """Read again, unless there is another reason not to; first process what was read already."""
         if self._pauses & reason & self._excuses:
-            # It may have spoken, and was not heard.
+            # The peer may have sent something that was not read.
             self._received_at = self.host.runtime.now
         self._pauses &= ~reason
         if self._pauses == 0:
@@ -279,12 +279,12 @@ class ServerConnection(ServerEngine):
             self.host.mark_dirty(self)
 
     def hold(self) -> None:
-        """Keep all output back until everything stored so far is durable."""
+        """Hold all output back until everything stored so far is durable."""
         self._wants_hold = True
         self.host.mark_dirty(self)
 
     def committed(self, mark: i64) -> None:
-        """What `hold` waited for is durable: release the output."""
+        """The commit that `hold` waited for is durable: release the output."""
         if mark == self._hold_mark:
             self._is_held = False
             self.host.mark_dirty(self)
@@ -298,7 +298,7 @@ class ServerConnection(ServerEngine):
             self.host.runtime.store.wait(self, self._hold_mark)
 
     def spare_output(self) -> None:
-        """It begins to consume: limit its output if other connections do not read theirs."""
+        """The connection begins to consume: limit its output if other peers do not read theirs."""
         if self.held.is_output_scarce:
             self.output_high_water = min(self.output_high_water, SPARE_OUTPUT_BYTES)
             self.has_tight_output = True

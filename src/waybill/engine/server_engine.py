@@ -1,4 +1,4 @@
-"""`ServerEngine`: a server-side connection as the transport and the node see it. It calls neither for its output."""
+"""`ServerEngine`: a server-side connection as the transport and the node see it. It never calls them for its output."""
 
 from waybill.model.store import CommitWaiter
 from waybill.model.virtual_host import VirtualHost
@@ -18,8 +18,8 @@ class ServerEngine(CommitWaiter):
     `end_batch` and names it to whoever runs the node, who serves it: takes `data_to_send`, closes if it is `closed`,
     watches its `next_timeout`, and reads on or not (`is_reading_paused`).
 
-    `transport`: by which that finds the connection; nothing to the engine. `has_tight_output`: keep little output for
-    a peer that does not read.
+    `transport`: used by the transport to find the connection; the engine ignores it. `has_tight_output`: keep little
+    output for a peer that does not read.
     """
 
     def __init__(self, transport: object) -> None:

@@ -117,7 +117,7 @@ def _kept_delivery(delivery: DeliveryProperties | None, *, keep_expiration: bool
 
 
 def _encodable(value: object) -> object:
-    """A value of the model in types that the protocol has."""
+    """Return a value of the model in types that the protocol has."""
     if isinstance(value, datetime):
         return Datetime(int(value.timestamp()))
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""How the model looks into content that came over AMQP 0-9-1, and the header that streams and quorum queues add."""
+"""The format of messages that came over AMQP 0-9-1, and the header that streams and quorum queues add."""
 
 from typing import Final
 
@@ -161,7 +161,7 @@ def with_integer_header(content: bytes, facts: ContentFacts, name: bytes, value:
 
 
 def _headers_position(content: bytes, flags: i64) -> i64:
-    """Where the headers table would stand: after content type and content encoding."""
+    """Where the headers table is or would be: after content type and content encoding."""
     position: i64 = 21
     if flags & 0x8000:
         position += 1 + i64(content[position])

@@ -366,7 +366,7 @@ class Termini:
             self.runtime.store.undefine(TERMINUS, stored_key)
 
     def release_all(self) -> None:
-        """The node stops: return what termini hold to the queues, as delivered before."""
+        """The node stops: return the deliveries of termini to the queues, marked as redelivered."""
         for terminus in self._by_key.values():
             held = list(terminus.held.values())
             terminus.held = {}

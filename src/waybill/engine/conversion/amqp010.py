@@ -12,8 +12,8 @@
 | creation_time, absolute_expiry_time | timestamp, expiration: seconds |
 | body | its octets; of sections that are no data sections, these, and `x-basic-type` says `amqp-1.0` |
 
-What 0-10 has no place for travels in the application-header `x-amqp-1.0`, as in 0-9-1, and in `x-amqp-0-9-1` if it came
-from there. Neither is there unless it is needed.
+Values without a place in 0-10 are kept in the application-header `x-amqp-1.0`, as in 0-9-1; those of a message from
+0-9-1 in `x-amqp-0-9-1`. Both are only present if needed.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
 """Content of AMQP 0-9-1 as a canonical message, and a canonical message as such content.
 
-Values without a place in 0-9-1 travel in the header `x-amqp-1.0`, a map in the encoding of 1.0, which is only present
+Values without a place in 0-9-1 are kept in the header `x-amqp-1.0`, a map in the encoding of 1.0, which is only present
 if needed. If the message is sent on with it, the conversion back to 1.0 restores the original values; a header that was
 changed meanwhile takes precedence over `x-amqp-1.0`.
 """
@@ -40,7 +40,7 @@ _OWN_ANNOTATIONS: Final = frozenset(
 )
 _TEXT_MAX: Final = 255
 HEADERS_MAX_OCTETS: Final = 120_000
-"""So that the header frame fits the 128 KiB that are usual as frame-max."""
+"""The header frame must fit into the usual frame-max of 128 KiB."""
 _FIELD_OVERHEAD: Final = 6
 _CHANNEL: Final = 1
 
@@ -107,7 +107,7 @@ def _identifier(
 
 
 def _text(message: CanonicalMessage, name: str, text: str | None) -> str | None:
-    """The text if it is one; octets that are no UTF-8 go to the foreign properties."""
+    """Return valid text; octets that are not UTF-8 become a foreign property."""
     if text is None:
         return None
     value = text_or_octets(text.encode("utf-8", "surrogateescape"))
@@ -192,7 +192,7 @@ def _is_list_of_texts(value: object) -> bool:
 
 
 def _take_properties(message: CanonicalMessage, kept: Preserved, properties: BasicProperties) -> None:
-    """Take what 1.0 said of its properties, where 0-9-1 still says the same."""
+    """Restore the properties of 1.0, unless they were changed in 0-9-1."""
     message.to = kept.text("to", None, None)
     message.subject = kept.text("subject", None, None)
     message.reply_to_group_id = kept.text("reply-to-group-id", None, None)
@@ -322,7 +322,7 @@ def _write_properties(
 
 
 def _foreign(foreign: dict[str, object], name: str) -> str | None:
-    """A property as 0-9-1 had it."""
+    """A foreign property, in its original form of 0-9-1."""
     value = foreign.get(name)
     if type(value) is bytes:
         return value.decode("utf-8", "surrogateescape") if len(value) <= _TEXT_MAX else None
@@ -346,7 +346,7 @@ def _identifier_text(
 
 
 def _fitting(kept: Preserved, name: str, text: str | None) -> str | None:
-    """The text if a short string can hold it, which else is kept."""
+    """Return the text if it fits a short string; otherwise it is preserved."""
     if text is None or len(text.encode()) <= _TEXT_MAX:
         return text
     kept.keep(name, text, None)
@@ -354,7 +354,7 @@ def _fitting(kept: Preserved, name: str, text: str | None) -> str | None:
 
 
 def _reply_to(kept: Preserved, address: str | None) -> str | None:
-    """The name of the queue that an address means, or the address itself if it means no queue."""
+    """The name of the queue of an address, or the address itself if it names no queue."""
     if address is None:
         return None
     if address.startswith(QUEUES_PREFIX):

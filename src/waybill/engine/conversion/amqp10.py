@@ -109,7 +109,7 @@ def write_amqp10(message: CanonicalMessage) -> bytes:
     if properties != NO_PROPERTIES:
         out.write(properties)
     if message.application_properties:
-        # Values that are no simple ones came so: they are not the broker's to refuse.
+        # Values that are not simple were sent so: the broker does not refuse them.
         write_descriptor(out, descriptors.APPLICATION_PROPERTIES)
         write_value(out, message.application_properties)
     if message.body_kind == DATA:

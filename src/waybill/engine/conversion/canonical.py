@@ -22,9 +22,9 @@ class CanonicalMessage:
     as keys, `application_properties` strings. The body is `data`, one entry a data section, if `body_kind` is DATA;
     `sections`, encoded as in 1.0, if it is OTHER_SECTIONS; nothing if NO_BODY. `footer` is the encoded section.
 
-    `type` is that of 0-9-1. `headers` are headers of 0-9-1 that are no application property: their values are tables or
-    arrays, or their names no text. `foreign` are properties of 0-9-1, by their names there, that say something which
-    their counterparts here cannot.
+    `type` is that of 0-9-1. `headers` are headers of 0-9-1 that cannot be application properties: their values are
+    tables or arrays, or their names are not text. `foreign` are properties of 0-9-1, by their names there, with values
+    that their counterparts here cannot represent.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Content in the encoding of another protocol than the one that brought it: made when it is delivered, never before.
+"""Converts content to the encoding of another protocol, when a message is delivered, never before.
 
 Each protocol has one function that reads its content into a `CanonicalMessage` and one that writes it; no function
 knows two protocols.
@@ -104,7 +104,7 @@ def amqp10_content(message: Message) -> bytes:
     try:
         content = write_amqp10(_READERS[message.format.code](message.content))
     except Exception as error:
-        # No content from a peer may stop the queue that it is in.
+        # No content of a peer may block its queue.
         raise Inconvertible(f"no form in AMQP 1.0: {error}") from error
     return last.put(message, content)
 
@@ -119,7 +119,7 @@ def amqp10_priority(message: Message) -> i64:
 
 
 def amqp091_content(message: Message) -> bytes:
-    """The content frames of a message: the header frame first, all on channel 1. Raises Inconvertible, only that."""
+    """The content frames of a message: the header frame first, all on channel 1. Raises only Inconvertible."""
     if message.format is AMQP091:
         return message.content
     last = _LAST_TO_091
@@ -155,7 +155,7 @@ def amqp010_content(message: Message) -> bytes:
 
 
 def report_undeliverable(operator_log: OperatorLog, queue: str, error: ValueError) -> None:
-    """Tell that a message of a queue could not be given to its consumer."""
+    """Log that a message of a queue could not be delivered to its consumer."""
     operator_log.warning(
         "message undeliverable",
         f"a message of queue '{queue}' cannot be delivered and is dead-lettered, or dropped where the queue has no "

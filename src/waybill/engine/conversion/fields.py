@@ -51,7 +51,7 @@ _NO_FIELD: Final = EncodedField(ord("V"), b"")
 
 
 class FieldReader:
-    """Reads one table. Names that are no UTF-8 come as bytes."""
+    """Reads one table. Names that are not UTF-8 become bytes."""
 
     def __init__(self, data: bytes, offset: int) -> None:
         self.reader = Reader(data, offset, len(data))
@@ -193,7 +193,7 @@ def _simple(value: object) -> tuple[EncodedField, bool]:
         if is_single:
             return EncodedField(ord("f"), struct.pack(">f", float(value))), True
         return EncodedField(ord("d"), struct.pack(">d", value)), True
-    # A ulong is all that is left.
+    # Only a ulong is left.
     number = int(value) if isinstance(value, int) else 0
     if number <= MAX_I64:
         return EncodedField(ord("l"), number.to_bytes(8, "big")), False

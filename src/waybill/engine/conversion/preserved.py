@@ -1,4 +1,4 @@
-"""The header `x-amqp-1.0`: what 0-9-1 has no place for, as a map of 1.0 with these symbols as keys.
+"""The header `x-amqp-1.0`: values without a place in 0-9-1, as a map of 1.0 with these symbols as keys.
 
 | key | value |
 |---|---|

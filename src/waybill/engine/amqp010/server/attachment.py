@@ -161,7 +161,7 @@ class Attachments:
                 self._end(session)
 
     def not_attached(self, channel: i64) -> None:
-        """Something came on a channel without a session."""
+        """Handle a frame on a channel without a session."""
         if channel not in self._detaching:
             self._connection.send_control(channel, SessionDetached(b"", DETACH_NOT_ATTACHED))
 
@@ -174,12 +174,12 @@ class Attachments:
             return
         self._connection.send_control(channel, SessionDetached(session.name, DETACH_SESSION_BUSY))
         self._detaching[channel] = session.name
-        # One that was not to outlive this connection does not; then the other one gets a new session.
+        # A session that may not outlive this connection ends; the other connection gets a new one.
         if not session.detach():
             self._end(session)
 
     def fail_ids(self, channel: i64) -> None:
-        """The peer speaks of commands that were never sent to it."""
+        """End the session: the peer named commands that were never sent to it."""
         session = self.sessions.pop(channel, None)
         if session is None:
             return
@@ -188,7 +188,7 @@ class Attachments:
         self._end(session)
 
     def fail(self, session: Session, fault: Fault, class_code: int, command_code: int) -> None:
-        """A command has failed, or with no class code a control: tell which, and end the session."""
+        """A command has failed, or without a class code a control: tell the peer which, and end the session."""
         connection = self._connection
         channel = session.channel
         if self.sessions.get(channel) is not session:
@@ -227,7 +227,7 @@ class Attachments:
 
 
 class Farewell(Chore):
-    """The end of a session that the peer has detached: the peer is notified once everything is given back."""
+    """Ends a session that the peer has detached, and notifies the peer once its deliveries are requeued."""
 
     def __init__(self, connection: SessionHost, channel: i64, name: bytes, ending: Ending) -> None:
         self._connection = connection

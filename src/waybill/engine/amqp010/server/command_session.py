@@ -59,10 +59,10 @@ class CommandSession(DetachableSession):
         self.next_in: i64 = WRAP
         self.next_out: i64 = WRAP
         self.replay = Replay(runtime)
-        # Deliveries wait for what the peer confirms.
+        # Deliveries wait until the peer confirms earlier ones.
         self.is_choked = False
         self.pending: dict[i64, None] = {}
-        # Commands that come a second time are below this count.
+        # Commands below this count are repeated in a replay.
         self._highest_in: i64 = WRAP
         self._has_received = False
         self._completed_to: i64 = WRAP
@@ -136,7 +136,7 @@ class CommandSession(DetachableSession):
     # --- completion ---
 
     def collect(self) -> None:
-        """Something was executed: the peer hears of it at the end of the batch."""
+        """A command was executed: the peer is notified at the end of the batch."""
         if not self._is_collecting and self.connection is not None:
             self._is_collecting = True
             self.connection.confirming(self)
@@ -228,7 +228,7 @@ class CommandSession(DetachableSession):
             raise _too_much("gaps in what the peer knows to be completed")
 
     def take_flush(self, flush: SessionFlush) -> None:
-        """The peer asks how far we are."""
+        """session.flush: the peer asks for our state."""
         connection = self.connection
         if connection is None:
             return
@@ -238,7 +238,7 @@ class CommandSession(DetachableSession):
         if flush.confirmed:
             connection.send_control(self.channel, SessionConfirmed(self._unknown.wire()))
         if flush.completed and self.is_synced:
-            # Otherwise the peer is told after the outcome of its earlier transfers.
+            # Otherwise the peer is notified after the outcomes of its earlier transfers.
             connection.send_control(self.channel, SessionCompleted(self._unknown.wire()))
 
     def tell_expected(self) -> None:
@@ -272,20 +272,20 @@ class CommandSession(DetachableSession):
         self.send_command(ExecutionResult(int(number & MASK), value))
 
     def take_confirmed(self, ranges: Ranges) -> None:
-        """session.confirmed: the peer needs these commands no more. Raises a fault for ids that were never sent."""
+        """session.confirmed: these commands need not be sent again. Raises a fault for ids that were never sent."""
         for low, high in ranges:
             self.sent_range(low, high)
         self._confirm(ranges)
         self.unchoke()
 
     def _confirm(self, ranges: Ranges) -> None:
-        """The peer has all of these, which were sent."""
+        """Drop sent commands that the peer has received."""
         sent = self.replay.sent
         if sent:
             self.replay.confirm(Spans(ranges, self.next_out, sent[0].id, len(sent)))
 
     def choke(self) -> None:
-        """Stop deliveries until the peer confirms what it has received, and ask it to."""
+        """Stop deliveries until the peer confirms received commands, and request that."""
         if not self.is_choked:
             self.is_choked = True
             connection = self.connection
@@ -293,13 +293,13 @@ class CommandSession(DetachableSession):
                 connection.send_control(self.channel, SessionFlush(confirmed=True))
 
     def unchoke(self) -> None:
-        """Something was confirmed."""
+        """The peer has confirmed commands."""
         if self.is_choked and not self.replay.is_full:
             self.is_choked = False
             self.wake_consumers()
 
     def wake_consumers(self) -> None:
-        """There is credit again for those that had none."""
+        """Consumers that had no credit may have some again."""
         raise NotImplementedError
 
     def sent_range(self, low: i64, high: i64) -> tuple[i64, i64]:

@@ -1,4 +1,4 @@
-"""A connection of AMQP 0-10, server side: cuts its input into frames and leads it to sessions.
+"""A connection of AMQP 0-10, server side: splits its input into frames and passes them to sessions.
 
     frames --> `Assembler` --> control: connection, or session as carrier of commands
                            --> command: the session that is attached to the channel (`dispatch`)
@@ -263,7 +263,7 @@ class Connection(SessionHost):
         if change < 0:
             self.held.give_back(-change)
         elif not self.held.add(change):
-            # The command is too long to keep searching for its end.
+            # Stop searching for the end of a command that is too long.
             self._is_deaf = True
             raise connection_fault(CLOSE_CONNECTION_FORCED, self.held.refusal())
         self._held_size = size

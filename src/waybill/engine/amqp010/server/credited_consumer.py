@@ -12,9 +12,9 @@ class CreditedConsumer(Consumer):
     queue: Queue
 
     def completed(self, count: i64, size: i64) -> None:
-        """The peer has completed transfers of that size in all: in window mode their credit comes back."""
+        """The peer has completed transfers with this total size: in window mode, their credit returns."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Take all credit back."""
+        """Revoke all credit."""
         raise NotImplementedError

@@ -106,7 +106,7 @@ def take_command(session: Session, payload: bytes, header: bytes | None, body: b
     if code in SETTLING:
         session.has_settled = True
     if session.has_settled and wants_sync(payload):
-        # Outcomes are complete at once, but for a peer that asks: then they are durable.
+        # Outcomes are completed immediately, unless the peer requests a completion: then once they are durable.
         session.has_settled = False
         session.needs_commit()
     if code == TRANSFER_CODE:
@@ -140,7 +140,7 @@ def _execute(session: Session, command: Command, code: int, number: i64) -> None
         long_handler(session, number, command)
         return
     if code in {ExecutionSync.CODE, ExecutionResult.CODE, ExecutionException.CODE}:
-        # All that came before is executed. We send nothing that has a result or that may fail.
+        # Everything before is executed. We send no command that has a result or may fail.
         return
     if code >> 8 in {FILE_CLASS, STREAM_CLASS}:
         raise session_fault(ERROR_NOT_IMPLEMENTED, f"{command.NAME}: the classes file and stream are not implemented")
@@ -152,7 +152,7 @@ def _take_transfer(session: Session, payload: bytes, header: bytes | None, body:
     facts = connection.transfer_facts
     scan_transfer(payload, facts)
     session.runtime.work_left -= COMMAND_UNITS + ((0 if header is None else len(header)) >> SIZE_UNIT_BITS)
-    # Clients that know nothing of an answer leave the accept-mode out.
+    # Clients that do not support an answer leave the accept-mode out.
     is_explicit = facts.has_accept_mode and facts.accept_mode == ACCEPT_EXPLICIT
     envelope = read_envelope(connection, facts.destination, header or b"")
     connection.has_published = True

@@ -41,7 +41,7 @@ ID_OCTETS_MAX: Final = 64
 
 
 def octets_of(xid: Xid) -> bytes:
-    """The identity of a branch. Raises a session fault for an xid that XA does not allow."""
+    """The identity of a branch. Raises a session fault for an xid that violates XA."""
     for part in (xid.global_id, xid.branch_id):
         if len(part) > ID_OCTETS_MAX:
             raise session_fault(ERROR_INVALID_ARGUMENT, f"the parts of an xid have at most {ID_OCTETS_MAX} octets")
@@ -115,7 +115,7 @@ def end(session: SessionView, command: DtxEnd) -> Struct:
 
 
 def prepare(session: SessionView, command: DtxPrepare) -> Struct:
-    """A session that coordinates need not be selected: only one that works in branches."""
+    """The session need not be selected (dtx.select): only one that works in branches must be."""
     status = _find(session, command.xid).prepare()
     session.attached.hold()
     return XaResult(status)

@@ -54,9 +54,9 @@ class TransferEnvelope:
         self.stores = False
 
     def adapt(self, header: bytes, facts: HeaderFacts) -> bool:
-        """Use it for a header segment with the same delivery-properties and user, whatever else that says.
+        """Use it for a header segment that has the same delivery-properties and user, but may differ otherwise.
 
-        False if it is another one, or malformed.
+        False if they differ, or the segment is malformed.
         """
         size: i64 = len(self._delivery)
         if size == 0 or header[:size] != self._delivery:
@@ -119,12 +119,12 @@ def read_envelope(connection: SessionHost, exchange: str, header: bytes) -> Tran
 
 
 def _kept_delivery(header: bytes, facts: HeaderFacts) -> bytes:
-    """The struct of delivery-properties if it says what no field of a message does; or nothing."""
+    """Return the struct of delivery-properties if it has values that no field of a message has; else nothing."""
     start = facts.delivery
     if start == ABSENT:
         return b""
     flags = header[start + 6] << 8 | header[start + 7]
-    # A mode that is said and one that is not are the same to the model, and not to clients.
+    # An explicit non-persistent mode and an absent one are the same in the model, but not to clients.
     is_kept = flags & KEPT_FLAGS or facts.delivery_mode == MODE_NON_PERSISTENT
     return header[start : facts.delivery_end] if is_kept else b""
 

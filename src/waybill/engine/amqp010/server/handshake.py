@@ -79,7 +79,7 @@ class Handshake:
         self._log_in(self._login.begin(start_ok.mechanism, start_ok.response))
 
     def _log_in(self, challenge: bytes | None) -> None:
-        """Go on with the login, or with what follows it."""
+        """Continue the login, or go to the next step."""
         connection = self._connection
         if challenge is not None:
             self._expected = ConnectionSecureOk.CODE

@@ -1,4 +1,4 @@
-"""The commands of classes exchange and queue that only ask. Their results are structs."""
+"""The commands of classes exchange and queue that only query. Their results are structs."""
 
 from typing import Final
 
@@ -39,7 +39,7 @@ def queue_query(session: SessionView, command: QueueQuery) -> Struct:
 
 
 def exchange_bound(session: SessionView, command: ExchangeBound) -> Struct:
-    """Whether there is a binding that matches all that is given; if not, which of it matches none alone."""
+    """Whether a binding matches all given fields; if none does, which fields match none alone."""
     virtual_host = session.virtual_host
     exchange_name = command.exchange or ""
     exchange = virtual_host.exchanges.get(exchange_name)

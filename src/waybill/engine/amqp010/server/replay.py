@@ -9,10 +9,10 @@ from waybill.engine.amqp010.server.ids import Spans
 from waybill.model.runtime import Runtime
 
 REPLAY_BYTES_MAX: Final = 4 << 20
-"""Deliveries wait while so much of a session is not confirmed."""
+"""Deliveries wait while this much of a session is not confirmed."""
 REPLAY_COUNT_MAX: Final = 16_384
 UNCONFIRMED_BYTES_MAX: Final = 4 * REPLAY_BYTES_MAX
-"""A session ends if so much is not confirmed, deliveries or not."""
+"""A session ends if this much is not confirmed."""
 SENT_BYTES: Final = 200
 SCAN_UNIT_BITS: Final = 4
 
@@ -40,7 +40,7 @@ class Replay:
     def is_full(self) -> bool:
         if self.size > REPLAY_BYTES_MAX or len(self.sent) > REPLAY_COUNT_MAX:
             return True
-        # Others have the rest of it: bodies and transactions.
+        # Bodies and transactions are counted elsewhere.
         return self.size > 0 and self._runtime.held_bytes > self._runtime.held_limit_bytes >> 1
 
     def add(self, sent: Sent) -> None:
@@ -64,7 +64,7 @@ class Replay:
             self._count(-(sent.popleft().size + SENT_BYTES))
         if not sent or not spans.lasts or spans.lasts[-1] < sent[0].id:
             return
-        # There are some in the middle, which it has got before others.
+        # The peer has received some in the middle before others.
         self._runtime.work_left -= len(sent) >> SCAN_UNIT_BITS
         size: i64 = 0
         kept: list[Sent] = []

@@ -1,4 +1,4 @@
-"""A session: its publishes, its subscriptions, and what becomes of them when it is detached or ends.
+"""A session: its publishes, its subscriptions, and how they end when it is detached or ends.
 
 `publish` and `publish_run` run once per message. Infrequent commands are in `topology`, `queries`, `subscribing`,
 `settlement`, `transactions` and `distributed`.
@@ -53,7 +53,7 @@ class Session(SessionView):
     def __init__(self, key: SessionKey, connection: SessionHost) -> None:
         super().__init__(key, connection)
         self.subscriptions: dict[str, Subscription] = {}
-        # Where the memory of a transaction is counted: with the connection that it came by last.
+        # The memory of a transaction is counted with the connection that carried it last.
         self.held: HeldMemory | None = None
         # The beginning of frames that accept a single delivery of the session.
         self.accept_head = b""
@@ -101,7 +101,7 @@ class Session(SessionView):
         return self.is_open and self.timeout_s > 0 and self.host.sessions.keep(self)
 
     def take_expected(self, expected: SessionExpected) -> None:
-        """The peer reports what it has received in a session that is attached again: send the rest again."""
+        """The peer has reported what it received in a session that is attached again: send the rest again."""
         connection = self.attached
         if self.is_synced or self._resent_to != NOTHING:
             return
@@ -111,7 +111,7 @@ class Session(SessionView):
         self._send_again(waits=True)
 
     def sync_anyway(self) -> None:
-        """The session fails before the peer has reported what it has: send all that may be missing, to tell why."""
+        """Send all that the peer may lack: the session fails before it has reported that, and must learn the reason."""
         if not self.is_synced:
             if self._resent_to == NOTHING:
                 self._begin_again(self.attached, 0)
@@ -122,7 +122,7 @@ class Session(SessionView):
         kept = self.replay.sent
         start = kept[0].id if kept else self.next_out
         if 0 < first < start:
-            # These were sent before the session was to outlive its connection, and are not kept.
+            # These were sent before the session could outlive its connection, so they were not kept.
             self.tell_point(first)
             connection.send_control(self.channel, SessionGap(((int(first & MASK), int((start - 1) & MASK)),)))
         self.tell_point(start)
@@ -149,7 +149,7 @@ class Session(SessionView):
         self.wake_consumers()
 
     def _expected_first(self, ranges: Ranges) -> i64:
-        """The first command that the peer expects; all that is kept if it knows nothing of the session."""
+        """Return the first command that the peer expects: the first kept one if the peer has lost the session."""
         if not ranges:
             kept = self.replay.sent
             return kept[0].id if kept else self.next_out
@@ -236,12 +236,12 @@ class Session(SessionView):
             raise _full()
 
     def _unroutable(self, envelope: TransferEnvelope, number: i64, *, is_explicit: bool) -> None:
-        """No queue takes it, by the alternate exchange neither: back to the peer, unless it does not care."""
+        """Reject a message that no queue takes, not even by the alternate exchange, unless it may be discarded."""
         if is_explicit and not envelope.discards:
             self.rejected(number)
 
     def _publish_later(self, queues: list[Queue], message: Message) -> None:
-        """In a transaction a message is published once that is committed."""
+        """Keep a message until its transaction is committed."""
         units = publish_units(queues)
         branch = self.branch
         if branch is not None:
@@ -287,7 +287,7 @@ class Session(SessionView):
     def consumer_cancelled(self, consumer: CreditedConsumer, number: i64) -> None:
         """The queue was deleted ("queue-deletion"): an exception in the spec, and the end of the session.
 
-        In Qpid's broker the subscription only gets nothing more, until it is cancelled, and its clients rely on that.
+        In Qpid's broker the subscription only stops receiving, until it is cancelled, and its clients rely on that.
         """
 
     def overdue(self, now: float) -> Fault | None:
@@ -311,7 +311,7 @@ class Session(SessionView):
         self.attached.flushing(self)
 
     def finish_flushes(self) -> None:
-        """After draining: end the flushes of subscriptions whose queues have nothing more for them."""
+        """After the queues are drained: end the flushes of subscriptions that have received all available messages."""
         flushing = self.flushing
         self.flushing = []
         for consumer, number in flushing:
@@ -407,7 +407,7 @@ class Session(SessionView):
 
 
 class _FlushWait(CommitWaiter):
-    """Looks at flushes again once what their queues wait for is durable."""
+    """Continues flushes once the messages that their queues wait for are durable."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -32,7 +32,7 @@ class SessionHost(ServerConnection):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a command takes more than this turn. No other command is taken before it is done."""
+        """Whether a command takes more than one turn. No other command is executed before it is done."""
         raise NotImplementedError
 
     def begin(self, task: Chore) -> None:

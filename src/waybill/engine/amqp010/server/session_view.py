@@ -14,7 +14,7 @@ from waybill.model.entry import Entry
 from waybill.model.transaction import Transaction
 
 WINDOW_LEAST: Final = 16
-"""Deliveries that a session may have on their way in any case."""
+"""The deliveries that a session may always have in flight."""
 
 
 class SessionView(CommandSession):
@@ -33,10 +33,10 @@ class SessionView(CommandSession):
         self.unsettled: dict[i64, Entry] = {}
         self.browsed: dict[i64, Entry] = {}
         self.windowed = WindowTransfers()
-        # How many of `browsed`, and how many runs of `windowed`, there may be.
+        # The limit of `browsed`, and of runs in `windowed`.
         self.window_room: i64 = WINDOW_LEAST
         self.unsettled_max: i64 = host.limits.unsettled_per_channel_max
-        # There are outcomes since the peer asked for a completion.
+        # There were outcomes after the peer's last request for a completion.
         self.has_settled = False
         self.transaction: Transaction | None = None
         self.is_dtx = False

@@ -1,4 +1,4 @@
-"""Deliveries that the peer accepts, releases, rejects or acquires: message.accept and its like."""
+"""Deliveries that the peer accepts, releases, rejects or acquires: message.accept and related commands."""
 
 from typing import Final
 
@@ -88,7 +88,7 @@ def accept_head(channel: i64) -> bytes:
 
 
 def accept_range(session: SessionView, payload: bytes) -> bool:
-    """Take a message.accept of one range without decoding it; False if it is another one, or more than a little work.
+    """Execute a message.accept of one range without decoding it. False if it has another form, or is much work.
 
     The command must have been counted as received.
     """
@@ -172,7 +172,7 @@ def _settle(session: SessionView, number: i64, entries: list[Entry], outcome: st
 
 
 def release(session: SessionView, number: i64, command: MessageRelease) -> None:
-    """message.release: the messages are ready again, in their places."""
+    """message.release: the messages return to their positions in the queue."""
     outcome = RELEASE if command.set_redelivered else UNMARKED
     _settle(session, number, _taken(session, command.transfers), outcome)
 
@@ -229,7 +229,7 @@ def acquire(session: SessionView, command: MessageAcquire) -> Struct:
         session.unsettled[count] = entry
         is_late = is_late or count < newest
     if is_late:
-        # Deliveries are in the order of their counts: those were sent before others.
+        # Deliveries are ordered by their counts, and these were sent before others.
         session.runtime.work_left -= len(session.unsettled) >> SCAN_UNIT_BITS
         session.unsettled = {number: session.unsettled[number] for number in sorted(session.unsettled)}
     return Acquired(acquired.wire())

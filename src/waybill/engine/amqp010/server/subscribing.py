@@ -88,7 +88,7 @@ def _named(session: Session, destination: str | None) -> Subscription:
 
 
 def cancel(session: Session, command: MessageCancel) -> None:
-    """No transfer follows; the peer keeps earlier ones ("post-cancel-transfer-resolution")."""
+    """No further transfers; the peer keeps earlier ones ("post-cancel-transfer-resolution")."""
     subscription = _named(session, command.destination)
     del session.subscriptions[command.destination]
     session.detach_memory(consumer_size(command.destination))
@@ -102,7 +102,7 @@ def set_flow_mode(session: Session, command: MessageSetFlowMode) -> None:
 
 
 def flow(session: Session, command: MessageFlow) -> None:
-    """Give credit. No value is credit without end, and so is the largest one."""
+    """Give credit. An absent value and the largest one mean unlimited credit."""
     value = ALL if command.value is None else command.value
     _named(session, command.destination).add_credit(value, is_octets=command.unit == UNIT_BYTE)
 

@@ -64,7 +64,7 @@ DELIVERY_CODE: Final = b"\x04\x01"
 """Where the code of the first struct of a header segment is, and that of delivery-properties."""
 INFINITE: Final = 1 << 62
 COUNTED: Final = 1 << 61
-"""Less credit than this is counted."""
+"""Credit from this value on is unlimited, and not counted."""
 ALL: Final = 0xFFFFFFFF
 NAME_OCTETS_MAX: Final = 255
 WHOLE_BODY: Final = LAST_SEGMENT | FIRST_FRAME | LAST_FRAME
@@ -184,7 +184,7 @@ class Subscription(CreditedConsumer):
         self.credit_available()
 
     def stop(self) -> None:
-        """Take all credit back, and that of transfers which are not completed."""
+        """Revoke all credit, including that of transfers that are not completed."""
         self.message_credit = self.octet_credit = 0
         self.counts_size = True
         session = self.session
@@ -262,12 +262,12 @@ class Subscription(CreditedConsumer):
     def _keep_copy(self, session: SessionView, number: i64, entry: Entry) -> None:
         browsed = session.browsed
         if self.no_ack and len(browsed) >= session.window_room and not session.grow_window():
-            # The peer will not say when it is done browsing: the first copy can no longer be acquired.
+            # The peer does not report when it is done browsing, so the oldest copy can no longer be acquired.
             del browsed[next(iter(browsed))]
         browsed[number] = entry
 
     def deliver_all(self, entries: list[Entry]) -> i64:
-        """`deliver` each of these; those that look like the one before without the calls."""
+        """`deliver` each of these messages, without the calls for those that look like the previous one."""
         session = self.session
         connection = session.connection
         if connection is None or session.timeout_s > 0 or self.is_browser:
@@ -292,7 +292,7 @@ class Subscription(CreditedConsumer):
         return count
 
     def _deliver_like(self, connection: SessionHost, entries: list[Entry], start: i64) -> i64:
-        """Deliver those from `start` on that look like the message before. Returns where they end."""
+        """Deliver the messages from `start` on that look like the previous one. Returns where they end."""
         session = self.session
         out = connection.out
         no_ack = self.no_ack
@@ -334,7 +334,7 @@ class Subscription(CreditedConsumer):
         return at
 
     def _sent_run(self, first: i64, count: i64) -> None:
-        """Count messages that were sent like the one before."""
+        """Count messages that were sent like the previous one."""
         if count > 0:
             session = self.session
             session.next_out = first + count
@@ -345,7 +345,7 @@ class Subscription(CreditedConsumer):
                 session.windowed.add(self, self._size, first, count)
 
     def _prepare_front(self, prefix: bytes, *, redelivered: bool) -> bool:
-        """Prepare all that comes before a body. False if the header segment is not of the kind that is expected."""
+        """Prepare all that comes before a body. False if the header segment has another form than expected."""
         if i64(read_i32_be(prefix, 0)) != self._header_size or prefix[CODE_START:CODE_END] == DELIVERY_CODE:
             return False
         self._prefix = prefix
@@ -355,7 +355,7 @@ class Subscription(CreditedConsumer):
         return True
 
     def _expect_like(self, message: Message, connection: SessionHost) -> None:
-        """Remember the sizes of a message that was just sent, if it was sent in the ordinary way."""
+        """Remember the sizes of the message just sent, if it was sent without an individual header."""
         content = message.content
         body_size = len(content) - SIZE_OCTETS - self._header_size
         self._content_size = -1
@@ -407,7 +407,7 @@ class Subscription(CreditedConsumer):
             facts.delivery_mode = MODE_NON_PERSISTENT
         ttl_ms: i64 = ABSENT
         if message.ttl_ms != NO_TTL:
-            # "ttl-decrement": by the time that the message spent here.
+            # "ttl-decrement": by the time that the message spent in this broker.
             waited = i64(int((self.session.runtime.now - message.published_at) * 1000.0))
             ttl_ms = max(message.ttl_ms - max(waited, 0), 0)
         address = message.address

@@ -1,4 +1,4 @@
-"""The work of a command, or of the end of a session, that may take more than one turn."""
+"""Work of a command, or of the end of a session, that may take several turns."""
 
 from typing import Final
 
@@ -54,7 +54,7 @@ class Removing(CommandTask):
 
 
 class Publishing(CommandTask):
-    """A message for a great many queues."""
+    """Publishes a message to very many queues."""
 
     def __init__(self, session: SessionView, number: i64, fan_out: FanOut) -> None:
         super().__init__(session, number)
@@ -68,7 +68,7 @@ class Publishing(CommandTask):
 
 
 class Settling(CommandTask):
-    """The same outcome for many deliveries, in their order."""
+    """Applies one outcome to many deliveries, in their order."""
 
     def __init__(self, session: SessionView, number: i64, entries: list[Entry], outcome: str) -> None:
         super().__init__(session, number)
@@ -134,7 +134,7 @@ def settle_one(entry: Entry, outcome: str) -> None:
 
 
 def free(entry: Entry) -> None:
-    """A subscription has one delivery less."""
+    """A subscription has one delivery fewer."""
     holder = entry.holder
     if holder is not None:
         entry.holder = None
@@ -142,7 +142,7 @@ def free(entry: Entry) -> None:
 
 
 class Ending(Chore):
-    """The end of a session: its subscriptions leave, deliveries go back, and its queues are deleted or anybody's."""
+    """Ends a session: removes its subscriptions, requeues deliveries, and deletes or unlocks its exclusive queues."""
 
     def __init__(self, session: SessionView, consumers: list[CreditedConsumer], entries: list[Entry]) -> None:
         self._session = session
@@ -153,7 +153,7 @@ class Ending(Chore):
 
     def work(self) -> bool:
         runtime = self._session.runtime
-        # Deliveries first: a queue that its last consumer deletes passes all its messages on, in order.
+        # Deliveries first: a queue that is deleted with its last consumer dead-letters all its messages in order.
         while self._entries:
             if runtime.work_left <= 0:
                 return False

@@ -1,4 +1,4 @@
-"""The commands of classes exchange and queue that change something."""
+"""The commands of classes exchange and queue that make changes."""
 
 from typing import Final
 
@@ -129,7 +129,7 @@ def exchange_unbind(session: SessionView, command: ExchangeUnbind) -> None:
     connection.check_permission("write", QUEUE, name)
     connection.check_permission("read", EXCHANGE, exchange)
     session.runtime.work_left -= len(queue.bindings) >> 3
-    # Whatever its arguments are: the key is its name.
+    # The arguments do not matter: the key identifies the binding.
     found = [
         binding
         for binding in queue.bindings.values()

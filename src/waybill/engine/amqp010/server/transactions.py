@@ -1,4 +1,4 @@
-"""The commands of class tx: transfers and acceptances of a session that count once they are committed."""
+"""The commands of class tx: transfers and acceptances that take effect at the commit."""
 
 from waybill.engine.amqp010.server.faults import session_fault
 from waybill.engine.amqp010.server.session_view import SessionView

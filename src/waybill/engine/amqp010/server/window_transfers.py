@@ -55,7 +55,7 @@ class WindowTransfers:
         runs.append(_Run(consumer, size, first, first + count - 1))
 
     def complete(self, spans: Spans) -> i64:
-        """Give back the credit of all transfers in the spans. Returns the work of it, in units."""
+        """Return the credit of all transfers in the spans. Returns the cost of this, in units."""
         runs = self._runs
         firsts = spans.firsts
         lasts = spans.lasts
@@ -113,7 +113,7 @@ class WindowTransfers:
         return left
 
     def forget(self, consumer: CreditedConsumer) -> i64:
-        """Forget the transfers of one subscription. Returns the work of it, in units."""
+        """Forget the transfers of one subscription. Returns the cost of this, in units."""
         runs = self._runs
         left: list[_Run] = []
         for run in runs:

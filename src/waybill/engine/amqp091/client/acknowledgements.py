@@ -1,9 +1,8 @@
 """Which deliveries of a channel are settled, and the fewest frames that acknowledge some.
 
-Delivery tags count up from 1, so the settled ones are all below a high mark, but for a few gaps. Gaps are kept as
-ranges: there are never more of them than unsettled deliveries, however many are settled around one that never is, and
-however far a server's tags leap. The server closes a channel on which a tag is settled twice; here a second settlement
-is found out before it is sent.
+Delivery tags count up from 1, so all tags below a mark are settled, except for a few gaps. Gaps are kept as ranges, so
+there are never more of them than unsettled deliveries, even if one delivery is never settled or the server's tags jump.
+The server closes a channel on which a tag is settled twice; here a second settlement is detected before it is sent.
 
 One acknowledgement with `multiple` may replace many only if each delivery below it is settled or among the many:
 exactly those below the first gap.
@@ -35,7 +34,7 @@ class Acknowledgements:
         return len(self._starts)
 
     def settle(self, tag: i64) -> bool:
-        """Note that `tag` is settled; False if it was."""
+        """Record that `tag` is settled. False if it already was."""
         if tag == self._high:
             self._high = tag + 1
             return True
@@ -47,12 +46,12 @@ class Acknowledgements:
         return bool(self._starts) and self._fill(tag)
 
     def settle_up_to(self, tag: i64) -> bool:
-        """Note that all up to `tag` are settled; False, and nothing is noted, if `tag` itself was."""
+        """Record that all up to `tag` are settled. False, and nothing is recorded, if `tag` itself already was."""
         if not self.settle(tag):
             return False
         starts, ends = self._starts, self._ends
         index = bisect_right(starts, tag)
-        # Filling `tag` has left no gap around it, so those before this index end below it.
+        # `tag` is in no gap now, so the gaps before this index end below it.
         del starts[:index]
         del ends[:index]
         return True
@@ -75,7 +74,7 @@ class Acknowledgements:
         return below, others
 
     def _fill(self, tag: i64) -> bool:
-        """Take `tag` out of its gap; False if it is in none."""
+        """Remove `tag` from its gap. False if it is in none."""
         starts, ends = self._starts, self._ends
         index = bisect_right(starts, tag) - 1
         if index < 0 or tag >= ends[index]:

@@ -43,7 +43,7 @@ TAGGED: Final = (BasicAck, BasicNack, BasicDeliver, BasicGetOk)
 
 
 class ClientChannel:
-    """A channel; made by `ClientEngine.open_channel`, and to be opened by `open`.
+    """A channel. `ClientEngine.open_channel` creates it; call `open` next.
 
     With `coalesce_acks` the acknowledgements of one turn of the loop are sent as one frame where that means the same.
     """
@@ -95,7 +95,7 @@ class ClientChannel:
             self.publisher.confirms = Confirms()
 
     def consume(self, method: BasicConsume, callback: DeliveryCallback, reply: Callable[[Reply], None]) -> None:
-        """Start a consumer, whose tag is ours to give: its deliveries may follow the answer in the same read."""
+        """Start a consumer. The client chooses the tag, because deliveries may follow the answer in the same read."""
         self.request(method, reply)
         if self.usable:
             self.deliveries.add_consumer(method, callback)
@@ -187,7 +187,7 @@ class ClientChannel:
         elif isinstance(method, BasicCancelOk):
             self.deliveries.remove_consumer(method.consumer_tag)
         elif isinstance(method, BasicRecoverOk):
-            # All that was unsettled goes back to its queue, to be delivered again under new tags.
+            # The broker requeues unsettled deliveries, and delivers them again with new tags.
             self._settlement.settled.settle_up_to(self.deliveries.last_tag)
         request.reply(method)
 

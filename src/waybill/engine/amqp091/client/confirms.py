@@ -18,7 +18,7 @@ Content = tuple[str, str, bytes, bytes]
 
 
 class Confirms:
-    """The publishes of one channel whose confirm is due, each with a token of the caller's."""
+    """The unconfirmed publishes of one channel, each with a token of the caller."""
 
     def __init__(self) -> None:
         self._tokens: list[object | None] = []
@@ -39,7 +39,7 @@ class Confirms:
     def settle(self, number: int, multiple: bool) -> list[object]:  # noqa: FBT001 - the bit of basic.ack
         """The tokens that an answer for `number` settles, in order. `number` 0 with `multiple` means all.
 
-        Raises ValueError for a number that was never published; one that is settled already gives nothing.
+        Raises ValueError for a number that was never published; one that is already settled has no effect.
         """
         tokens = self._tokens
         if number >= self._next_number or number < 0 or (number == 0 and not multiple):

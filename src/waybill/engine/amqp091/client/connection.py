@@ -134,7 +134,7 @@ class ClientEngine:
     # The user's side
 
     def open_channel(self, events: ChannelEvents, *, coalesce_acks: bool = False) -> ClientChannel | None:
-        """A channel on a free number, whose `open` is to be called; None if all numbers are taken.
+        """Create a channel with a free number; call its `open` next. None if all numbers are in use.
 
         Raises ValueError if the connection is not open.
         """
@@ -272,7 +272,7 @@ class ClientEngine:
         self._login.finish()
         self.channel_max = negotiate(self.settings.channel_max, method.channel_max)
         self.frame_max = max(FRAME_MIN_SIZE, negotiate(self.settings.frame_max, method.frame_max))
-        # Unlike for the limits, 0 is a wish here: no heartbeats, if it is ours.
+        # Unlike in the limits, our 0 takes precedence: it means no heartbeats.
         self.heartbeat_s = negotiate(self.settings.heartbeat_s, method.heartbeat) if self.settings.heartbeat_s else 0
         if self.heartbeat_s:
             self._next_look = now + self.heartbeat_s / MISSED_INTERVALS
@@ -289,7 +289,7 @@ class ClientEngine:
         self._end(CloseReason(0, text, initiator=Initiator.SERVER))
 
     def _fail(self, reply_code: int, text: str) -> None:
-        """The server has broken the protocol: tell it why and leave without waiting for its answer."""
+        """The server has violated the protocol: tell it why, and close without waiting for its answer."""
         if self.closed:
             return
         self._send(ConnectionClose(reply_code, text.encode(errors="replace")[:200].decode(errors="ignore")))

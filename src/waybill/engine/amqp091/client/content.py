@@ -1,4 +1,4 @@
-"""Puts the frames of one content together: method, header, bodies (0-9-1, 4.2.6)."""
+"""Assembles the frames of one content: method, header, bodies (0-9-1, 4.2.6)."""
 
 from typing import Final
 
@@ -69,7 +69,7 @@ class ContentAssembly:
         return method, properties, body
 
     def abort(self) -> None:
-        """Forget what has arrived."""
+        """Discard the received frames."""
         self._method = None
         self.busy = False
         self._properties = None

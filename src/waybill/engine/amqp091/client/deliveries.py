@@ -1,7 +1,7 @@
-"""Takes what one channel delivers and hands it to the consumers.
+"""Decodes the deliveries of one channel and passes them to the consumers.
 
 `take` runs once a message. It is longer than other functions and knows the layout of frames, since calls would cost
-more than the work. Whatever looks unusual goes the slow way, frame by frame, which ends in `deliver`.
+more than the work. Anything unusual takes the slow path, frame by frame, which ends in `deliver`.
 
     method frame:  01 | channel 2 | size 4 | class, method 4 | consumer tag | delivery tag 8 | ... | CE
     header frame:  02 | channel 2 | size 4 | class, weight 4 | body size 8 | properties | CE
@@ -25,7 +25,7 @@ from waybill.wire.amqp091.methods_basic import BasicConsume, BasicDeliver
 from waybill.wire.amqp091.reply_codes import COMMAND_INVALID
 
 MAX_TAG: Final = 2**63 - 2
-"""No server counts further, and larger ones do not fit the numbers in use."""
+"""No server counts further, and larger tags do not fit signed 64-bit integers."""
 ROUTES_KEPT: Final = 1024
 
 DeliveryCallback = Callable[[Delivery], None]

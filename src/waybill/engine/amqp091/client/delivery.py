@@ -1,4 +1,4 @@
-"""Messages as they reach the user. Plain objects whose fields are filled at birth: one is made for every message."""
+"""Messages as the user receives them: plain objects, because one is created for every message."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from waybill.wire.amqp091.properties import BasicProperties
 NO_PROPERTIES: Final = b"\x00\x00"
 
 Route = tuple[bool, str, str]
-"""Redelivered, exchange, routing key: what deliveries of one kind have in common."""
+"""Redelivered, exchange and routing key, which consecutive deliveries often share."""
 
 
 class Settler:
@@ -76,7 +76,7 @@ class Delivery:
 
     @property
     def is_current(self) -> bool:
-        """Whether the channel that it came over still stands: the broker has given it up otherwise."""
+        """Whether the channel of the delivery is still open. Otherwise the broker has requeued the delivery."""
         return self._settler.usable
 
     def ack(self, multiple: bool = False) -> bool:  # noqa: FBT001, FBT002 - the bit of basic.ack
@@ -103,7 +103,7 @@ class Delivery:
 
 
 class _NoChannel(Settler):
-    """Stands where the channel of a delivery would be."""
+    """Takes the place of a delivery's channel."""
 
     def __init__(self) -> None:
         self.usable = True

@@ -1,7 +1,7 @@
-"""What the engine tells the code around it.
+"""The callbacks of the client engine.
 
-The base classes do nothing, so that a subclass overrides what it needs. Every method is called from inside
-`receive_data`, `handle_timeout`, `connection_lost` or a call of our own side, never later.
+The base classes do nothing, so a subclass overrides only what it needs. Every method is called from inside
+`receive_data`, `handle_timeout`, `connection_lost` or a call of the user, never later.
 """
 
 from dataclasses import dataclass
@@ -47,22 +47,22 @@ class ConnectionEvents:
         """The connection was closed; its channels were notified before. Called once."""
 
     def blocked(self, reason: str) -> None:
-        """The broker takes no publishes for now (connection.blocked)."""
+        """The broker accepts no publishes until `unblocked` (connection.blocked)."""
 
     def unblocked(self) -> None:
-        """The broker takes publishes again."""
+        """The broker accepts publishes again (connection.unblocked)."""
 
     def writing_paused(self) -> None:
         """The transport is above its high-water mark."""
 
     def writing_resumed(self) -> None:
-        """The transport takes more."""
+        """The transport is below its low-water mark again."""
 
     def output_ready(self) -> None:
-        """There is output, for the first time since the last `data_to_send`, that no `receive_data` call is due to."""
+        """There is output for the first time since the last `data_to_send`, and not because of `receive_data`."""
 
     def output_full(self) -> None:
-        """The output has grown so large that it had better be written now."""
+        """The output has grown large and should be written now."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -73,7 +73,7 @@ class ChannelEvents:
         """The channel was closed; requests in flight have failed with the same reason. Called once."""
 
     def confirmed(self, tokens: list[object]) -> None:
-        """The broker has taken the messages with these tokens, in order of publishing."""
+        """The broker has accepted the messages with these tokens, in order of publishing."""
 
     def refused(self, tokens: list[object]) -> None:
         """The broker has refused the messages with these tokens (basic.nack)."""
@@ -82,7 +82,7 @@ class ChannelEvents:
         """A mandatory message was not routed. `token` is None on a channel without confirms."""
 
     def abandoned(self, tokens: list[object], reason: CloseReason) -> None:
-        """The channel ended before the broker said anything about the messages with these tokens."""
+        """The channel ended before the broker confirmed or refused the messages with these tokens."""
 
     def consumer_cancelled(self, consumer_tag: str) -> None:
         """The broker has cancelled a consumer, for example because its queue was deleted."""

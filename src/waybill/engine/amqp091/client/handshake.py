@@ -32,7 +32,7 @@ class ClientLogin:
         if settings.mechanism == amqplain.NAME:
             return amqplain.build_response(settings.user, settings.password)
         if settings.mechanism == SCRAM:
-            from waybill.wire.sasl import scram  # noqa: PLC0415 - few log in by it, and all others start sooner
+            from waybill.wire.sasl import scram  # noqa: PLC0415 - few use it, and the others start faster
 
             try:
                 self._exchange = scram.ClientExchange(settings.user, settings.password, settings.nonce)
@@ -58,7 +58,7 @@ class ClientLogin:
             raise ProtocolViolation(ACCESS_REFUSED, str(error)) from None
 
     def finish(self) -> None:
-        """The server accepts the login. With some mechanisms, it must have proved its own identity."""
+        """The server has accepted the login. With SCRAM it must also have proved its own identity."""
         if self._exchange is not None and not self._exchange.is_proved:
             raise ProtocolViolation(ACCESS_REFUSED, "the server does not prove that it knows the password")
 

@@ -8,11 +8,11 @@ from mypy_extensions import i64
 from waybill.wire.amqp091.frames import FRAME_OVERHEAD
 
 SMALLEST_FRAME: Final = FRAME_OVERHEAD
-"""Octets that must be there before a frame is looked at."""
+"""The minimum number of octets before a frame is examined."""
 
 
 class Input:
-    """Joins the parts only when the frame is whole: a peer that sends octet by octet costs no copies of all before."""
+    """Joins the parts only when the frame is complete, so a peer that sends single octets causes no repeated copies."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

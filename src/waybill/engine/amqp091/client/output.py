@@ -9,9 +9,9 @@ FULL_AT_BYTES: Final = 128 * 1024
 
 
 class Output:
-    """Collects frames until they are drained, in the order of writing.
+    """Collects frames in order until they are drained.
 
-    While `announced`, the owner of the transport knows that there is something to drain, or that it will ask anyway.
+    While `announced`, the owner of the transport knows that there is output, or will call `drain` anyway.
     """
 
     def __init__(self, events: ConnectionEvents) -> None:

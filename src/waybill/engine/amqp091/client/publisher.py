@@ -32,7 +32,7 @@ END_OCTET: Final = b"\xce"
 
 
 class Publisher:
-    """Made with its channel, whose owner asks it whether publishing is possible at all."""
+    """Created with its channel, which checks whether publishing is possible."""
 
     def __init__(self, output: Output, number: int, frame_max: int, settlement: Settlement) -> None:
         self.confirms: Confirms | None = None
@@ -58,7 +58,7 @@ class Publisher:
     ) -> None:
         """Write a message. On a confirm channel `token` comes back with the broker's answer.
 
-        The caller has seen that the channel is usable. Raises EncodeError for names or properties that have no
+        The caller has checked that the channel is usable. Raises EncodeError for names or properties that have no
         encoding; nothing is written then.
         """
         key = (exchange, routing_key, mandatory)
@@ -72,7 +72,7 @@ class Publisher:
         else:
             encoded = self._encode(properties)
         if len(encoded) > self._frame_max - FRAME_OVERHEAD - 12:
-            # A content header has to fit into one frame; the server would end the connection over it.
+            # A content header must fit into one frame: otherwise the server would close the connection.
             raise EncodeError(f"properties of {len(encoded)} octets do not fit into a frame of {self._frame_max}")
         size: i64 = len(body)
         out = BytesWriter()
@@ -115,9 +115,9 @@ class Publisher:
         return frame
 
     def _encode(self, properties: BasicProperties) -> bytes:
-        """Encode, unless they equal the ones before. Comparing with a copy finds out when their owner changed them."""
+        """Encode properties, unless they equal a copy of the previous ones. Their owner may have changed those."""
         if properties.headers is not None:
-            # A table may hold lists and tables that are changed in place: those are not worth a deep copy.
+            # A table may contain lists and tables that are changed in place: a deep copy would cost too much.
             return properties.encode()
         if self._last_properties is None or properties != self._last_properties:
             self._last_encoded = properties.encode()

@@ -1,6 +1,6 @@
 """Requests that wait for their answer.
 
-Requests may be sent before each other's answers: the server works on a channel in order. Answers of one kind come in
+Requests are pipelined: the server processes a channel in order. Answers of one kind come in
 that order too, but not those of all kinds: RabbitMQ's queues answer basic.consume and basic.cancel themselves, and then
 a later request may be answered first. So an answer belongs to the first request of its kind, for those two with the
 same consumer tag.
@@ -21,7 +21,7 @@ Reply = Method | Delivery | CloseReason
 
 
 class Request:
-    """A method that waits for its answer, which `reply` is called with once."""
+    """A method that waits for its answer. `reply` is called once, with the answer or the error."""
 
     def __init__(self, method: Method, reply: Callable[[Reply], None]) -> None:
         self.method = method

@@ -23,9 +23,8 @@ class ConnectionSettings:
     """Login, virtual host and the limits that we propose.
 
     `mechanism` is PLAIN, AMQPLAIN, SCRAM-SHA-256, which needs an unpredictable `nonce` for each connection, or EXTERNAL
-    (a TLS certificate logs in). `heartbeat_s` 0 switches heartbeats off;
-    otherwise the smaller of both sides' wishes holds. `frame_max` is in octets of a whole frame. `name` shows in the
-    broker's list of connections.
+    (login by TLS certificate). `heartbeat_s` 0 switches heartbeats off; otherwise the smaller of both sides' values
+    applies. `frame_max` is in octets of a whole frame. `name` shows in the broker's list of connections.
     """
 
     user: str = "guest"

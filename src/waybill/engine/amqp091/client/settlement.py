@@ -16,13 +16,13 @@ ACK_START_SIZE: Final = 11
 
 
 class Settlement(Settler):
-    """Usable while the channel is open. A delivery that is settled already is not settled again."""
+    """Usable while the channel is open. A second settlement of a delivery is ignored."""
 
     def __init__(self, output: Output, number: int, *, coalesce_acks: bool) -> None:
         self.usable = False
         self.settled = Acknowledgements()
         self.unsent: list[int] = []
-        """Acknowledged, but not written: those of this turn of the loop."""
+        """The acknowledgements of this turn of the loop, not written yet."""
         self._output = output
         self._number = number
         self._coalesce_acks = coalesce_acks
@@ -62,7 +62,7 @@ class Settlement(Settler):
     def reject(self, delivery_tag: int, requeue: bool) -> bool:  # noqa: FBT001 - see Delivery.reject
         if not self.usable:
             return False
-        # As above: one with `multiple` for those around it would take it along.
+        # As above: a pending acknowledgement with `multiple` would include this delivery.
         self.flush_acks()
         if not self.settled.settle(delivery_tag):
             return False

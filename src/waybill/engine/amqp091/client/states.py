@@ -1,6 +1,6 @@
 """The states of a connection and of a channel, as tables: for each state, its events and the next state.
 
-An event is a method of the server, or one of ours after "sent ". Events that are not in the table are refused: from the
+An event is a method of the server, or after "sent " one of the client. Other events are refused: from the
 server they are protocol violations, from the user a ValueError. Only the `_move` of each sets its state, before
 anything is written.
 

@@ -1,4 +1,4 @@
-"""A message that arrives frame by frame: too large, or too much cut up, to be taken in one piece."""
+"""A message that arrives frame by frame, because it is too large, or in too many frames, to be taken in one piece."""
 
 from typing import Final
 
@@ -28,7 +28,7 @@ class Assembly:
         self._small: i64 = 0
 
     def take(self, kind: i64, octets: bytes) -> bool:
-        """Take the next content frame. True once the message is whole."""
+        """Take the next content frame. True once the message is complete."""
         if self._has_header == (kind == FRAME_HEADER):
             raise connection_fault(UNEXPECTED_FRAME, "content out of order")
         if kind == FRAME_HEADER:
@@ -46,7 +46,7 @@ class Assembly:
         return self._missing == 0
 
     def content(self) -> bytes:
-        """The whole message as it is stored."""
+        """The complete message as it is stored."""
         octets = self.pieces.getvalue()
         return joined(octets, self._connection.frame_max) if self._small > 1 else octets
 

@@ -65,7 +65,7 @@ def qos(channel: Channel, method: BasicQos) -> None:
 
 
 def limit_channel(channel: Channel, count: i64, octets: i64) -> None:
-    """Limit what all consumers of the channel may hold; 0: only the general limit of channels."""
+    """Set the prefetch limit of all consumers of the channel; 0: only the general limit of channels."""
     channel.prefetch = count
     if octets == 0:
         channel.window = None
@@ -206,7 +206,7 @@ def nack(channel: Channel, method: BasicNack) -> None:
 
 
 def _take_convertible(channel: Channel, queue: Queue, method: BasicGet) -> tuple[Entry, bytes] | None:
-    """The first message that this protocol has a form for, and that form."""
+    """The first message that can be converted to this protocol, and its content."""
     while (entry := queue.take(method.no_ack)) is not None:
         if entry.message.format is not AMQP091:
             channel.connection.host.runtime.work_left -= conversion_units(entry.message, AMQP091)
@@ -219,7 +219,7 @@ def _take_convertible(channel: Channel, queue: Queue, method: BasicGet) -> tuple
 
 
 def _given_tag(channel: Channel, method: BasicReject | BasicNack) -> int:
-    """A delivery tag, limited to valid ones: unsigned 64-bit numbers do not fit the integers in use."""
+    """A delivery tag, limited to valid ones: unsigned 64-bit numbers do not fit signed integers."""
     if method.delivery_tag > MAX_TAG_GIVEN:
         raise channel.unknown_tag(method.delivery_tag, method.METHOD_ID)
     return method.delivery_tag

@@ -60,7 +60,7 @@ MAX_TAG: Final = 2**64 - 1
 
 
 class Channel(ConsumerHost):
-    """The whole of a channel."""
+    """A channel of a server connection."""
 
     def __init__(self, connection: ChannelHost, number: i64) -> None:
         super().__init__(connection, number)
@@ -74,19 +74,19 @@ class Channel(ConsumerHost):
         self.has_streams = False
         self._ages = DeliveryAges()
         self.consumer_timeout_s: float = 0.0
-        """How long a delivery may stay unsettled, by its most patient consumer; 0: as the host says."""
+        """How long a delivery may stay unsettled: the longest timeout of its consumers. 0: the host's default."""
         self._turn: i64 = 0
         self.last_queue_name = ""
         self.assembly: Assembly | None = None
         self.transaction: Transaction | None = None
-        # Mandatory messages of the transaction: whether a queue takes them shows at its commit.
+        # Mandatory messages of the transaction: unroutable ones are returned at its commit.
         self._mandatory: list[tuple[PublishRoute, list[Queue], Message]] = []
         self.confirms: Confirms | None = None
 
     # --- publishing ---
 
     def publish(self, published: PublishRoute, data: bytes, start: i64, end: i64, facts: ContentFacts) -> None:
-        """One message is complete: `data[start:end]`, of which `facts` tells what matters here."""
+        """Publish one complete message, `data[start:end]`, which `facts` describes."""
         connection = self.connection
         virtual_host = connection.virtual_host
         if published.epoch != virtual_host.epoch:
@@ -137,7 +137,7 @@ class Channel(ConsumerHost):
     def publish_run(self, published: PublishRoute, data: bytes, o: i64, end: i64) -> i64:
         """Publish messages that differ in their bodies only, from `o` to `end` (`PublishRoute.run_end`).
 
-        Returns where those end that it took: the first, at least.
+        Returns the end of the published messages: at least the first is published.
         """
         connection = self.connection
         virtual_host = connection.virtual_host
@@ -216,7 +216,7 @@ class Channel(ConsumerHost):
         self.connection.send(frame(1, int(self.number), method.encode()) + content)
 
     def take_content(self, kind: i64, octets: bytes) -> None:
-        """A content frame of a message that is taken frame by frame."""
+        """Take a content frame of a message that arrives frame by frame."""
         assembly = self.assembly
         if assembly is None:
             raise connection_fault(UNEXPECTED_FRAME, "expected method frame, got content")
@@ -228,7 +228,7 @@ class Channel(ConsumerHost):
             self.publish(assembly.route, content, 0, len(content), facts)
 
     def _end_assembly(self) -> None:
-        """Nothing more is awaited of a message that came in pieces."""
+        """The message that arrived in frames is complete, or its rest is not awaited."""
         assembly = self.assembly
         if assembly is not None:
             self.assembly = None
@@ -258,7 +258,7 @@ class Channel(ConsumerHost):
             if entry is None:
                 break
             o += ACK_FRAME_SIZE
-            # A consumer has one queue; what was polled may be of any.
+            # A consumer has one queue; polled messages may come from any.
             if entry.holder is not holder or holder is self.polled:
                 if entries:
                     self.accept_run(entries, is_counted=True)
@@ -316,7 +316,7 @@ class Channel(ConsumerHost):
         """Settle the delivery `tag`, or with `multiple` all up to it (0: all). `ACCEPT` within a transaction only."""
         if tag not in self.unsettled and (not multiple or tag != 0):
             raise self.unknown_tag(int(tag), method_id)
-        # Before anything is taken: what this channel holds of other queues must go back to them.
+        # Check this before deliveries are removed: those of other queues must be requeued when the channel closes.
         if outcome != ACCEPT and self.has_streams and self._holds_of_stream(tag, multiple=multiple):
             raise connection_fault(
                 NOT_IMPLEMENTED, "a stream keeps its messages: they can only be acknowledged", BASIC, method_id
@@ -351,7 +351,7 @@ class Channel(ConsumerHost):
         return any(self.unsettled[number].queue.is_append_only for number in self._tags_up_to(tag))
 
     def _take_up_to(self, tag: i64) -> list[Entry]:
-        """Take out all deliveries up to a tag (0: all), oldest first."""
+        """Remove and return all deliveries up to a tag (0: all), oldest first."""
         unsettled = self.unsettled
         runtime = self.connection.host.runtime
         if tag == 0 or (unsettled and tag >= next(reversed(unsettled))):
@@ -381,7 +381,7 @@ class Channel(ConsumerHost):
                 holder.credit_available()
 
     def _wake_consumers(self) -> None:
-        """Wake the consumers that ran out of credit: each time another one first, or one could get all of it."""
+        """Wake consumers that ran out of credit, beginning with another one each time, so that none gets all of it."""
         waiting = [consumer for consumer in self.consumers.values() if not consumer.is_active]
         self.connection.host.runtime.work_left -= (len(self.consumers) + len(waiting)) >> 2
         if waiting:
@@ -426,7 +426,7 @@ class Channel(ConsumerHost):
         return accepted
 
     def rollback(self) -> None:
-        """Roll the transaction back and start the next: what it settled is unsettled again, under the same tags."""
+        """Roll the transaction back and start the next: settled deliveries are unsettled again, with the same tags."""
         transaction = self.transaction
         if transaction is None:
             return

@@ -38,7 +38,7 @@ class ChannelHost(ServerConnection):
         self.send(method_frame(channel, method))
 
     def begin(self, task: "ChannelTask") -> None:
-        """Execute the request of a frame and answer it. If it takes longer than the turn, later frames wait."""
+        """Execute the request of a frame and answer it. If that takes longer than the turn, later frames wait."""
         raise NotImplementedError
 
     def holds_messages(self) -> bool:
@@ -46,23 +46,23 @@ class ChannelHost(ServerConnection):
         raise NotImplementedError
 
     def alarm_told(self, method: Method, now: float) -> None:
-        """Tell the peer of an alarm, or of its end. Only publishes after that count."""
+        """Notify the peer of an alarm, or of its end. Only later publishes count."""
         raise NotImplementedError
 
     def refuse_login(self, close: ConnectionClose, *, tells: bool) -> None:
-        """End a connection whose peer could not prove who it is; a peer that cannot read why is just cut off."""
+        """Close a connection whose peer failed to log in. A peer that cannot read the reason is disconnected."""
         raise NotImplementedError
 
 
 class ChannelTask(Chore):
-    """A chore of a channel, which continues if the connection ends. The connection takes no frame before it is done."""
+    """A task of a channel, which continues if the connection ends. The connection takes no frame before it is done."""
 
     def finish(self) -> None:
-        """Tell the peer."""
+        """Answer the peer."""
 
 
 class PolledMessages(Holder):
-    """Holds what a channel got by basic.get; polling needs no credit."""
+    """Holds the messages that a channel received by basic.get; polling needs no credit."""
 
     def credit_available(self) -> None:
         pass
@@ -86,7 +86,7 @@ class ConsumerHost:
         self.ack_head = int(self.method_head).to_bytes(3, "big") + ACK_SIZE_AND_METHOD.to_bytes(8, "big")
         self.is_open = True
         self.is_flowing = True
-        # While the channel deletes a queue itself: what is to be told of its consumers after the answer.
+        # While the channel itself deletes a queue: its cancelled consumers, reported after the answer.
         self.late_cancels: list[BasicCancel] | None = None
         self.prefetch: i64 = 0
         self.window: OctetWindow | None = None
@@ -114,11 +114,11 @@ class ConsumerHost:
         raise NotImplementedError
 
     def has_settled(self) -> None:
-        """What a task was to settle is settled."""
+        """A task has settled its deliveries."""
         raise NotImplementedError
 
     def published(self, *, is_accepted: bool, needs_commit: bool) -> None:
-        """A message that went to a great many queues is in all of them."""
+        """A message that was routed to very many queues is in all of them."""
         raise NotImplementedError
 
     def consumer_cancelled(self, tag: str) -> None:

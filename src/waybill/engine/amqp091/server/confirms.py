@@ -1,4 +1,4 @@
-"""Publisher confirms of one channel, server side (confirm.select): one basic.ack for all that is durable by then."""
+"""Publisher confirms of one channel, server side (confirm.select): one basic.ack for all messages that are durable."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ MULTIPLE_END: Final = bytes([1, FRAME_END])
 
 
 class Confirms(Confirming):
-    """Counts publishes, collects what queues accepted, and confirms it at the end of the batch or after its commit."""
+    """Counts publishes, and confirms accepted ones at the end of the batch or after its commit."""
 
     def __init__(self, channel: ConsumerHost) -> None:
         self._channel = channel
@@ -28,7 +28,7 @@ class Confirms(Confirming):
         self._needs_commit = False
 
     def published(self, *, is_accepted: bool, needs_commit: bool) -> None:
-        """One message more. `needs_commit`: it is confirmed once it is durable."""
+        """Count one message. `needs_commit`: it is confirmed once it is durable."""
         self.publish_count += 1
         if is_accepted:
             self.accept(self.publish_count, needs_commit=needs_commit)
@@ -48,7 +48,7 @@ class Confirms(Confirming):
         self._channel.send(BasicNack(delivery_tag=int(tag), multiple=False, requeue=False))
 
     def settle_confirms(self) -> None:
-        """End of a batch of input: confirm what needs no disk, wait for the commit with the rest."""
+        """At the end of a batch of input: confirm messages that need no disk; the others wait for the commit."""
         self._is_collecting = False
         if not self._channel.is_open:
             return

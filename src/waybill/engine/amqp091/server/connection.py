@@ -1,6 +1,6 @@
-"""A connection of AMQP 0-9-1, server side: cuts its input into frames and leads them to channels.
+"""A connection of AMQP 0-9-1, server side: splits its input into frames and passes them to channels.
 
-The loop in `_process` is the hottest code of the broker. A publish is recognised by comparing its method frame with the
+The loop in `_process` is the hottest code of the broker. A publish is recognized by comparing its method frame with the
 last one; header and body are then taken as one slice, which is all that is ever done with them. Acknowledgements are
 read in place. Everything else is decoded and dispatched by method.
 """
@@ -90,7 +90,7 @@ class Connection(ChannelHost):
         self._next: i64 = 0
         self._routes = ChannelRoutes()
         self._last_route: ChannelRoute | None = None
-        # The same, unless the last messages went different ways.
+        # The same route, unless the last messages had different ones.
         self._expected: ChannelRoute | None = None
         self._last_acking: Channel | None = None
         self._closing_channels: set[i64] = set()
@@ -194,7 +194,7 @@ class Connection(ChannelHost):
 
     def alarm_told(self, method: Method, now: float) -> None:
         self._last_route = self._expected = None
-        # While nothing was read its silence was ours.
+        # While it was not read, its silence was our doing.
         self._received_at = now
         if self.knows_blocked:
             self.send_method(0, method)
@@ -233,7 +233,7 @@ class Connection(ChannelHost):
         return o
 
     def _take_next(self, data: bytes, o: i64, n: i64) -> i64:
-        """Take the frame at `o`, which nothing was known of. Returns where it, and what went with it, ends."""
+        """Take an unrecognized frame at `o`. Returns where it ends, with the frames taken along."""
         # Type, channel and size of a frame, and the octet after them, as one number.
         head = read_i64_be(data, o)
         size = head >> 8 & 0xFFFFFFFF
@@ -263,7 +263,7 @@ class Connection(ChannelHost):
         return o + size + 8
 
     def _take_acks(self, channel: Channel, data: bytes, o: i64, n: i64) -> i64:
-        """Take the basic.ack frames of one channel that stand in a row from `o` on. Returns where they end."""
+        """Take consecutive basic.ack frames of one channel from `o` on. Returns where they end."""
         last = n - ACK_FRAME_SIZE
         runtime = self.host.runtime
         try:

@@ -36,7 +36,7 @@ SHORT_MAX: Final = 255
 
 
 def short_text(text: str) -> str:
-    """As much of a text as a shortstr can say: routing keys that came over 1.0 may be longer."""
+    """A text cut to fit a shortstr: routing keys that came over 1.0 may be longer."""
     octets = text.encode("utf-8", "surrogateescape")
     return text if len(octets) <= SHORT_MAX else octets[:SHORT_MAX].decode("utf-8", "surrogateescape")
 
@@ -114,7 +114,7 @@ class ChannelConsumer(Consumer):
             self.channel.window.add(entry, size)
 
     def _holds_enough(self) -> bool:
-        """Whether a consumer that set itself no limit must settle first, because memory is short."""
+        """Whether a consumer without a prefetch limit must settle deliveries first, because memory is short."""
         runtime = self.connection.host.runtime
         over = runtime.memory_bytes - runtime.memory_limit_bytes
         if over <= 0 or self.channel.prefetch != 0:
@@ -162,7 +162,7 @@ class ChannelConsumer(Consumer):
             if self.counts_size:
                 self._hold(entry)
         if self.is_stream:
-            # It never comes back from here: only its offset matters from now on.
+            # The message is never requeued: only its offset matters from now on.
             entry.message = STREAMED
 
     def allowance(self) -> i64:
@@ -222,7 +222,7 @@ class ChannelConsumer(Consumer):
         return len(entries)
 
     def _annotated(self, entry: Entry, content: bytes) -> bytes:
-        """The content with what this kind of queue tells about a delivery: its offset, or how often it failed."""
+        """The content with the header that this kind of queue adds: its offset, or its delivery count."""
         if self.is_stream:
             return with_integer_header(content, self.connection.facts, STREAM_OFFSET, entry.sequence)
         if entry.delivery_count > 0 and self.queue.counts_deliveries:
@@ -256,7 +256,7 @@ class ChannelConsumer(Consumer):
 
 
 def give_room(channel: ConsumerHost, holder: Holder, entries: list[Entry]) -> None:
-    """Remove what `holder` held from the windows in octets of the consumer and the channel."""
+    """Remove deliveries from the windows in octets of their consumer and the channel."""
     for entry in entries:
         if isinstance(holder, ChannelConsumer) and holder.window is not None:
             holder.window.remove(entry)

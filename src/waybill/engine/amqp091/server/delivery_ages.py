@@ -4,7 +4,7 @@ from mypy_extensions import i64
 
 
 class DeliveryAges:
-    """Deliveries do not note their time. Marks tell which delivery tag was the last one at which time."""
+    """Deliveries do not record their time. Instead, marks record the last delivery tag at a time."""
 
     def __init__(self) -> None:
         self._marks: list[tuple[float, i64]] = []

@@ -1,4 +1,4 @@
-"""Direct reply-to: an answer goes straight to the connection that asked, through a queue that nobody declares.
+"""Direct reply-to: an answer goes directly to the requesting connection, through a queue that nobody declares.
 
 A client consumes from `amq.rabbitmq.reply-to` without acknowledgements and gives that name as `reply-to` in its
 requests. The broker replaces it by the name of a queue of the channel's own, which lives as long as that consumer; the
@@ -39,7 +39,7 @@ def make_reply_queue(channel: ConsumerHost, *, no_ack: bool) -> Queue:
 
 
 def with_real_reply_to(channel: ConsumerHost, content: bytes) -> bytes:
-    """Content of a request with the name of the channel's reply queue, if it asks for an answer there."""
+    """Return the content of a request. If its reply-to is the pseudo-queue, it names the channel's reply queue now."""
     properties = properties_of(content)
     if properties.reply_to != REPLY_TO:
         return content

@@ -27,7 +27,7 @@ from waybill.wire.amqp091.reply_codes import (
 )
 
 REPLY_TEXT_OCTETS_MAX: Final = 255
-# Ids of classes and methods that are named outside the generated tables.
+# Ids of classes and methods that are used outside the generated tables.
 EXCHANGE: Final = 40
 QUEUE: Final = 50
 BASIC: Final = 60

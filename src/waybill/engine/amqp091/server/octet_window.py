@@ -17,7 +17,7 @@ class OctetWindow:
     def __init__(self, limit: i64) -> None:
         self.limit: i64 = limit
         self._taken: i64 = 0
-        # Of each delivery: the content may be on disk only by the time it is settled.
+        # The size of each delivery: when it is settled, its content may be only on disk.
         self._sizes: dict[Entry, i64] = {}
 
     def has_room(self, size: i64) -> bool:

@@ -20,14 +20,14 @@ INCOMPLETE: Final = -1
 NO_HEADER: Final = b"\x00"
 OUTRUN: Final = 4096
 RUN_MAX: Final = 512
-# Larger bodies are collected frame by frame, so that input which waits for its rest is never copied more than once.
+# Larger bodies are collected frame by frame, so that incomplete input is never copied more than once.
 WHOLE_CONTENT_LIMIT: Final = 262_144
 # So are bodies in smaller frames, to be stored in larger ones: each delivery on another channel looks at every frame.
 SMALL_FRAME_BYTES: Final = 256
 
 
 class PublishRoute:
-    """A basic.publish method frame seen on a connection, octet by octet, and where it leads.
+    """A basic.publish method frame of a connection, and its route.
 
     Nothing is decoded or routed again until another frame comes, or the topology changes.
     """
@@ -62,9 +62,9 @@ class PublishRoute:
         prefix = self._prefix
         size: i64 = len(prefix)
         end = o + stride
-        # Where messages are taken one by one, those behind would be looked at again for each of them.
+        # If messages are taken one by one, later ones would be examined again for each of them.
         n = min(n, o + stride * RUN_MAX if self.takes_runs and not one_by_one else end)
-        # A slice that is compared costs half of what startswith does where this is compiled.
+        # In compiled code, comparing a slice takes half the time of startswith.
         while end <= n and data[end - 1] == FRAME_END and data[o : o + size] == prefix:
             o = end
             end += stride
@@ -73,7 +73,7 @@ class PublishRoute:
     def content_end(self, data: bytes, h: i64, n: i64) -> i64:
         """The end of the content after the method frame if it is complete; then `facts` describe it.
 
-        `INCOMPLETE` if the rest is worth waiting for; 0 if it must be taken frame by frame.
+        `INCOMPLETE` if it should be awaited; 0 if it must be taken frame by frame.
         """
         facts = self.facts
         b = h + self._header_size

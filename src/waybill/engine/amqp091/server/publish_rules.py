@@ -29,7 +29,7 @@ def resolve(connection: ChannelHost, published: PublishRoute) -> None:
 
 
 def has_copies(data: bytes, facts: ContentFacts) -> bool:
-    """Whether there may be a header CC or BCC, anywhere in the table: names are the octets that they are."""
+    """Whether there may be a header CC or BCC: searches the octets of the whole table."""
     return data.find(b"CC", int(facts.headers_offset), int(facts.headers_offset + facts.headers_size)) >= 0
 
 

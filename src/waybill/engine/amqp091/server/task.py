@@ -1,4 +1,4 @@
-"""The work of a frame that may take more than one turn, and the reply to its peer."""
+"""Work of a frame that may take several turns, and the reply to its peer."""
 
 from typing import Final
 
@@ -23,13 +23,13 @@ RUN_MAX: Final = 256
 
 
 class Task(ChannelTask):
-    """One whose end the peer hears of."""
+    """A task that is answered."""
 
     def __init__(self, channel: ConsumerHost) -> None:
         self.channel = channel
 
     def answer(self, method: Method | None) -> None:
-        """Send what says that it is done, once that is durable."""
+        """Send the answer, once the result is durable."""
         channel = self.channel
         channel.connection.hold()
         if method is not None and channel.is_open:
@@ -37,7 +37,7 @@ class Task(ChannelTask):
 
 
 class Purge(Task):
-    """A queue.purge."""
+    """Executes a queue.purge."""
 
     def __init__(self, channel: ConsumerHost, removal: CountedChore, *, no_wait: bool) -> None:
         super().__init__(channel)
@@ -52,7 +52,7 @@ class Purge(Task):
 
 
 class Delete(Task):
-    """A queue.delete or exchange.delete.
+    """Executes a queue.delete or exchange.delete.
 
     A client that waits for delete-ok may take a basic.cancel before it for a failure; RabbitMQ answers first, too.
     """
@@ -133,7 +133,7 @@ class Settlement(Task):
 
 
 class Closing(Task):
-    """The end of a channel: its consumers are removed, and its deliveries are requeued."""
+    """Closes a channel: removes its consumers, and requeues its deliveries."""
 
     def __init__(self, channel: ConsumerHost, consumers: list[ChannelConsumer], entries: list[Entry]) -> None:
         super().__init__(channel)
@@ -156,7 +156,7 @@ class Closing(Task):
 
 
 class Leaving(Chore):
-    """The queues that a connection had for itself go with it."""
+    """Deletes the exclusive queues of a connection."""
 
     def __init__(self, virtual_host: VirtualHost, queues: list[Queue]) -> None:
         self._virtual_host = virtual_host
@@ -174,7 +174,7 @@ class Leaving(Chore):
 
 
 class Publishing(Task):
-    """A message for a great many queues."""
+    """Publishes a message to very many queues."""
 
     def __init__(self, channel: ConsumerHost, fan_out: FanOut, needs_commit: bool) -> None:  # noqa: FBT001
         super().__init__(channel)

@@ -26,7 +26,7 @@ class Throttle:
         self._grace: i64 = 0
 
     def read_in_alarm(self, size: i64) -> None:
-        """So much was read while there is an alarm. `alarm_changed` must follow."""
+        """Count octets that were read during an alarm. Call `alarm_changed` next."""
         self._grace -= size
 
     def alarm_changed(self, *, has_published: bool) -> None:

@@ -30,7 +30,7 @@ from waybill.wire.amqp091.reply_codes import FRAME_ERROR, RESOURCE_ERROR
 
 
 def _one_line(name: str) -> str:
-    """A name without the ends of lines in it: RabbitMQ takes them out."""
+    """A name without line ends: RabbitMQ removes them."""
     return name.replace("\r", "").replace("\n", "")
 
 
@@ -143,7 +143,7 @@ def queue_declare(channel: Channel, method: QueueDeclare) -> None:
 
 
 def _check_declaration(channel: Channel, method: QueueDeclare, name: str) -> None:
-    """Raises what forbids the user, or anybody, to declare that queue."""
+    """Raises an error of the model if the user, or nobody, may declare this queue."""
     connection = channel.connection
     connection.check_permission("configure", QUEUE, name)
     dead_letter_exchange = method.arguments.get("x-dead-letter-exchange")

@@ -49,7 +49,7 @@ def check_delivery_mode(attach: Attach) -> None:
     elif mode == EXACTLY_ONCE and attach.role != ROLE_SENDER:
         unfit = "a link by which the peer sends"
     elif mode == EXACTLY_ONCE and not (attach.rcv_settle_mode == RECEIVER_SECOND and _is_durable(attach.target)):
-        # Otherwise what tells a second transfer from the first is lost with the link, or with the node.
+        # Otherwise the record that detects a repeated transfer is lost with the link, or with the node.
         unfit = "rcv-settle-mode second and a target with durable unsettled-state that never expires"
     if unfit:
         raise link_fault(NOT_IMPLEMENTED, f"{DELIVERY_MODE} {mode} needs {unfit}")

@@ -32,7 +32,7 @@ def send_attach(session: LinkHost, attach: Attach) -> bool:
 
 
 def _fitting(states: States, limit: int) -> int:
-    """At most how many of these fit into a frame: so no others are encoded."""
+    """The maximum number of these that fit into a frame, so that no others are encoded."""
     count = 0
     for tag in states:
         limit -= len(tag) + STATE_SIZE_MIN

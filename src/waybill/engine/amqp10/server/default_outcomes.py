@@ -10,7 +10,7 @@ from waybill.model.entry import Entry
 
 
 class DefaultOutcomes(OneByOne):
-    """Takes the deliveries in their order, and then lets the terminus go."""
+    """Settles the deliveries in order, and then releases the terminus."""
 
     def __init__(self, session: LinkHost, link: DeliveryHost, entries: list[Entry], terminus: Terminus) -> None:
         super().__init__(session, i64(len(entries)))

@@ -85,7 +85,7 @@ class IncomingDelivery:
             self._message_format = facts.message_format
 
     def go_on(self, data: bytes, facts: TransferFacts) -> None:
-        """A later transfer: what it repeats must be what the first one said (2.7.5). Raises a link fault."""
+        """A later transfer: fields that it repeats must equal those of the first (2.7.5). Raises a link fault."""
         if facts.delivery_id >= 0 and facts.delivery_id != self.number:
             raise link_fault(INVALID_FIELD, "a delivery begins before the one before it is complete")
         if facts.tag >= 0 and data[facts.tag : facts.tag_end] != self.tag:

@@ -19,7 +19,7 @@ def our_open(host: Host) -> Open:
         container_id=host.name,
         max_frame_size=limits.frame_max,
         channel_max=limits.channel_max,
-        # Half of our time-out, so that a peer that sends just in time is not taken for silent (2.4.5).
+        # Half of our time-out, so that a peer that sends just in time is not considered silent (2.4.5).
         idle_time_out=limits.heartbeat_s * 500 or None,
         offered_capabilities=CAPABILITIES,
         properties={

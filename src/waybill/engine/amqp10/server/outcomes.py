@@ -57,7 +57,7 @@ class Outcome:
             entry.queue.reject(entry)
         elif isinstance(state, Modified):
             annotations = state.message_annotations or {}
-            # One that the disk cannot give back now keeps its annotations as they are.
+            # A message that cannot be read from disk now keeps its annotations unchanged.
             is_whole = not (annotations or state.undeliverable_here) or entry.queue.page_in(entry)
             changes = _changes(entry.message, annotations) if is_whole else b""
             entry.queue.amend(entry, changes, failed=state.delivery_failed)

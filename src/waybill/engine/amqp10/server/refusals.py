@@ -1,4 +1,4 @@
-"""How a sender hears that a message is refused: by an outcome that its source allows, otherwise by a detach."""
+"""Notifies a sender of a refused message: by an outcome that its source allows, otherwise by a detach."""
 
 from typing import Final
 

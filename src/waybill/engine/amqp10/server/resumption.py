@@ -58,7 +58,7 @@ class Resumption(SessionTask):
             # in the queue.
             entry.queue.release(entry, failed=False)
         else:
-            # The peer may have had it, and forgotten it.
+            # The peer may have received it, and have no record of it.
             entry.redelivered = True
             link.unsettled_count += 1
             link.deliver(entry)
