@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Final
 
-from waybill.client import ConnectionLost, MessageNacked, MessageReturned
+from waybill.client import ConnectionLost, MessageNacked, MessageReturned, RequestTimeout
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import PushFailed
 from waybill.ojs.handler import NewJob, Options
@@ -235,7 +235,7 @@ class BulkPush:
         for index, future in enumerate(segment.futures):
             try:
                 await future
-            except (ConnectionLost, MessageReturned):
+            except (ConnectionLost, MessageReturned, RequestTimeout):
                 again.append(index)
             except MessageNacked as error:
                 if nacks_pass(self._broker.declarer.topology):

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.client import BasicProperties, ConnectionLost, MessageNacked, MessageReturned
+from waybill.client import BasicProperties, ConnectionLost, MessageNacked, MessageReturned, RequestTimeout
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import PushFailed
 from waybill.ojs.handler import Options
@@ -68,7 +68,7 @@ class Publication:
     def __init__(self, broker: BrokerConnection, *, nack_is_loss: bool = False) -> None:
         """Call `run` to begin. With `nack_is_loss`, a refused job counts as lost, not as failed."""
         self.lost: list[Outgoing] = []
-        """The job or its confirm was lost with the connection, or the broker lost it."""
+        """The job or its confirm was lost with the connection, the broker lost it, or does not confirm it."""
         self._nack_is_loss = nack_is_loss
         self.returned: list[Outgoing] = []
         self.failures: list[PushFailed] = []
@@ -111,7 +111,7 @@ class Publication:
                 continue
             try:
                 await future
-            except ConnectionLost:
+            except (ConnectionLost, RequestTimeout):
                 self.lost.append(one)
             except MessageReturned:
                 self.returned.append(one)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Final
 
-from waybill.client import ConnectionLost, MessageNacked, MessageReturned
+from waybill.client import ConnectionLost, MessageNacked, MessageReturned, RequestTimeout
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.unique_places import UniquePlaces
 from waybill.ojs.errors import InvalidJob, PushFailed, UnknownQueue
@@ -148,7 +148,7 @@ class Publisher:
         elif isinstance(error, MessageNacked) and not self._nacks_pass:
             self.broker.events.counters.refused[queue, "QUEUE_FULL"] += 1
             raise not_taken(job_id, error)
-        elif not isinstance(error, (ConnectionLost, MessageNacked)):
+        elif not isinstance(error, (ConnectionLost, MessageNacked, RequestTimeout)):
             raise error
         return False
 
@@ -212,7 +212,7 @@ class Publisher:
                 raise PushFailed(refused, error.code, str(error)) from error
             except TimeoutError as error:
                 raise PushFailed(jobs[0].id, "BACKEND_UNAVAILABLE", "the broker cannot be reached") from error
-            except ConnectionLost:
+            except (ConnectionLost, RequestTimeout):
                 await asyncio.sleep(LOSS_PAUSE_SECONDS)
 
     def address(self, one: Outgoing, now: datetime) -> None:
@@ -284,8 +284,8 @@ class Publisher:
                 failures += [PushFailed(one.envelope.id, "NOT_FOUND", "no queue is bound for it") for one in returned]
             if publication.lost and self._nacks_pass and broker.connection.is_open:
                 await asyncio.sleep(NACK_PAUSE_SECONDS)
-            if jobs and not await is_back(broker, deadline):
-                text = "the broker cannot be reached"
+            if jobs and (time.monotonic() > deadline or not await is_back(broker, deadline)):
+                text = "the broker cannot be reached, or does not confirm it"
                 return failures + [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in jobs]
         return failures
 

@@ -14,6 +14,8 @@ from waybill.client import (
     Delivery,
     MessageNacked,
     MessageReturned,
+    PublishTimeout,
+    RequestTimeout,
 )
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import TopologyConflict
@@ -24,6 +26,8 @@ from waybill.ojs.topology import delay_ladder
 MAX_REFUSALS: Final = 5
 """How often the broker may refuse the next attempt of a job before the job becomes a dead letter."""
 MAX_REPUBLISH_WAIT_SECONDS: Final = 60.0
+UNCONFIRMED: Final = (RequestTimeout, PublishTimeout)
+"""The broker is slow, or a queue has no leader. That is no reason to give a job up, however long it takes."""
 
 _log = logging.getLogger("waybill.ojs.worker")
 
@@ -51,7 +55,7 @@ class Republisher:
 
         With `dead`, it goes to the dead letter queue. Returns False if the connection is lost: the original then
         returns to the queue, so a copy would be a duplicate. Retry queues end at 300 s; longer delays use the delay
-        ladder.
+        ladder. A copy without a confirm is published again, so it may arrive twice; the alternative is to lose it.
         """
         pause_seconds, refusals = 1.0, 0
         loop = asyncio.get_running_loop()
@@ -61,7 +65,7 @@ class Republisher:
                 published_at = await self._publish(delivery, queue, body, headers, delay, dead=dead)
             except (ConnectionLost, ConnectionClosed):
                 return False
-            except (ChannelClosed, TopologyConflict, MessageReturned, MessageNacked) as error:
+            except (ChannelClosed, TopologyConflict, MessageReturned, MessageNacked, *UNCONFIRMED) as error:
                 if isinstance(error, ChannelClosed | TopologyConflict):
                     refusals += 1
                     if refusals >= MAX_REFUSALS:
@@ -121,6 +125,8 @@ class Republisher:
             self._broker.declarer.forget_queue(queue)
         elif isinstance(error, MessageNacked):
             _log.warning("the broker refused a job of %s, trying again in %g s", queue, pause_seconds)
+        elif isinstance(error, UNCONFIRMED):
+            _log.warning("a job of %s is published again in %g s: %s", queue, pause_seconds, error)
         else:
             text = "a job of %s cannot be published, trying again in %g s: %s"
             _log.warning(text, queue, pause_seconds, error)
