@@ -53,6 +53,7 @@ def main(*, jobs: int, workers: int, seed: int | None, pause: tuple[float, float
             soak = ClusterRun(house, directory, jobs, chance)
             asyncio.run(soak.go(pause, patience, lambda text: show(console, status, text)))
     console.print(str(soak))
+    console.print(f"phases: {soak.phases}")
 
 
 def show(console: Console, status: Status, text: str) -> None:

@@ -45,23 +45,26 @@ class ClusterHouse(House):
         match what:
             case "worker":
                 self.kill_worker(self._chance.randrange(len(self._workers)))
+            case "coordinator":
+                self._restart_coordinator()
             case "node":
                 node = self._chance.choice(self._cluster.nodes)
                 node.kill()
                 time.sleep(DOWN_SECONDS)
                 node.start()
+                self._cluster.await_whole()
             case "partition":
                 node = self._chance.choice(self._cluster.nodes)
                 node.cut(off=True)
                 time.sleep(PARTED_SECONDS)
                 node.cut(off=False)
+                self._cluster.await_whole()
             case "rolling restart":
                 for node in self._cluster.nodes:
                     node.restart()
                     self._cluster.await_whole()
             case _:
-                self._restart_coordinator()
-        self._cluster.await_whole()
+                raise ValueError(what)
         self.kills[what] += 1
         return what
 

@@ -44,7 +44,7 @@ def main(
             with closing(house), console.status("starting") as status:
                 run = Run(house, directory, jobs, chance)
                 figures = asyncio.run(run.go(pause, patience, status.update))
-        console.print(f"{name}: {figures}")
+        console.print(f"{name}: {figures}; phases: {run.phases}")
 
 
 if __name__ == "__main__":

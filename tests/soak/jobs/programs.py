@@ -8,6 +8,7 @@ import logging
 import os
 import sqlite3
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from waybill.client import ReconnectPolicy
 from waybill.ojs import Jobs, Retry, Topology, Worker, current_job
 from waybill.transport.loop import run
 
-SCHEMA = "create table effect (job text, attempt integer, number integer, runs integer, primary key (job, attempt))"
-INSERT = "insert into effect values (?, ?, ?, 1) on conflict do update set runs = runs + 1"
+SCHEMA = (
+    "create table effect (job text, attempt integer, number integer, at real, runs integer, primary key (job, attempt))"
+)
+INSERT = "insert into effect values (?, ?, ?, ?, 1) on conflict do update set runs = runs + 1"
 FAILING_EVERY = 20
 RETRY = Retry(max_attempts=6, initial_interval=timedelta(seconds=1), backoff_strategy="none", jitter=False)
 RECONNECT = ReconnectPolicy(first_delay_s=0.1, max_delay_s=1.0)
@@ -40,7 +43,7 @@ def make_jobs(uri: str, queue: str, effects: sqlite3.Connection | None = None, t
     async def effect(number: int) -> None:
         job = current_job()
         if effects is not None:
-            effects.execute(INSERT, (job.id, job.attempt, number))
+            effects.execute(INSERT, (job.id, job.attempt, number, time.time()))
         if always_fails(number) or (number % FAILING_EVERY == 0 and job.attempt == 1):
             raise RuntimeError("as it was told to")
 

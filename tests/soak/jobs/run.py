@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.soak.jobs.house import QUEUE, House
 from tests.soak.jobs.programs import RETRY, always_fails, make_jobs
+from tests.soak.phases import Phases
 from waybill.client import ClientError
 from waybill.ojs import Jobs
 
@@ -38,6 +39,8 @@ class Figures:
     repeated_attempts: int = 0
     """Pairs of job and attempt whose handler ran more than once."""
     most_runs: int = 0
+    longest_wait_seconds: float = 0.0
+    """From the start of an attempt to the start of the next one; a second of it is wanted."""
 
     def __str__(self) -> str:
         kills = ", ".join(f"{count} of {what}" for what, count in self.kills.items())
@@ -46,7 +49,8 @@ class Figures:
             f"{self.jobs:,} jobs in {self.seconds:.0f} s; kills: {kills}, restarts after a failed start: "
             f"{self.restarts}; ends: {states}; "
             f"handler runs: {self.effects:,}, of them {self.repeated_attempts:,} attempts run more than once "
-            f"(at most {self.most_runs} times); jobs given up because their workers were killed: {self.lost_attempts}"
+            f"(at most {self.most_runs} times); longest wait for the next attempt: "
+            f"{self.longest_wait_seconds:.1f} s; jobs given up because their workers were killed: {self.lost_attempts}"
         )
 
 
@@ -61,33 +65,48 @@ class Run:
         self._last_progress = (-1, -1)
         self._last_progress_at = 0.0
         self.figures = Figures(jobs)
+        self.phases = Phases()
 
     async def go(self, pause: tuple[float, float], patience: float, on_step: Callable[[str], None]) -> Figures:
         """Push all jobs and kill until they are pushed, then wait for their ends. Raises JobLostError."""
         started = time.monotonic()
-        await asyncio.to_thread(self._house.start)
+        phase = self.phases.phase
+        with phase("start"):
+            await asyncio.to_thread(self._house.start)
         pushing = asyncio.create_task(self._push())
         try:
             while not self._may_end(pushing):
-                await asyncio.sleep(self._chance.uniform(*pause))
-                await self._wait_for_work(patience)
-                what = await asyncio.to_thread(self._house.kill_something)
-                self._house.restart_the_dead()
-                on_step(f"killed a {what}; {len(self._pushed):,} pushed, {self._progress(patience):,} ended")
-            while (ended := self._progress(patience)) < self.figures.jobs:
-                on_step(f"all pushed, {ended:,} ended")
-                self._house.restart_the_dead()
-                await asyncio.sleep(0.5)
+                with phase("between faults"):
+                    await asyncio.sleep(self._chance.uniform(*pause))
+                with phase("until work goes on"):
+                    await self._wait_for_work(patience)
+                await self._disturb(patience, on_step)
+            with phase("after the last fault"):
+                while (ended := self._progress(patience)) < self.figures.jobs:
+                    on_step(f"all pushed, {ended:,} ended")
+                    self._house.restart_the_dead()
+                    await asyncio.sleep(0.5)
         finally:
             pushing.cancel()
             await asyncio.gather(pushing, return_exceptions=True)
         self.figures.seconds = time.monotonic() - started
-        await self._settle()
+        with phase("settle"):
+            await self._settle()
         self.figures.kills = dict(self._house.kills)
         self.figures.restarts = self._house.restarts
-        self._check_store()
-        self._check_effects()
+        with phase("check"):
+            self._check_store()
+            self._check_effects()
         return self.figures
+
+    async def _disturb(self, patience: float, on_step: Callable[[str], None]) -> None:
+        started = time.monotonic()
+        what = await asyncio.to_thread(self._house.kill_something)
+        self.phases.add(what, time.monotonic() - started)
+        self._house.restart_the_dead()
+        seconds = time.monotonic() - started
+        counts = f"{len(self._pushed):,} pushed, {self._progress(patience):,} ended"
+        on_step(f"killed a {what} ({seconds:.0f} s); {counts}")
 
     def _may_end(self, pushing: asyncio.Task[None]) -> bool:
         """Everything is pushed, most of it is done, and each kind of process was killed."""
@@ -144,7 +163,7 @@ class Run:
         before = self._ended()
         while before < self.figures.jobs and self._progress(patience) == before:
             self._house.restart_the_dead()
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.25)
 
     def _progress(self, patience: float) -> int:
         """How many jobs have ended. Raises JobLostError if none was pushed and none has ended for too long."""
@@ -183,10 +202,12 @@ class Run:
     def _check_effects(self) -> None:
         """Each handler has had its effect; how often one and the same attempt had it twice."""
         runs: Counter[tuple[str, int]] = Counter()
+        begun: dict[tuple[str, int], float] = {}
         for path in self._directory.glob("effects-*.sqlite"):
             with closing(sqlite3.connect(path)) as connection:
-                for job, attempt, count in connection.execute("select job, attempt, runs from effect"):
+                for job, attempt, at, count in connection.execute("select job, attempt, at, runs from effect"):
                     runs[job, attempt] += count
+                    begun[job, attempt] = min(at, begun.get((job, attempt), at))
         touched = {job for job, _ in runs}
         missing = self._pushed.keys() - touched
         if len(missing) > self.figures.lost_attempts:
@@ -198,3 +219,5 @@ class Run:
         self.figures.effects = runs.total()
         self.figures.repeated_attempts = sum(count > 1 for count in runs.values())
         self.figures.most_runs = max(runs.values())
+        waits = (at - begun[job, attempt - 1] for (job, attempt), at in begun.items() if (job, attempt - 1) in begun)
+        self.figures.longest_wait_seconds = max(waits, default=0.0)
