@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.move.stream_events import found_events
 from tests.ojs.eye import until
 from tests.rabbitmq import RabbitMQ
+from tests.soak.move.one_way import events_of
 from waybill.broker import Broker
 from waybill.client import Inspector, connect
 from waybill.move import JobsMove, Moved, System
@@ -49,12 +51,44 @@ async def test_jobs_move_to_partitions_and_back(pair: tuple[str, str]) -> None:
     assert ran == Counter(range(30))
 
 
+async def test_partitions_that_nobody_names_move_as_well(pair: tuple[str, str]) -> None:
+    here, there = pair
+    queue, ran = "parts", Counter[int]()
+    names = Topology(prefix="unnamed.")
+    divided = replace(names, partitions={queue: 3}, event_partitions=3)
+    fewer = replace(names, event_partitions=2)
+    async with with_handlers(here, queue, ran, divided) as jobs:
+        pushed = {(await jobs.push("move.run", [number], queue=queue)).id for number in range(30)}
+    one, other = System(here, names), System(there, fewer)
+    plan = await JobsMove(one, other, [queue]).plan()
+    assert {item.source for item in plan if item.kind == "stream"} >= {*divided.event_streams}
+    assert (await JobsMove(one, other, [queue]).run()).jobs == 30
+    assert await pushes_of(there, fewer) == Counter(pushed)
+    # The target's queue is a placeholder that keeps nothing.
+    assert (await JobsMove(System(there, names), one, [queue]).run()).jobs == 30
+    assert await pushes_of(here, divided) == Counter(pushed)
+    async with with_handlers(here, queue, ran, divided) as jobs, Worker(jobs) as worker:
+        await until(lambda: worker.counts["completed"] == 30)
+    assert ran == Counter(range(30))
+
+
+async def pushes_of(uri: str, topology: Topology) -> Counter[str]:
+    """Return the jobs whose push is in a stream of events, with how often, after a look that they are in several."""
+    found: Counter[str] = Counter()
+    async with connect(uri) as connection:
+        for stream in topology.event_streams:
+            told = [event.subject async for event in events_of(connection, stream) if event.type == "job.enqueued"]
+            assert told
+            found.update(told)
+    return found
+
+
 async def move(source: str, target: str, *queues: str) -> Moved:
     return await JobsMove(System(source, NAMES), System(target, NAMES), queues).run()
 
 
-def with_handlers(uri: str, queue: str, ran: Counter[int]) -> Jobs:
-    jobs = Jobs(uri, topology=NAMES)
+def with_handlers(uri: str, queue: str, ran: Counter[int], topology: Topology = NAMES) -> Jobs:
+    jobs = Jobs(uri, topology=topology)
 
     @jobs.handler("move.die", queue=queue, retry=Retry(max_attempts=1))
     async def die() -> None:

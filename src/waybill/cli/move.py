@@ -11,6 +11,7 @@ from rich.table import Table
 
 from waybill.cli.console import Console
 from waybill.cli.echo import echo
+from waybill.cli.partitions_option import event_partitions_option
 from waybill.cli.target import Target, json_option
 from waybill.cli.two_brokers import broker_of, from_option, run_moving, to_option, users_option
 from waybill.move import JobsMove, Moved, PlannedQueue, System
@@ -25,6 +26,7 @@ from waybill.move import JobsMove, Moved, PlannedQueue, System
 @click.option("--to-prefix", help="Prefix of all names at --to.")
 @click.option("--to-names", type=click.Choice(["spec", "web"]), help="The naming profile at --to.")
 @click.option("--to-queue-type", type=click.Choice(["classic", "quorum"]), help="Type of job queues at --to.")
+@event_partitions_option("--to-event-partitions")
 @click.option("--follow", is_flag=True, help="Continue when all queues are empty, until SIGTERM or Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be moved.")
 @users_option
@@ -38,6 +40,7 @@ def command(
     to_prefix: str | None,
     to_names: str | None,
     to_queue_type: str | None,
+    to_event_partitions: int | None,
     *,
     follow: bool,
     dry_run: bool,
@@ -50,7 +53,8 @@ def command(
     Jobs that wait, are scheduled or dead arrive exactly once. If the command is stopped or killed, run it again.
     """
     old = broker_of(source, prefix=from_prefix, names=from_names)
-    new = broker_of(goal, prefix=to_prefix, names=to_names, queue_type=to_queue_type)
+    more = {"queue_type": to_queue_type, "event_partitions": to_event_partitions}
+    new = broker_of(goal, prefix=to_prefix, names=to_names, **more)
     systems = System(old.uri, old.topology()), System(new.uri, new.topology())
     if dry_run:
         move = JobsMove(*systems, queues)

@@ -35,7 +35,7 @@ users_option: Final = click.option(
 )
 
 
-def broker_of(text: str, **changes: str | None) -> Target:
+def broker_of(text: str, **changes: str | int | None) -> Target:
     """Find a broker by its URL, or by the name of a context. Raises click.UsageError."""
     found = chosen(text, None) if "://" in text else chosen(None, text)
     _ = found.address

@@ -28,6 +28,7 @@ from waybill.move.errors import MoveFailed
 from waybill.move.identity import identity, lock
 from waybill.move.leadership import LEASE_ENDS_SECONDS, hold, is_held, lift
 from waybill.move.ledger import StreamPosition
+from waybill.move.partitions import with_event_partitions, with_job_partitions
 from waybill.move.places import Places
 from waybill.move.plan import PlannedQueue, QueueWay, counted, headers_of, queue_ways, stream_names
 from waybill.move.sessions import NO_RECONNECT, Sessions, opener
@@ -102,15 +103,17 @@ class JobsMove:
 
         RabbitMQ's counts of stream messages are delayed.
         """
-        old, new = self._source.topology, self._target.topology
-        async with connect(self._source.uri, name=NAME, reconnect=NO_RECONNECT) as source:
-            queues = await self._found_queues(source)
+        async with (
+            connect(self._source.uri, name=NAME, reconnect=NO_RECONNECT) as source,
+            connect(self._target.uri, name=NAME, reconnect=NO_RECONNECT) as target,
+        ):
+            queues = await self._found_queues(source, target)
+            old, new = self._source.topology, self._target.topology
             planned = await counted(source, queue_ways(old, new, queues))
             for name, target_name in stream_names(old, new):
                 found = await Inspector(source).queue(name)
                 count = None if found is None else found.message_count
                 planned.append(PlannedQueue(name, target_name, "stream", count))
-        async with connect(self._target.uri, name=NAME, reconnect=NO_RECONNECT):
             return [one for one in planned if one.message_count is not None]
 
     async def run(self, *, follows: bool = False) -> Moved:
@@ -122,7 +125,7 @@ class JobsMove:
         return self.moved
 
     async def _session(self, stack: AsyncExitStack, source: Connection, target: Connection, *, follows: bool) -> None:
-        queues = await self._found_queues(source)
+        queues = await self._found_queues(source, target)
         if not queues:
             raise MoveFailed("the events on the source name no queue: specify the queues to move")
         session = await _Session.open(stack, self, (source, target), queues)
@@ -135,9 +138,18 @@ class JobsMove:
                 await session.hand_over()
         await session.move_jobs(follows=follows)
 
-    async def _found_queues(self, source: Connection) -> list[str]:
+    async def _found_queues(self, source: Connection, target: Connection) -> list[str]:
+        """Return the queues to move, and find the partitions on both sides.
+
+        A queue with partitions is a placeholder that keeps nothing: jobs must not be sent there.
+        """
+        old = await with_event_partitions(source, self._source.topology)
+        new = await with_event_partitions(target, self._target.topology)
         if not self._queues:
-            self._queues = await known_queues(source, self._source.topology, HISTORY)
+            self._queues = await known_queues(source, old, HISTORY)
+        old = await with_job_partitions(source, old, self._queues)
+        new = await with_job_partitions(target, new, self._queues)
+        self._source, self._target = replace(self._source, topology=old), replace(self._target, topology=new)
         return self._queues
 
     # --- for its sessions ---

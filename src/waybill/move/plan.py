@@ -46,7 +46,11 @@ def queue_ways(old: Topology, new: Topology, queues: Sequence[str]) -> list[Queu
     for queue in dict.fromkeys(queues):
         check_queue(queue)
         ways += [
-            *(_to_jobs(name, new, queue, "jobs") for name in old.job_queues(queue)),
+            # Beside partitions, the queue itself may have jobs that were there before.
+            *(
+                _to_jobs(name, new, queue, "jobs")
+                for name in dict.fromkeys((old.job_queue(queue), *old.job_queues(queue)))
+            ),
             _to_queue(old.dead_letter_queue(queue), new.dead_letter_queue(queue), "dead letters"),
             *(
                 _to_queue(old.retry_queue(queue, delay_ms), new.retry_queue(queue, delay_ms), "retries")

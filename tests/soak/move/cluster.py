@@ -21,27 +21,32 @@ TICK_S: Final = 60
 """No node or client is to be taken for gone, however busy the machine is: a move promises nothing while nodes stop."""
 
 
-async def soak_cluster(directory: Path, kills: int, jobs: int, chance: random.Random, log: Path) -> None:
+async def soak_cluster(
+    directory: Path, kills: int, jobs: int, chance: random.Random, log: Path, partitions: int
+) -> None:
     """Needs root and a network of its own (`unshare --net`). Raises WrongError."""
     run("ip", "link", "set", "lo", "up")
     cluster = Cluster(TICK_S)
     with closing(cluster):
         cluster.start()
-        there = Place(cluster.uri("/ojs", heartbeat_s=TICK_S), "quorum", replicas=COUNT, context=CONTEXT)
-        add_context(directory, there.uri)
+        uri = cluster.uri("/ojs", heartbeat_s=TICK_S)
+        there = Place(uri, "quorum", replicas=COUNT, context=CONTEXT, event_partitions=partitions)
+        add_context(directory, there)
         try:
             async with Broker(port=0, data_dir=directory / "one-node") as broker:
-                await there_and_back("a cluster", Place(broker.uri()), there, Plan(jobs, kills, chance, log))
+                here = Place(broker.uri(), event_partitions=partitions)
+                await there_and_back("a cluster", here, there, Plan(jobs, kills, chance, log))
         finally:
             cluster.keep_logs(directory)
 
 
-def add_context(directory: Path, uri: str) -> None:
+def add_context(directory: Path, there: Place) -> None:
     """Let commands know the cluster by a name, with what is declared in it."""
     os.environ["XDG_CONFIG_HOME"] = str(directory / "settings")
     placement = ("--queue-type", "quorum", "--replicas", str(COUNT), "--leader-locator", "balanced")
+    partitions = ("--event-partitions", str(there.event_partitions))
     subprocess.run(
-        [sys.executable, "-m", "waybill", "context", "add", CONTEXT, uri, *placement],
+        [sys.executable, "-m", "waybill", "context", "add", CONTEXT, there.uri, *placement, *partitions],
         env=program_environment(),
         check=True,
         stdout=subprocess.DEVNULL,

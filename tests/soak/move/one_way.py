@@ -22,7 +22,8 @@ from tests.program_environment import program_environment
 from waybill.client import BasicProperties, Connection, Delivery, connect
 from waybill.move.stream_copy import MARK
 from waybill.ojs import Jobs, NewJob, Topology
-from waybill.ojs.spec.events import read_events
+from waybill.ojs.spec.event_partitions import partition_of
+from waybill.ojs.spec.events import ReceivedEvent, read_events
 from waybill.ojs.topology.topology import LeaderLocator, QueueType
 
 NAMES = Topology()
@@ -48,6 +49,7 @@ class Place:
     replicas: int | None = None
     context: str | None = None
     options: str = ""
+    event_partitions: int = 1
 
     @property
     def command_uri(self) -> str:
@@ -58,14 +60,23 @@ class Place:
     def topology(self) -> Topology:
         """Return the names of jobs there."""
         locator: LeaderLocator | None = None if self.replicas is None else "balanced"
-        return replace(NAMES, queue_type=self.queue_type, replicas=self.replicas, leader_locator=locator)
+        return replace(
+            NAMES,
+            queue_type=self.queue_type,
+            replicas=self.replicas,
+            leader_locator=locator,
+            event_partitions=self.event_partitions,
+        )
 
     @property
     def target_options(self) -> list[str]:
         """What tells the command to move there."""
         if self.context is not None:
             return ["--to", self.context]
-        return ["--to", self.command_uri, "--to-queue-type", self.queue_type]
+        partitions = str(self.event_partitions)
+        return [
+            "--to", self.command_uri, "--to-queue-type", self.queue_type, "--to-event-partitions", partitions,
+        ]  # fmt: skip
 
 
 class WrongError(Exception):
@@ -217,7 +228,7 @@ async def one_way(source: Place, target: Place, first: int, plan: Plan) -> None:
             mover.close()
         # RabbitMQ gives what a killed client had got from a quorum queue back in any order.
         check(taker, numbers, keeps_order=source.queue_type == "classic")
-        await check_events(connection, numbers)
+        await check_events(connection, numbers, target.topology)
 
 
 def check(taker: Taker, numbers: range, *, keeps_order: bool = True) -> None:
@@ -233,25 +244,35 @@ def check(taker: Taker, numbers: range, *, keeps_order: bool = True) -> None:
         raise WrongError(f"{taker.early} scheduled jobs came early")
 
 
-async def check_events(connection: Connection, numbers: range) -> None:
-    """Raise WrongError unless the stream of the target has each event once, and tells of all jobs of this way."""
+async def check_events(connection: Connection, numbers: range, topology: Topology = NAMES) -> None:
+    """Raise WrongError unless the streams of the target have each event once, and tell of all jobs of this way."""
     events: Counter[str] = Counter()
     told: set[str] = set()
     wanted = len(numbers)
-    async with await connection.channel(prefetch_count=1000) as channel:
-        end = BasicProperties(message_id=uuid4().hex, headers={MARK: "end"}, delivery_mode=2)
-        # Behind all that the move has copied.
-        await channel.publish(b"", routing_key=NAMES.event_stream, properties=end, mandatory=True)
-        consumer = await channel.consume(NAMES.event_stream, arguments={"x-stream-offset": "first"})
-        async for delivery in consumer:
-            delivery.ack()
-            if delivery.properties.message_id == end.message_id:
-                break
-            for event in read_events(delivery.body)[0]:
-                events[event.id] += 1
-                if event.type == "job.enqueued":
-                    told.add(event.subject)
+    for partition, stream in enumerate(topology.event_streams):
+        async for event in events_of(connection, stream):
+            events[event.id] += 1
+            if event.type == "job.enqueued":
+                told.add(event.subject)
+            if partition_of(event.type, event.subject, topology.event_partitions) != partition:
+                raise WrongError(f"an event of {event.subject} is in {stream}")
     twice = sum(count > 1 for count in events.values())
     # The way back finds the jobs of both ways.
     if twice or len(told) not in {wanted, 2 * wanted}:
         raise WrongError(f"the stream tells of {len(told)} jobs, and {twice} events are there twice")
+
+
+async def events_of(connection: Connection, stream: str) -> AsyncIterator[ReceivedEvent]:
+    """Yield all events that are in a stream now, but not the marks of moves."""
+    async with await connection.channel(prefetch_count=1000) as channel:
+        end = BasicProperties(message_id=uuid4().hex, headers={MARK: "end"}, delivery_mode=2)
+        # Behind all that the move has copied.
+        await channel.publish(b"", routing_key=stream, properties=end, mandatory=True)
+        consumer = await channel.consume(stream, arguments={"x-stream-offset": "first"})
+        async for delivery in consumer:
+            delivery.ack()
+            if delivery.properties.message_id == end.message_id:
+                break
+            if MARK not in (delivery.properties.headers or {}):
+                for event in read_events(delivery.body)[0]:
+                    yield event

@@ -25,7 +25,9 @@ LONG_S: Final = 5.0
 """A connection ends after two heartbeats without a frame."""
 
 
-async def soak_pauses(directory: Path, pauses: int, jobs: int, chance: random.Random, log: Path) -> None:
+async def soak_pauses(
+    directory: Path, pauses: int, jobs: int, chance: random.Random, log: Path, partitions: int
+) -> None:
     """Move to one node of RabbitMQ and back, with queues of both types. Raises WrongError."""
     queue_types: dict[str, QueueType] = {"/ojs": "classic", "/": "quorum"}
     with RabbitMQ() as rabbitmq:
@@ -42,6 +44,9 @@ async def soak_pauses(directory: Path, pauses: int, jobs: int, chance: random.Ra
                     finally:
                         os.kill(pid, signal.SIGCONT)
 
-                here = Place(f"amqp://guest:guest@127.0.0.1:{broker.port}/%2Fojs", options=OPTIONS)
-                there = Place(rabbitmq.uri(virtual_host), queue_type, options=OPTIONS)
+                here = Place(
+                    f"amqp://guest:guest@127.0.0.1:{broker.port}/%2Fojs", options=OPTIONS, event_partitions=partitions
+                )
+                uri = rabbitmq.uri(virtual_host)
+                there = Place(uri, queue_type, options=OPTIONS, event_partitions=partitions)
                 await there_and_back("RabbitMQ", here, there, Plan(jobs, pauses, chance, log, pause, "pauses"))
