@@ -216,11 +216,13 @@ soak-shop: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker of
 
 MOVE_KILLS ?= 5
 MOVE_JOBS ?= 20000
+MOVE_EVENT_PARTITIONS ?= 1
 soak-move: setup $(BUILT)/stamp ## kill -9 of `waybill move` to RabbitMQ and back, MOVE_KILLS times each way under load: every message once and in order
-	@$(BUILT_RUN) -m tests.soak.move --kills $(MOVE_KILLS) --jobs $(MOVE_JOBS)
+	@$(BUILT_RUN) -m tests.soak.move --kills $(MOVE_KILLS) --jobs $(MOVE_JOBS) --event-partitions $(MOVE_EVENT_PARTITIONS)
 
 soak-move-cluster: setup $(BUILT)/stamp ## the same into a cluster of three RabbitMQ nodes and back (root)
-	@unshare --net env $(BUILT_RUN) -m tests.soak.move --cluster --kills $(MOVE_KILLS) --jobs $(MOVE_JOBS)
+	@unshare --net env $(BUILT_RUN) -m tests.soak.move --cluster --kills $(MOVE_KILLS) --jobs $(MOVE_JOBS) \
+		--event-partitions $(MOVE_EVENT_PARTITIONS)
 
 MOVE_PAUSES ?= 12
 soak-move-pauses: setup $(BUILT)/stamp ## SIGSTOP of `waybill move` and of both brokers, MOVE_PAUSES times each way: every message once

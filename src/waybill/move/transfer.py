@@ -36,11 +36,29 @@ from waybill.move.stamp import InTransit, read_stamped, stamped
 BATCH_MESSAGES: Final = 500
 BATCH_OCTETS: Final = 8 << 20
 FIRST_BATCH: Final = 20
-QUORUM: Final[dict[str, object]] = {"x-queue-type": "quorum", "x-delivery-limit": 2**31 - 1}
-"""Arguments of the move's own queues on a cluster.
+CLAIMED_AT_ONCE: Final = 32
+"""How many messages one transaction claims on RabbitMQ.
 
-Each start reads and requeues the ledger, and messages in transit are redelivered after each kill: the default delivery
-limit of 20 would eventually remove both.
+It executes a transaction in one step, but it hands a quorum queue only so many commands at a time, and each `get` is
+settled by a command of its own (its setting quorum_commands_soft_limit). It keeps the others in the channel, which ends
+with the connection: messages that were already in transit would return to their queue.
+"""
+CARRIED_AT_ONCE: Final = 16
+"""How many messages one transaction publishes on RabbitMQ.
+
+A quorum queue appends new messages in portions of 16, at a lower priority than the end of the channel, and drops those
+that it has not appended by then. The ledger, which is one message, would list them as arrived.
+"""
+QUORUM: Final[dict[str, object]] = {"x-queue-type": "quorum", "x-delivery-limit": 2**31 - 1}
+"""Arguments of the ledger and of the id on a cluster.
+
+Each start reads and requeues them: the default delivery limit of 20 would eventually remove them.
+"""
+IN_TRANSIT: Final[dict[str, object]] = {}
+"""Arguments of the transit queue, a classic one everywhere.
+
+A quorum queue of RabbitMQ puts messages that it gets in a lower order than settlements and than the end of a channel.
+If the command is killed during a claim, messages that were already acknowledged in their queue would be lost.
 """
 
 _log = logging.getLogger("waybill.move")
@@ -76,7 +94,7 @@ class Transfer:
         self._carrying: SideChannel
 
     async def open(self, stack: AsyncExitStack, arguments: Mapping[str, object]) -> None:
-        """Read the ledger, and declare both queues with `arguments`. `stack` closes what is opened here.
+        """Read the ledger, or declare it with `arguments`, and the transit queue. `stack` closes what is opened here.
 
         Existing queues of an earlier run are used unchanged. Raises MoveFailed and the client's errors.
         """
@@ -84,7 +102,7 @@ class Transfer:
         self.record = await open_record(self._target, self._ledger, arguments, is_new=is_new)
         if is_new:
             async with await self._source.channel() as channel:
-                await channel.declare_queue(self._transit_name, durable=True, arguments=dict(arguments))
+                await channel.declare_queue(self._transit_name, durable=True, arguments=IN_TRANSIT)
         self._claiming = await stack.enter_async_context(self._source.side_channel())
         self._transit = await stack.enter_async_context(self._source.side_channel())
         self._carrying = await stack.enter_async_context(self._target.side_channel())
@@ -93,8 +111,18 @@ class Transfer:
 
     async def claim(self, queue: str) -> int:
         """Claim a batch of messages of a queue; returns how many. Raises MoveFailed and the client's errors."""
+        most = BATCH_MESSAGES if _is_ours(self._source) else CLAIMED_AT_ONCE
+        claimed = 0
+        while claimed < BATCH_MESSAGES:
+            count = await self._claim_at_once(queue, min(most, BATCH_MESSAGES - claimed))
+            claimed += count
+            if count < most:
+                break
+        return claimed
+
+    async def _claim_at_once(self, queue: str, most: int) -> int:
         await self._source.wait_flowing()
-        found = await self._get(self._claiming, queue, BATCH_MESSAGES)
+        found = await self._get(self._claiming, queue, most)
         if not found:
             return 0
         self._learn_size(found)
@@ -115,7 +143,8 @@ class Transfer:
         Commit the first, then acknowledge both.
         """
         name = self._transit_name
-        batch = await self._get(self._transit, name, 1 if self.record.is_careful else BATCH_MESSAGES)
+        most = BATCH_MESSAGES if _is_ours(self._target) else CARRIED_AT_ONCE
+        batch = await self._get(self._transit, name, 1 if self.record.is_careful else most)
         found = [read_stamped(one, name) for one in batch]
         fresh: list[InTransit] = []
         arrived: list[InTransit] = []
@@ -185,3 +214,8 @@ class Transfer:
     def _learn_size(self, found: Sequence[Delivery]) -> None:
         octets = sum(len(one.body) + len(one.encoded_properties) for one in found)
         self._mean_octets = max(1, octets // len(found))
+
+
+def _is_ours(connection: Connection) -> bool:
+    """Return whether a transaction there is atomic, also if the connection ends before it is answered."""
+    return connection.server_properties.get("product") == "Waybill"
