@@ -10,7 +10,7 @@ again, and they replace themselves by their number.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
@@ -23,8 +23,8 @@ from waybill.pipeline.event_counts import EVENT_COUNTS
 from waybill.pipeline.incremental import forget
 from waybill.pipeline.lake_tables import LakeTables
 from waybill.pipeline.progress_reports import Compacted
+from waybill.pipeline.refreshed import check_is_refreshed, noted, refreshed_batch
 from waybill.pipeline.retention import keep_what_is_needed
-from waybill.pipeline.snapshots import Snapshots
 from waybill.pipeline.tables import Tables
 
 _FILE_BYTES: Final = 128 << 20
@@ -44,7 +44,8 @@ def compact(
     """Rewrite bronze in few files; with `keep_days`, drop older days. Calls `on_day` with days done and total days.
 
     Gold of the dropped days stays, and jobs that extend into later days stay complete: see `retention`.
-    Jobs that had ended before disappear from silver at the next run. Raises TablesError if the pipeline runs.
+    Jobs that had ended before disappear from silver at the next run. Raises TablesError if the pipeline runs, and
+    NotRefreshedError if days are to be dropped and gold lacks events.
     """
     with store.locked():
         return compact_held(spark, store, keep_days=keep_days, today=today, on_day=on_day)
@@ -57,8 +58,12 @@ def compact_held(
     keep_days: int | None = None,
     today: date | None = None,
     on_day: Callable[[int, int], None] | None = None,
+    complete: Collection[int] = (),
 ) -> Compacted:
-    """The same for a caller that holds the lock of `store`, and writes no batch meanwhile."""
+    """The same for a caller that holds the lock of `store`, and writes no batch meanwhile.
+
+    `complete`: batches known to be written and refreshed.
+    """
     store.prepare()
     days = sorted(path for path in store.path(tables.EVENTS).iterdir() if path.name.startswith("date="))
     before = sum(len(_files(day)) for day in days)
@@ -66,6 +71,7 @@ def compact_held(
     first = "" if edge is None else str(edge)
     kept = [day for day in days if day.name.removeprefix("date=") >= first or not first]
     if edge is not None and len(kept) < len(days):
+        check_is_refreshed(store, complete)
         forget(spark, store, keep_what_is_needed(spark, store, edge, (*gold_tables.GOLD, EVENT_COUNTS)))
     fresh = store.new_version(tables.EVENTS, exists=True)
     settled = _settled_batches(store)
@@ -88,8 +94,10 @@ def compact_lake(
     dropped = 0
     if keep_days is not None and today is not None:
         edge = today - timedelta(days=keep_days)
-        keep_what_is_needed(spark, store, edge)
-        dropped = store.drop_before(edge)
+        if store.days_before(edge):
+            check_is_refreshed(store)
+            keep_what_is_needed(spark, store, edge)
+            dropped = store.drop_before(edge)
     rewritten = store.merge_files()
     store.clean()
     return Compacted(before, store.file_count(), rewritten, dropped)
@@ -115,12 +123,12 @@ def _write_day(spark: SparkSession, day: Path, fresh: Path, settled: int) -> boo
 
 
 def _settled_batches(store: Tables) -> int:
-    """A batch number. Spark has recorded a later batch than each lower one as done, and all of these are folded."""
-    commits = store.checkpoint / "commits"
-    numbers = [int(path.name) for path in commits.iterdir() if path.name.isdigit()] if commits.is_dir() else []
-    snapshot = Snapshots(store.directory).current()
-    last = max(numbers, default=0)
-    return last if snapshot is None else min(last, snapshot.contents.batch + 1)
+    """A batch number. Spark has recorded a later batch than each lower one as done, and all of these are in gold.
+
+    Or none is: then there is nothing to keep apart.
+    """
+    last, refreshed = max(noted(store.checkpoint / "commits"), default=0), refreshed_batch(store)
+    return last if refreshed < 0 else min(last, refreshed + 1)
 
 
 def _files(directory: Path) -> list[Path]:

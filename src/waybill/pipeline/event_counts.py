@@ -16,9 +16,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from waybill.pipeline import gold_tables
+from waybill.pipeline.listing import names_in
 from waybill.pipeline.parts import HOUR_S
 from waybill.pipeline.schemas import FIRST_TIME, TIMES_END
-from waybill.pipeline.snapshots import Draft, Snapshot, names_in
+from waybill.pipeline.snapshots import Draft, Snapshot
 from waybill.pipeline.tables import Table
 
 EVENT_COUNTS: Final = Table(

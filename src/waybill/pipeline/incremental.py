@@ -31,11 +31,13 @@ from waybill.pipeline.folding import (
 )
 from waybill.pipeline.gold_tables import GOLD, GOLD_TABLES, OBJECTIVES
 from waybill.pipeline.job_index import JobIndex
+from waybill.pipeline.listing import names_in
 from waybill.pipeline.parts import HOUR_S, hour_of
 from waybill.pipeline.progress_reports import Progress, TableWritten
-from waybill.pipeline.retention import closed, closed_until
+from waybill.pipeline.refreshed import doubtful, noted
+from waybill.pipeline.retention import EDGE, closed, closed_until
 from waybill.pipeline.rollups import roll
-from waybill.pipeline.snapshots import Contents, Draft, Snapshot, Snapshots, names_in
+from waybill.pipeline.snapshots import Contents, Draft, Snapshot, Snapshots
 from waybill.pipeline.tables import Tables
 from waybill.pipeline.transforms.objectives import Objectives
 
@@ -93,6 +95,7 @@ def update(
         return
     if not base.has_rollups:
         base = _roll_all(spark, snapshots, base)
+    base = _close_as_noted(spark, store, snapshots, base)
     if dict(base.contents.objectives) != _as_text(objectives):
         base = _count_again(spark, snapshots, base, objectives)
     for files in _grouped(_batches(store, base.contents.batch, complete), rows_per_step):
@@ -190,6 +193,19 @@ def _count_again(spark: SparkSession, snapshots: Snapshots, base: Snapshot, obje
     return done
 
 
+def _close_as_noted(spark: SparkSession, store: Tables, snapshots: Snapshots, base: Snapshot) -> Snapshot:
+    """Count no more events of days that a compaction has closed, even if it was killed before it dropped them."""
+    edge = closed_until(spark, store) if store.has(EDGE) else None
+    hour = 0 if edge is None else edge // (HOUR_S * _MICROSECONDS)
+    contents = base.contents
+    if hour <= (contents.closed or 0):
+        return base
+    draft = snapshots.draft(base, number=snapshots.next_number())
+    done = draft.finish(Contents(contents.batch, contents.objectives, hour), IN_SNAPSHOTS)
+    snapshots.publish(done, IN_SNAPSHOTS)
+    return done
+
+
 def _adopt_closed(spark: SparkSession, store: Tables, draft: Draft, edge_us: int) -> None:
     """Add the gold of dropped days."""
     adopted: set[int] = set()
@@ -273,11 +289,11 @@ def _joined(group: list[_Files]) -> _Files:
 
 def _batches(store: Tables, after: int, complete: Collection[int]) -> Iterator[_Files]:
     """The batches after `after`, in order. Compacted ones have the number 0, and a step for each day."""
-    doubtful = _doubtful(store.checkpoint) - set(complete)
+    left_out = doubtful(store.checkpoint, complete)
     root = store.path(tables.EVENTS)
     days = sorted(path for path in root.iterdir() if path.name.startswith("date=")) if root.is_dir() else []
     numbers = _numbers(store.checkpoint, days, after)
-    for number in sorted(numbers - doubtful):
+    for number in sorted(numbers - left_out):
         places = [place for day in days if (place := day / f"batch_id={number}").is_dir()]
         if number > 0 or after >= 0:
             files = tuple(file for place in places for file in sorted(place.glob("*.parquet")))
@@ -291,20 +307,12 @@ def _batches(store: Tables, after: int, complete: Collection[int]) -> Iterator[_
 
 def _numbers(checkpoint: Path, days: Iterable[Path], after: int) -> set[int]:
     """The numbers of the batches after `after`: from Spark's records if these are few, else from all days."""
-    noted = _noted(checkpoint / "offsets") | _noted(checkpoint / "commits")
-    last = max(noted, default=-1)
-    if after >= 0 and noted and last - after < _FEW:
+    known = noted(checkpoint / "offsets") | noted(checkpoint / "commits")
+    last = max(known, default=-1)
+    if after >= 0 and known and last - after < _FEW:
         return set(range(after + 1, last + 1))
     names = [name for day in days for name in names_in(day) if name.startswith("batch_id=")]
     return {number for name in names if (number := int(name.partition("=")[2])) > after}
-
-
-def _doubtful(checkpoint: Path) -> set[int]:
-    return _noted(checkpoint / "offsets") - _noted(checkpoint / "commits")
-
-
-def _noted(place: Path) -> set[int]:
-    return {int(name) for name in names_in(place) if name.isdigit()} if place.is_dir() else set()
 
 
 def _row_count(files: Iterable[Path]) -> int:

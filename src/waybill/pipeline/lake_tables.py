@@ -85,6 +85,24 @@ class LakeTables(TableStore):
         removed = log.files()
         log.commit(self._write(rows, table, log), removed)
 
+    def last_batch(self) -> int:
+        """The last batch of events; -1 if there is none."""
+        return self._log(tables.EVENTS).batch()
+
+    def refreshed_batch(self) -> int:
+        """The last batch that silver and gold have; -1 if that is unknown."""
+        return self._log(tables.JOBS).batch()
+
+    def note_refreshed(self, batch: int) -> None:
+        """Record that silver and gold, which were all written, have the events up to this batch."""
+        log = self._log(tables.JOBS)
+        if batch > log.batch():
+            log.commit((), batch=batch)
+
+    def days_before(self, first: date) -> int:
+        """The number of days before `first` with events."""
+        return len({file.day for file in self._files_before(first)})
+
     def file_count(self) -> int:
         """The number of files of events."""
         return len(self._log(tables.EVENTS).files())
@@ -107,16 +125,18 @@ class LakeTables(TableStore):
 
     def drop_before(self, first: date) -> int:
         """Drop the events of days before `first`. Returns the number of dropped days."""
-        log = self._log(tables.EVENTS)
-        old = [file for file in log.files() if file.day is not None and file.day < first]
+        old = self._files_before(first)
         if old:
-            log.commit((), old)
+            self._log(tables.EVENTS).commit((), old)
         return len({file.day for file in old})
 
     def clean(self) -> None:
         """Delete files that are in no version of the last week."""
         for table in gold_tables.ALL:
             self._log(table).clean()
+
+    def _files_before(self, first: date) -> list[DataFile]:
+        return [file for file in self._log(tables.EVENTS).files() if file.day is not None and file.day < first]
 
     def _log(self, table: Table) -> TableLog:
         return self._open_log(table.name, table.schema, DAY in table.partitions)

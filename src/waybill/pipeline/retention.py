@@ -7,8 +7,9 @@ Silver and gold are computed from bronze. Before days are dropped, two things ar
 - carried events: those of jobs that have an event after the edge or have not ended, and the workers' last reports of
   their places. Silver and gold also read these, so a job that was pushed before the edge stays complete.
 
-The tables are right after each step: closed gold equals what would be computed, and an event that is both carried and
-in bronze counts once. So a crash in between loses nothing.
+Gold counts as closed when the edge itself is written, after the rows of all tables. Until then, all of them are
+computed up to the previous edge: the closed rows contain those up to it, and the events that were carried for it are
+still there. An event that is both carried and in bronze counts once. So a crash in between loses nothing.
 """
 
 import calendar
@@ -26,6 +27,8 @@ from waybill.pipeline.tables import Table, TableStore
 _ENDING: Final = ("job.completed", "job.discarded", "job.cancelled", "job.expired")
 _CLOSED_UNTIL: Final = "closed_until"
 _MICROSECONDS: Final = 1_000_000
+EDGE: Final = Table("closed/edge", StructType([StructField(_CLOSED_UNTIL, TimestampType())]))
+"""One row: the time up to which gold is closed, in all of its tables."""
 
 
 def closed(table: Table) -> Table:
@@ -40,21 +43,24 @@ def all_events(spark: SparkSession, store: TableStore) -> DataFrame:
     return events.unionByName(store.read(spark, tables.CARRIED)) if store.has(tables.CARRIED) else events
 
 
-def with_closed(spark: SparkSession, store: TableStore, rows: DataFrame, table: Table) -> DataFrame:
-    """The rows of a gold table: closed ones up to the edge, and computed ones after it."""
-    if not store.has(closed(table)):
+def with_closed(spark: SparkSession, store: TableStore, rows: DataFrame, table: Table, edge: int | None) -> DataFrame:
+    """The rows of a gold table: closed ones up to the edge of `closed_until`, and computed ones after it."""
+    if edge is None or not store.has(closed(table)):
         return rows
-    kept = store.read(spark, closed(table))
-    edge = _edge(kept)
-    if edge is None:
-        return rows
-    return rows.where(F.unix_micros("bucket") >= F.lit(edge)).unionByName(kept.select(*table.schema.fieldNames()))
+    is_closed = F.unix_micros("bucket") < F.lit(edge)
+    kept = store.read(spark, closed(table)).where(is_closed).select(*table.schema.fieldNames())
+    return rows.where(~is_closed).unionByName(kept)
 
 
 def closed_until(spark: SparkSession, store: TableStore) -> int | None:
     """The edge up to which gold is closed, in microseconds since 1970; None if nothing was dropped."""
+    if store.has(EDGE):
+        return _edge(store.read(spark, EDGE))
+    if not store.has(tables.CARRIED):
+        return None
+    # Earlier versions did not write the edge. If one was killed between two tables, no days were dropped after it.
     edges = [_edge(store.read(spark, closed(table))) for table in gold_tables.GOLD if store.has(closed(table))]
-    return max((edge for edge in edges if edge is not None), default=None)
+    return min((edge for edge in edges if edge is not None), default=None)
 
 
 def keep_what_is_needed(
@@ -62,20 +68,17 @@ def keep_what_is_needed(
 ) -> int:
     """Close gold and carry events for the days before `first`, which may be dropped afterwards. Returns the edge."""
     edge = calendar.timegm(first.timetuple()) * _MICROSECONDS
+    # Dropped days do not return if a later run keeps more days.
+    last = max(edge, closed_until(spark, store) or 0)
+    until = F.timestamp_micros(F.lit(last)).alias(_CLOSED_UNTIL)
     for table in closing:
         if store.has(table):
-            _close(spark, store, table, edge)
+            rows = store.read(spark, table).where(F.unix_micros("bucket") < F.lit(last))
+            store.replace(rows.select("*", until), closed(table))
+    store.replace(spark.range(1, numPartitions=1).select(until), EDGE)
+    # Not before: jobs that ended between the two edges need the events that were carried for the previous one.
     store.replace(_carried(spark, store, first), tables.CARRIED)
     return edge
-
-
-def _close(spark: SparkSession, store: TableStore, table: Table, edge: int) -> None:
-    if store.has(closed(table)):
-        before = _edge(store.read(spark, closed(table)))
-        # Dropped days do not return if a later run keeps more days.
-        edge = edge if before is None else max(edge, before)
-    rows = store.read(spark, table).where(F.unix_micros("bucket") < F.lit(edge))
-    store.replace(rows.withColumn(_CLOSED_UNTIL, F.timestamp_micros(F.lit(edge))), closed(table))
 
 
 def _edge(kept: DataFrame) -> int | None:

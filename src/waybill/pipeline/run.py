@@ -29,7 +29,8 @@ from waybill.pipeline.lag import lag
 from waybill.pipeline.lake_tables import LakeTables
 from waybill.pipeline.options import chosen_stream
 from waybill.pipeline.progress_reports import BatchWritten, Compacted, Pace, Progress, Step, TableWritten
-from waybill.pipeline.retention import all_events, with_closed
+from waybill.pipeline.refreshed import NotRefreshedError, last_batch
+from waybill.pipeline.retention import all_events, closed_until, with_closed
 from waybill.pipeline.snapshots import VERSIONS_KEPT, Snapshots
 from waybill.pipeline.source import EVENT_STREAM
 from waybill.pipeline.table_formats import PARQUET, open_store
@@ -133,21 +134,24 @@ class _Following:
         if hours is None or time.monotonic() - self.compacted_s < hours * _HOUR_S:
             return
         with self.writing:
-            # Gold must have all events of days before they are dropped.
-            self._refresh()
-            self.progress(self._compact())
+            # Gold must have all events of days before they are dropped, also those of an earlier run.
+            self._refresh(always=self.refreshed < 0)
+            # Spark has yet to write the batch again in which an earlier run was killed.
+            with suppress(NotRefreshedError):
+                self.progress(self._compact())
         self.compacted_s = time.monotonic()
 
-    def _refresh(self) -> None:
+    def _refresh(self, *, always: bool = False) -> None:
         written = self.written
-        if written != self.refreshed:
+        if always or written != self.refreshed:
             self.refreshed = written
             refresh(self.spark, self.store, self.progress, self.settings.objectives, complete=(written,))
 
     def _compact(self) -> Compacted:
         keep_days, today = self.settings.keep_days, datetime.now(UTC).date()
         if isinstance(self.store, Tables):
-            return compact_held(self.spark, self.store, keep_days=keep_days, today=today)
+            complete = (self.written,)
+            return compact_held(self.spark, self.store, keep_days=keep_days, today=today, complete=complete)
         if isinstance(self.store, LakeTables):
             return compact_lake(self.spark, self.store, keep_days=keep_days, today=today)
         raise TypeError(f"tables of {type(self.store).__name__} are not compacted")
@@ -213,7 +217,7 @@ def refresh(
     if isinstance(store, Tables) and not is_small(store):
         update(spark, store, objectives or Objectives(), progress, complete=complete)
     else:
-        _compute_all(spark, store, progress, objectives or Objectives())
+        _compute_all(spark, store, progress, objectives or Objectives(), last_batch(store, complete))
 
 
 def backfill(spark: SparkSession, store: TableStore, progress: Progress, objectives: Objectives | None = None) -> None:
@@ -221,16 +225,23 @@ def backfill(spark: SparkSession, store: TableStore, progress: Progress, objecti
     if isinstance(store, Tables) and not is_small(store):
         rebuild(spark, store, objectives or Objectives(), progress)
     else:
-        _compute_all(spark, store, progress, objectives or Objectives())
+        _compute_all(spark, store, progress, objectives or Objectives(), last_batch(store))
 
 
-def _compute_all(spark: SparkSession, store: TableStore, progress: Progress, objectives: Objectives) -> None:
-    """Compute silver and gold from all events. In a directory, all tables change at the same time."""
-    if not isinstance(store, Tables):
+def _compute_all(
+    spark: SparkSession, store: TableStore, progress: Progress, objectives: Objectives, batch: int
+) -> None:
+    """Compute silver and gold from all events. In a directory, all tables change at the same time.
+
+    `batch`: the last batch before the events are read. Another may be written meanwhile.
+    """
+    if isinstance(store, LakeTables):
         _write_all(_Refresh(spark, store, objectives), store.replace, progress)
+        store.note_refreshed(batch)
+    if not isinstance(store, Tables):
         return
     snapshots = Snapshots(store.directory, kept=store.versions_kept)
-    snapshot = snapshots.whole()
+    snapshot = snapshots.whole(batch)
 
     def write(rows: DataFrame, table: Table) -> None:
         rows.write.mode("error").parquet(str(snapshot.place / table.name))
@@ -247,8 +258,9 @@ def _write_all(given: _Refresh, write: Callable[[DataFrame, Table], None], progr
 
     _write_silver(given, timed)
     computed = given.silver()
+    edge = closed_until(given.spark, given.store)
     for one in GOLD_TABLES:
-        timed(with_closed(given.spark, given.store, one.from_silver(computed), one.table), one.table)
+        timed(with_closed(given.spark, given.store, one.from_silver(computed), one.table, edge), one.table)
 
 
 def refresh_silver(spark: SparkSession, store: TableStore) -> None:

@@ -19,8 +19,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from waybill.pipeline.listing import names_in
 from waybill.pipeline.parts import file_name, month_of, part_of_file
 from waybill.pipeline.tables import Table
 
@@ -215,6 +216,13 @@ class Snapshots:
         """The number of the published snapshot."""
         return self._number()
 
+    def batch(self) -> int:
+        """The last batch that the published snapshot has, also if it cannot be updated; -1 if that is unknown."""
+        number = self._number()
+        about = {} if number is None else self._about(number)
+        batch = about.get("contents", {}).get("batch", -1)
+        return batch if isinstance(batch, int) else -1
+
     def draft(self, base: Snapshot | None, *, number: int) -> Draft:
         return Draft(self._directory, number, base)
 
@@ -236,14 +244,15 @@ class Snapshots:
         numbers = sorted(int(name) for name in names_in(self._directory / "snapshots"))
         self.prune(below=numbers[-self._kept] if len(numbers) > self._kept else 0)
 
-    def whole(self) -> Snapshot:
+    def whole(self, batch: int) -> Snapshot:
         """A snapshot for tables that are written whole, at `place / table.name`. `current` does not return it.
 
-        Call `publish` after writing all tables.
+        Call `publish` after writing all tables. `batch`: the last batch that they have.
         """
-        snapshot = Snapshot(self._directory, self.next_number(), Contents(), (), has_rollups=False)
+        snapshot = Snapshot(self._directory, self.next_number(), Contents(batch), (), has_rollups=False)
         snapshot.place.mkdir(parents=True)
-        (snapshot.place / _ABOUT).write_text(json.dumps({"format": _WHOLE}), encoding="utf-8")
+        about = {"format": _WHOLE, "contents": asdict(snapshot.contents)}
+        (snapshot.place / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
         return snapshot
 
     def prune(self, *, below: int, above: int = -1) -> None:
@@ -287,15 +296,22 @@ class Snapshots:
         return int(link.readlink().name) if link.is_symlink() else None
 
     def _open(self, number: int) -> Snapshot | None:
+        about = self._about(number)
         try:
-            about = json.loads((self._directory / "snapshots" / _text(number) / _ABOUT).read_text(encoding="utf-8"))
             if about["format"] not in _FORMATS:
                 return None
             contents = Contents(**about["contents"])
             replaced = tuple(about["replaced"])
             return Snapshot(self._directory, number, contents, replaced, has_rollups=about["format"] == _FORMAT)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (KeyError, TypeError):
             return None
+
+    def _about(self, number: int) -> dict[str, Any]:
+        try:
+            about = json.loads((self._directory / "snapshots" / _text(number) / _ABOUT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return about if isinstance(about, dict) else {}
 
 
 def _text(number: int) -> str:
@@ -319,8 +335,3 @@ def _move_link(target: Path, link: Path) -> None:
     draft.unlink(missing_ok=True)
     draft.symlink_to(target, target_is_directory=True)
     draft.replace(link)
-
-
-def names_in(place: Path) -> list[str]:
-    """The names in a directory: paths of all of them would cost more than the listing."""
-    return os.listdir(place)  # noqa: PTH208 - see above
