@@ -1,13 +1,14 @@
 """What the sampler sees of queues: all that changed, sums that are right, and no look at what is quiet."""
 
 import random
+import time
 
 import pytest
 
 from tests.management.test_rates import Clock
 from waybill.broker import Broker
 from waybill.client import Channel, connect
-from waybill.management.sampler import Sampler
+from waybill.management.sampler import Sampler, steady_clock
 from waybill.management.statistic_kinds import QUEUES, TOTALS, VIRTUAL_HOSTS
 from waybill.model.changed_queues import changed_queues
 from waybill.model.queue import Queue
@@ -91,3 +92,10 @@ async def test_quiet_queues_are_not_read(monkeypatch: pytest.MonkeyPatch) -> Non
         await looked(sampler, clock)
         assert read == ["q7", "q9"]
         sums_are_right(broker, sampler)
+
+
+def test_samples_are_in_order_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, wall = steady_clock(), time.time
+    before = clock()
+    monkeypatch.setattr(time, "time", lambda: wall() - 86_400)
+    assert before <= clock() < before + 3600

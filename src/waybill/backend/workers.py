@@ -43,13 +43,14 @@ class HttpWorkers:
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, float, list[str], dict[str, object]]] = {}
+        """When each began and was seen last, in seconds of a clock that nobody sets, and what it told."""
         self._pools: dict[str, str] = {}
 
     def record(self, worker_id: str, queues: list[str] | None, reported: dict[str, object] | None = None) -> None:
         """Record a fetch or a heartbeat of a worker."""
         if not worker_id:
             return
-        now = time.time()
+        now = time.monotonic()
         before = self._seen.get(worker_id)
         if before is None:
             if len(self._seen) >= MOST:
@@ -82,7 +83,8 @@ class HttpWorkers:
 
     def all(self) -> list[KnownWorker]:
         """Return the workers seen within the last hour."""
-        self._forget(time.time())
+        self._forget(time.monotonic())
+        offset = time.time() - time.monotonic()
         found = []
         for worker_id, (started, seen, queues, reported) in self._seen.items():
             concurrency = reported.get("concurrency")
@@ -91,8 +93,8 @@ class HttpWorkers:
                     worker_id,
                     queues,
                     "http",
-                    format_unix_time(started),
-                    format_unix_time(seen),
+                    format_unix_time(started + offset),
+                    format_unix_time(seen + offset),
                     concurrency if isinstance(concurrency, int) else None,
                     reported={
                         name: reported[name]

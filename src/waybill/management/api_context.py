@@ -38,7 +38,7 @@ class ApiContext:
         self.broker = broker
         self.sampler = sampler
         self.listeners = listeners
-        self.started_at = time.time()
+        self.started_at = time.monotonic()
 
     @property
     def node(self) -> Node:

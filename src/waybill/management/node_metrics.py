@@ -229,7 +229,7 @@ def _process(context: ApiContext) -> Iterator[str]:
     yield from _metric(
         "message_memory_bytes", "gauge", "Content of messages that is held in memory", int(node.runtime.memory_bytes)
     )
-    uptime = round(time.time() - context.started_at, 3)
+    uptime = round(time.monotonic() - context.started_at, 3)
     yield from _metric("erlang_uptime_seconds", "gauge", "Node uptime", uptime)
     yield from _metric("unreachable_cluster_peers_count", "gauge", "Number of peers that cannot be reached", 0)
 

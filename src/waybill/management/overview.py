@@ -287,5 +287,5 @@ def _other_fields(context: ApiContext) -> Item:
         "running": True,
         "sockets_total": int(node.limits.connections_max),
         "type": "disc" if context.broker.data_dir is not None else "ram",
-        "uptime": int((time.time() - context.started_at) * 1000),
+        "uptime": int((time.monotonic() - context.started_at) * 1000),
     }

@@ -51,15 +51,22 @@ Key = tuple[str, ...]
 _log = logging.getLogger("waybill.management")
 
 
+def steady_clock() -> Callable[[], float]:
+    """Return a clock of the Unix time that goes on steadily when the system's clock is set."""
+    offset = time.time() - time.monotonic()
+    return lambda: time.monotonic() + offset
+
+
 class Sampler:
     """The history of a broker. `now` is the time of the last sample."""
 
-    def __init__(self, broker: Broker, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, broker: Broker, clock: Callable[[], float] | None = None) -> None:
+        """`clock` returns the Unix time, by default that of the start and what has passed since then."""
         self.now = 0
         self.consumers: dict[str, int] = {}
         """The number of consumers by virtual host."""
         self._broker = broker
-        self._clock = clock
+        self._clock = clock or steady_clock()
         self._series: dict[str, dict[Key, Series]] = {
             kind.name: {} for kind in (QUEUES, EXCHANGES, VIRTUAL_HOSTS, CONNECTIONS, CHANNELS, TOTALS, NODE)
         }
