@@ -8,6 +8,7 @@ import pika
 import pytest
 import trustme
 
+from tests.security.tls_attacks import client_hello
 from waybill.broker import Broker
 from waybill.client import connect, errors
 from waybill.transport.tls import server_context
@@ -138,3 +139,22 @@ def test_half_a_configuration_is_refused(arguments: dict[str, str]) -> None:
 def test_verifying_peers_needs_an_authority(certificates: Certificates) -> None:
     with pytest.raises(ValueError, match="tls_ca"):
         Broker(tls_certificate=certificates.server, tls_key=certificates.server_key, verify_peer=True)
+
+
+async def test_of_too_many_unfinished_handshakes_the_oldest_is_cut(
+    broker: Broker, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waybill.transport.listener.HANDSHAKES_MAX", 2)
+    async with broker:
+        half = []
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", broker.tls_port)
+            writer.write(client_hello())
+            # The broker has answered, and waits.
+            assert await reader.read(1)
+            half.append((reader, writer))
+        async with asyncio.timeout(5):
+            await half[0][0].read()
+        await talk(certificates.uri(broker))
+        for _, writer in half:
+            writer.close()

@@ -28,6 +28,8 @@ BACKLOG: Final = 1024
 ACCEPT_BATCH: Final = 32
 HANDSHAKE_BATCH: Final = 8
 """The maximum number of TLS handshakes that start in one round of the loop; each takes one or two milliseconds."""
+HANDSHAKES_MAX: Final = 1000
+"""The maximum number of unfinished TLS handshakes, which take 60 KB each. Beyond it, the oldest is cut."""
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 RETRY_S: Final = 1.0
 SAY_EVERY_S: Final = 10.0
@@ -279,6 +281,10 @@ class Listener:
                 if visitor.timer is not None:
                     visitor.timer.cancel()
                 visitor.leave = None
+                if len(self._beginning) >= HANDSHAKES_MAX:
+                    oldest = next(iter(self._beginning))
+                    del self._beginning[oldest]
+                    oldest.cut()
                 self._begin(visitor)
         finally:
             if self._heard:
@@ -327,7 +333,7 @@ class Listener:
             self._admission.leave(visitor)
         finally:
             visitor.task = None
-            del self._beginning[visitor]
+            self._beginning.pop(visitor, None)
 
 
 def _listening(family: int, kind: int, protocol: int, address: Any) -> socket.socket:  # noqa: ANN401 - as getaddrinfo has it
