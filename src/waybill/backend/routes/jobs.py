@@ -30,10 +30,11 @@ WAIT_SECONDS: Final = 30
 MOST_WAIT_SECONDS: Final = 60
 MOST_RESULTS: Final = 1000
 CANCEL_SECONDS: Final = 2.0
+"""How long a cancellation waits until the job's worker has ended it."""
 IN_LINE_SECONDS: Final = 5.0
+"""How long a batch waits for the batches before it."""
 CHECKED_AT_ONCE: Final = 100
 """How many jobs of a batch are checked before other requests get their turn."""
-"""How long a cancellation waits until the job's worker has ended it."""
 
 _ENQUEUED: Final = "job.enqueued"
 _CANCELLED: Final = "job.cancelled"
