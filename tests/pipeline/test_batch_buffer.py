@@ -40,5 +40,8 @@ def test_nothing_is_nothing() -> None:
 
 def test_a_partition_without_a_place_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "gone"))
-    with BatchBuffer(0) as kept, pytest.raises(NoRoomError, match=r"gone.*Make room there, set spark\.local\.dir"):
+    with (
+        BatchBuffer(0) as kept,
+        pytest.raises(NoRoomError, match=r"gone.*Free disk space there, set spark\.local\.dir"),
+    ):
         kept.add(ROWS)

@@ -85,4 +85,4 @@ def test_what_a_worker_is_told_goes_before_its_program(
 def test_a_worker_is_told_of_one_broker() -> None:
     found = CliRunner().invoke(main, ["worker", "tests.ojs.sync.process_program:jobs", "--url", "a", "--context", "b"])
     assert found.exit_code == 2
-    assert "exclude each other" in found.output
+    assert "cannot be used together" in found.output

@@ -69,6 +69,8 @@ class Publication:
         """Call `run` to begin. With `nack_is_loss`, a refused job counts as lost, not as failed."""
         self.lost: list[Outgoing] = []
         """The job or its confirm was lost with the connection, the broker lost it, or does not confirm it."""
+        self.is_unconfirmed = False
+        """The broker does not confirm some of them in time."""
         self._nack_is_loss = nack_is_loss
         self.returned: list[Outgoing] = []
         self.failures: list[PushFailed] = []
@@ -111,7 +113,8 @@ class Publication:
                 continue
             try:
                 await future
-            except (ConnectionLost, RequestTimeout):
+            except (ConnectionLost, RequestTimeout) as error:
+                self.is_unconfirmed = self.is_unconfirmed or isinstance(error, RequestTimeout)
                 self.lost.append(one)
             except MessageReturned:
                 self.returned.append(one)

@@ -284,7 +284,8 @@ class Publisher:
                 failures += [PushFailed(one.envelope.id, "NOT_FOUND", "no queue is bound for it") for one in returned]
             if publication.lost and self._nacks_pass and broker.connection.is_open:
                 await asyncio.sleep(NACK_PAUSE_SECONDS)
-            if jobs and (time.monotonic() > deadline or not await is_back(broker, deadline)):
+            is_over = publication.is_unconfirmed and time.monotonic() > deadline
+            if jobs and (is_over or not await is_back(broker, deadline)):
                 text = "the broker cannot be reached, or does not confirm it"
                 return failures + [PushFailed(one.envelope.id, "BACKEND_UNAVAILABLE", text) for one in jobs]
         return failures
