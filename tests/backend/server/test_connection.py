@@ -399,12 +399,18 @@ async def test_a_server_that_closes_answers_what_was_asked() -> None:
         await closing
 
 
-async def test_tls() -> None:
+def tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The contexts of a server for `localhost`, and of clients that trust it."""
     authority = trustme.CA()
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(tls)
-    trusting = ssl.create_default_context()
-    authority.configure_trust(trusting)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(server)
+    client = ssl.create_default_context()
+    authority.configure_trust(client)
+    return server, client
+
+
+async def test_tls() -> None:
+    tls, trusting = tls_contexts()
     async with serve(tls=tls) as site:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", site.port, ssl=trusting, server_hostname="localhost"
@@ -417,11 +423,7 @@ async def test_tls() -> None:
 
 
 async def test_connections_with_tls_are_limited_more_tightly() -> None:
-    authority = trustme.CA()
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(tls)
-    trusting = ssl.create_default_context()
-    authority.configure_trust(trusting)
+    tls, trusting = tls_contexts()
     async with serve(Limits(tls_connections=1), tls=tls) as site:
         clients = [
             await asyncio.open_connection("127.0.0.1", site.port, ssl=trusting, server_hostname="localhost")
@@ -438,11 +440,7 @@ async def test_of_too_many_connections_without_a_handshake_the_oldest_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("waybill.backend.server.tls_listener.MOST_UNFINISHED", 2)
-    authority = trustme.CA()
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(tls)
-    trusting = ssl.create_default_context()
-    authority.configure_trust(trusting)
+    tls, trusting = tls_contexts()
     async with serve(tls=tls) as site:
         silent = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(3)]
         assert await silent[0][0].read() == b""
@@ -458,8 +456,7 @@ async def test_of_too_many_connections_without_a_handshake_the_oldest_is_closed(
 
 async def test_a_connection_that_begins_no_handshake_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waybill.backend.server.tls_listener.HANDSHAKE_SECONDS", 0.05)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    trustme.CA().issue_cert("localhost").configure_cert(tls)
+    tls, _ = tls_contexts()
     async with serve(tls=tls) as site:
         reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
         assert await reader.read() == b""
