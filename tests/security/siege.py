@@ -12,6 +12,7 @@ import contextlib
 import selectors
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -44,6 +45,8 @@ RSS_MAX_KB: Final = 300_000
 SEND_TIMEOUT_S: Final = 2.0
 SERVED_TIMEOUT_S: Final = 20.0
 QUIET_S: Final = 0.3
+RESET: Final = struct.pack("ii", 1, 0)
+"""The value of SO_LINGER with which a socket is closed by a reset."""
 BATCH_BYTES: Final = 256 << 10
 WINDOW: Final = 0x7FFFFFFF
 # What a client of these says that wants to be told of alarms.
@@ -100,8 +103,10 @@ class Attacker:
             self.is_over = True
         return not self.is_over
 
-    def hang_up(self) -> None:
+    def hang_up(self, *, by_reset: bool = False) -> None:
         self._siege.forget(self.socket)
+        if by_reset:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self.socket.close()
 
     def send_all(self, pieces: Iterable[bytes]) -> bool:
@@ -294,10 +299,10 @@ class Siege(Besieged):
         with self._lock, contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(connection)
 
-    def retreat(self) -> None:
+    def retreat(self, *, by_reset: bool = False) -> None:
         """All attackers hang up."""
         for attacker in self._attackers:
-            attacker.hang_up()
+            attacker.hang_up(by_reset=by_reset)
         self._attackers = []
 
     # --- the broker ---

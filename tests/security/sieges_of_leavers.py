@@ -26,6 +26,11 @@ def connections_close(siege: Siege, count: int) -> None:
     _leave(siege)
 
 
+def connections_reset(siege: Siege, count: int) -> None:
+    _come(siege, count, login())
+    _leave(siege, by_reset=True)
+
+
 def connections_close_10(siege: Siege, count: int) -> None:
     _come(siege, count, login10())
     _leave(siege)
@@ -151,13 +156,14 @@ def _come(siege: Siege, count: int, hello: bytes) -> None:
     siege.quiet()
 
 
-def _leave(siege: Siege) -> None:
+def _leave(siege: Siege, *, by_reset: bool = False) -> None:
     with siege.one_moment():
-        siege.retreat()
+        siege.retreat(by_reset=by_reset)
 
 
 ATTACKS: Final = (
     (connections_close, 50, 10_000),
+    (connections_reset, 50, 10_000),
     (connections_close_10, 50, 10_000),
     (connections_close_before_their_login, 50, 10_000),
     (consumers_close, 50, 10_000),

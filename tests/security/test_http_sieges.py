@@ -7,7 +7,7 @@ import pytest
 
 from tests.security.http_attacks import ATTACKS, HttpAttack
 from tests.security.http_siege import HttpSiege
-from tests.security.tls_attacks import TLS_ATTACKS, TlsSiege
+from tests.security.tls_attacks import TLS_ATTACKS, HttpTlsSiege, TlsAttack
 
 
 @pytest.fixture(scope="module")
@@ -19,19 +19,17 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpSiege]:
 
 @pytest.mark.parametrize(("attack", "count"), [(attack, few) for attack, few, _ in ATTACKS])
 def test_an_attack(siege: HttpSiege, attack: HttpAttack, count: int) -> None:
-    attack(siege, count)
-    siege.serve(3)
+    siege.attack(attack, count)
     siege.check()
 
 
 @pytest.fixture(scope="module")
-def tls_siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpSiege]:
-    with TlsSiege(tmp_path_factory.mktemp("tls")) as besieged:
+def tls_siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpTlsSiege]:
+    with HttpTlsSiege(tmp_path_factory.mktemp("tls")) as besieged:
         yield besieged
 
 
 @pytest.mark.parametrize(("attack", "count"), [(attack, few) for attack, few, _ in TLS_ATTACKS])
-def test_an_attack_on_tls(tls_siege: HttpSiege, attack: HttpAttack, count: int) -> None:
-    attack(tls_siege, count)
-    tls_siege.serve(3)
+def test_an_attack_on_tls(tls_siege: HttpTlsSiege, attack: TlsAttack, count: int) -> None:
+    tls_siege.attack(attack, count)
     tls_siege.check()

@@ -31,7 +31,7 @@ class Door:
         self.settled: set[Pump[Recorder]] = set()
         self.pumps: list[Pump[Recorder]] = []
         self.changed = asyncio.Event()
-        self.admission = Admission(places, lambda pump: pump in self.settled)
+        self.admission = Admission(places, lambda pump: pump in self.settled, "a test")
         self.listener = Listener(
             self._pump, "127.0.0.1", 0, self.admission, tls, handshake_timeout_s=handshake_timeout_s
         )
@@ -122,6 +122,45 @@ async def test_who_has_logged_in_stays_and_others_wait(door: Door, peers: ExitSt
     third = silent(door, peers)
     assert await ended(second)
     third.close()
+
+
+async def test_listeners_within_an_admission_share_its_places_and_have_their_own(peers: ExitStack) -> None:
+    """One of two connections to the listener with one place waits; all leave both admissions."""
+    house = Admission(3, lambda _pump: True, "a test")
+    room = Admission(1, lambda _pump: True, "a test", house)
+    pumps: list[Pump[Recorder]] = []
+
+    def lost(pump: Pump[Recorder], _error: Exception | None) -> None:
+        room.pump_lost(pump)
+        house.pump_lost(pump)
+
+    def make_pump() -> Pump[Recorder]:
+        pumps.append(Pump(lambda _: Recorder(), Clock(), on_lost=lost))
+        return pumps[-1]
+
+    async def until(in_house: int, in_room: int) -> None:
+        async with asyncio.timeout(10):
+            while (house.count, room.count) != (in_house, in_room):
+                await asyncio.sleep(0.001)
+
+    listeners = [Listener(make_pump, "127.0.0.1", 0, admission) for admission in (house, room)]
+    for listener in listeners:
+        await listener.start()
+    outside, inside = (listener.port for listener in listeners)
+    first = peers.enter_context(socket.create_connection(("127.0.0.1", inside)))
+    await until(1, 1)
+    peers.enter_context(socket.create_connection(("127.0.0.1", inside)))
+    peers.enter_context(socket.create_connection(("127.0.0.1", outside)))
+    await until(2, 1)
+    first.close()
+    await until(2, 1)
+    peers.enter_context(socket.create_connection(("127.0.0.1", outside)))
+    await until(3, 1)
+    for listener in listeners:
+        listener.close()
+    for pump in pumps:
+        pump.abort()
+    await until(0, 0)
 
 
 async def test_silent_tls_connections_are_counted_and_go_for_others(context: ssl.SSLContext, peers: ExitStack) -> None:
@@ -256,7 +295,7 @@ async def test_a_fault_in_making_a_pump_frees_the_place(peers: ExitStack, caplog
     def fail() -> Pump[Recorder]:
         raise ValueError("the factory is wrong")
 
-    admission = Admission(1, lambda _pump: True)
+    admission = Admission(1, lambda _pump: True, "a test")
     listener = Listener(fail, "127.0.0.1", 0, admission)
     await listener.start()
     for _ in range(2):

@@ -68,7 +68,7 @@ class Pair:
     def __init__(self) -> None:
         self.engine = Recorder()
         self.pump: Pump[Recorder] = Pump(lambda _: self.engine, Clock())
-        self.listener = Listener(lambda: self.pump, "127.0.0.1", 0, Admission(10, lambda _pump: True))
+        self.listener = Listener(lambda: self.pump, "127.0.0.1", 0, Admission(10, lambda _pump: True, "a test"))
 
     async def open(self) -> None:
         await self.listener.start()
@@ -129,6 +129,19 @@ async def test_the_engine_hears_of_a_lost_connection_once(pair: Pair) -> None:
     pair.pump.abort()
     await asyncio.sleep(0.01)
     assert pair.engine.calls == ["lost"]
+
+
+async def test_a_connection_whose_peer_has_closed_ends_when_it_is_its_turn(pair: Pair) -> None:
+    steps: list[Callable[[], None]] = []
+    pair.pump._in_turn = steps.append
+    pair.writer.close()
+    for expected in ([], ["lost"]):
+        async with asyncio.timeout(10):
+            while not steps:
+                await asyncio.sleep(0.001)
+        assert pair.engine.calls == []
+        steps.pop()()
+        assert pair.engine.calls == expected
 
 
 async def test_back_pressure_reaches_the_engine(pair: Pair) -> None:
@@ -219,7 +232,7 @@ async def test_a_fault_of_an_engine_ends_its_connection_and_frees_its_place(
     method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = Failing(method)
-    admission = Admission(1, lambda _pump: True)
+    admission = Admission(1, lambda _pump: True, "a test")
     pumps: list[Pump[Recorder]] = []
 
     def make_engine(_pump: Pump[Recorder]) -> Recorder:

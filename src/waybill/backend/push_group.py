@@ -45,6 +45,8 @@ PAUSES_SKIPPED: Final = 50
 """Groups that start without a pause, after a pause in which too few requests arrived."""
 MAX_JOBS: Final = 500
 """A group takes no more requests when it has this many jobs: the loop serves nobody else while it is published."""
+MAX_REQUESTS: Final = 150
+"""The same for requests. A single job costs more than one of a batch."""
 MAX_BATCH: Final = 1000
 MAX_OPTIONS_NESTING: Final = MAX_CARRIED_NESTING // 2
 _PATH: Final = "/ojs/v1/jobs/"
@@ -175,7 +177,7 @@ class PushGroups:
         self._is_due = False
         entries: list[_Entry] = []
         count = 0
-        while self._gathering and count < MAX_JOBS:
+        while self._gathering and count < MAX_JOBS and len(entries) < MAX_REQUESTS:
             entries.append(self._gathering.take())
             count += len(entries[-1].jobs)
         self._count -= count

@@ -170,7 +170,14 @@ class Broker:
 
     async def _listen(self) -> None:
         limits = self._options.limits
-        self._admission = Admission(limits.connections_max + limits.handshakes_max, self._is_open)
+        self._admission = Admission(
+            limits.connections_max + limits.handshakes_max,
+            self._is_open,
+            "limits.connections_max, or half of the descriptors, ulimit -n",
+        )
+        self._tls_admission = Admission(
+            limits.tls_connections_max, self._is_open, "limits.tls_connections_max", self._admission
+        )
         self._listener = Listener(self._make_pump, self._host, self._port, self._admission)
         await self._listener.start()
         self._log.info("listening", f"AMQP on {self.address}")
@@ -179,7 +186,7 @@ class Broker:
                 self._make_pump,
                 self._host,
                 self._tls_port,
-                self._admission,
+                self._tls_admission,
                 self._tls,
                 handshake_timeout_s=limits.handshake_timeout_s,
             )
@@ -364,6 +371,7 @@ class Broker:
         ours.is_strict_amqp10 = strict_amqp10
         ours.auto_creates_queues = auto_create_queues
         self._admission.change_places(ours.connections_max + ours.handshakes_max)
+        self._tls_admission.change_places(ours.tls_connections_max)
         self._memory_limit_bytes = memory_limit_bytes or self._default_memory_limit_bytes()
         self._node.change_alarms(self._memory_limit_bytes, disk_free_limit_bytes)
         self._commit_loop.work()
@@ -403,6 +411,7 @@ class Broker:
         return pump in self._commit_loop.outputs and pump.engine in self._node.connections
 
     def _on_lost(self, pump: Pump[Engine], error: Exception | None) -> None:
+        self._tls_admission.pump_lost(pump)
         self._admission.pump_lost(pump)
         output = self._commit_loop.outputs.pop(pump, None)
         if error is not None and output is not None:

@@ -16,6 +16,7 @@ class Limits:
 
     `consumer_timeout_s`: how long a delivery may stay unsettled; 0: unlimited.
     `unsettled_per_channel_max`: the unsettled deliveries of a consumer without a prefetch count.
+    `tls_connections_max`: connections with TLS, in any state.
     `handshakes_max`: connections beyond `connections_max` that may log in, or learn that there are too many.
     `held_per_connection_max`: the memory of a connection's incomplete bodies and transactions.
     `transaction_units_max`: the work that the end of one transaction takes.
@@ -41,6 +42,7 @@ class Limits:
         self.unsettled_per_channel_max = 1 << 18
         self.consumer_timeout_s = 1800.0
         self.connections_max = 65_536
+        self.tls_connections_max = 4096
         self.handshakes_max = 1024
         self.streams_max = 65_536
         self.queues_per_virtual_host_max = 200_000

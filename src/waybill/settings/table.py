@@ -64,6 +64,13 @@ LIMITS: Final = (
         reloads=True,
     ),
     Setting(
+        "limits.tls_connections_max",
+        COUNT,
+        4096,
+        "Maximum connections with TLS, which take 50 KB more than others, whether they have logged in or not.",
+        reloads=True,
+    ),
+    Setting(
         "limits.handshakes_max",
         COUNT,
         1024,

@@ -60,11 +60,18 @@ class Visitor:
 
 
 class Admission:
-    """The places of all listeners of a broker. `is_settled(pump)`: it has logged in, and is never cut for others."""
+    """The places of a broker's listeners. `is_settled(pump)`: it has logged in, and is never cut for others.
 
-    def __init__(self, places: int, is_settled: Callable[[Pump[Any]], bool]) -> None:
+    Those who enter `within` another admission need a place in both. `limit` says in the log what limits the places.
+    """
+
+    def __init__(
+        self, places: int, is_settled: Callable[[Pump[Any]], bool], limit: str, within: "Admission | None" = None
+    ) -> None:
         self.places = places
         self._is_settled = is_settled
+        self._limit = limit
+        self._within = within
         self._visitors: dict[Visitor, None] = {}
         self._by_pump: dict[Pump[Any], Visitor] = {}
         self._newcomers: dict[Visitor, None] = {}
@@ -83,9 +90,11 @@ class Admission:
         return len(self._visitors)
 
     def has_room(self) -> bool:
-        return len(self._visitors) < self.places
+        return len(self._visitors) < self.places and (self._within is None or self._within.has_room())
 
     def enter(self, visitor: Visitor) -> None:
+        if self._within is not None:
+            self._within.enter(visitor)
         self._visitors[visitor] = None
         self._newcomers[visitor] = None
 
@@ -107,6 +116,8 @@ class Admission:
         self._newcomers.pop(visitor, None)
         if visitor.pump is not None:
             self._by_pump.pop(visitor.pump, None)
+        if self._within is not None:
+            self._within.leave(visitor)
         self._call_waiting()
 
     def _call_waiting(self) -> None:
@@ -124,14 +135,17 @@ class Admission:
 
     def wait(self, resume: Callable[[], None]) -> None:
         """Call `resume` when there may be room. Cuts the oldest connection that has not logged in."""
+        if self._within is not None and len(self._visitors) < self.places:
+            self._within.wait(resume)
+            return
         self._waiting.append(resume)
         now = asyncio.get_running_loop().time()
         if now - self._said_at >= SAY_EVERY_S:
             self._said_at = now
             logger.warning(
-                "%d connections are open, the maximum for the descriptor limit (ulimit -n): closing those that have not"
-                " logged in",
+                "%d connections are open, the maximum (%s): closing those that have not logged in",
                 len(self._visitors),
+                self._limit,
             )
         while self._newcomers:
             oldest = next(iter(self._newcomers))

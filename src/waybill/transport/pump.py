@@ -72,8 +72,8 @@ class Pump(Generic[EngineT]):
     It has the methods of `asyncio.Protocol` without deriving from it, for classes of which mypyc's code is slow.
 
     `after_receive` defaults to `flush`. `on_lost(pump, error)` is called last, when the transport is gone; `error` is
-    None after an orderly end. `in_turn` calls what follows the loss of a connection when it is its turn, by default at
-    once.
+    None after an orderly end. `in_turn` calls each step of a connection's end when it is its turn, by default at once:
+    thousands may end together.
     """
 
     engine: EngineT
@@ -192,7 +192,15 @@ class Pump(Generic[EngineT]):
 
     def eof_received(self) -> bool:
         """Never keep a half-open connection: no AMQP version has a use for one."""
-        return False
+        if self._in_turn is None or self.cipher is not None:
+            # The loop closes now, as it always does with TLS.
+            return False
+        self._in_turn(self._hang_up)
+        return True
+
+    def _hang_up(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
 
     def pause_writing(self) -> None:
         self.engine.pause_writing()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -346,6 +347,14 @@ async def test_a_client_that_does_not_read_is_let_go(monkeypatch: pytest.MonkeyP
             await asyncio.sleep(0)
         while site.server.connections:
             await asyncio.sleep(0.01)
+
+
+async def test_a_crowd_beyond_the_limit_is_closed_without_an_answer() -> None:
+    async with serve(Limits(connections=1, refused=1)) as site, site.client(), site.client() as (refused, _):
+        assert (await refused.readline()).split()[1] == b"503"
+        async with site.client() as (closed, _):
+            with contextlib.suppress(ConnectionResetError):
+                assert not await closed.read()
 
 
 async def test_connections_and_large_bodies_have_limits() -> None:

@@ -77,8 +77,10 @@ class Connection(asyncio.Protocol):
         self._peer = peer_text(transport.get_extra_info("peername"))
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._since = self._server.now
-        if not self._server.join(self):
-            self._refusal = BadRequest("overloaded", "The server has too many connections.")
+        self._refusal = self._server.join(self)
+        if self._server.is_crowded:
+            self._transport.abort()
+        elif self._refusal is not None:
             self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -342,8 +344,7 @@ class Connection(asyncio.Protocol):
     def _may_go_on(self, count: int, *, is_due: bool) -> bool:
         if not count:
             return is_due or self._server.turns.may_begin()
-        is_read = self._transport.get_write_buffer_size() <= WRITE_BUFFER_BYTES
-        return is_read and count < REQUESTS_IN_A_ROW and self._server.turns.has_time()
+        return self.unread_bytes() <= WRITE_BUFFER_BYTES and count < REQUESTS_IN_A_ROW and self._server.turns.has_time()
 
     def _read_on(self) -> None:
         if self._reader.is_asked:
@@ -443,9 +444,8 @@ class Connection(asyncio.Protocol):
         self._is_dropping = True
         self._since = self._server.now
         self._reader.ready.clear()
-        if self._rest:
-            self._release(len(self._rest))
-            self._rest = b""
+        self._release(len(self._rest))
+        self._rest = b""
         if not is_crowded or self._has_ended or self.is_secure or not self._transport.can_write_eof():
             self._transport.close()
             return

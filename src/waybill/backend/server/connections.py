@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection, Coroutine
 from typing import Any, Final, NamedTuple, Protocol
 
 from waybill.backend.message import Request, Response
-from waybill.backend.server.head import Head
+from waybill.backend.server.head import BadRequest, Head
 from waybill.backend.server.limits import Limits
 from waybill.backend.server.requests import known_head
 from waybill.backend.server.turns import Turns
@@ -127,11 +127,18 @@ class Connections:
         """Return the current connections."""
         return list(self._connections)
 
-    def join(self, connection: Looked) -> bool:
-        """Add a connection; False if there are too many."""
+    def join(self, connection: Looked) -> BadRequest | None:
+        """Add a connection. Returns why its requests are refused if there are too many."""
         self._connections.add(connection)
         self.is_empty.clear()
-        return len(self._connections) <= self.limits.connections
+        if len(self._connections) <= self.limits.connections:
+            return None
+        return BadRequest("overloaded", "The server has too many connections.")
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many clients were refused that the next ones are closed without an answer."""
+        return len(self._connections) > self.limits.connections + self.limits.refused
 
     def leave(self, connection: Looked) -> None:
         """Remove a connection."""

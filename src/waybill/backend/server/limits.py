@@ -21,8 +21,11 @@ MANAGEMENT_PATH: Final = "/api/"
 class Limits:
     """Times are in seconds."""
 
-    connections: int = 20_000
-    tls_connections: int = 4096
+    connections: int = 12_000
+    """To end so many in one moment takes the kernel 0.15 s, during which nobody is served."""
+    refused: int = 500
+    """How many more there may be that only wait for the answer that there are too many."""
+    tls_connections: int = 3000
     """How many of them there may be with TLS: each has 50 KB of its own."""
     streams: int = 4096
     """How many event streams and streamed lists there may be at a time: an event may be for all of them."""
