@@ -188,6 +188,17 @@ def transactions(siege: Siege, count: int) -> None:
         )
 
 
+def transactions_beside_queues(siege: Siege, count: int) -> None:
+    """Declarations have taken all that they may when the transactions begin."""
+    queues(siege, count * 25)
+    transactions(siege, count)
+
+
+def queues_beside_transactions(siege: Siege, count: int) -> None:
+    transactions(siege, count)
+    queues(siege, count * 25)
+
+
 def unfinished_bodies(siege: Siege, count: int) -> None:
     """Two of three octets on every channel."""
     for _ in range(count // CHANNELS + 1):
@@ -613,6 +624,8 @@ ATTACKS: Final[tuple[tuple[Attack, int, int], ...]] = (
     (consumers, 300, 120_000),
     (open_channels, 500, 100_000),
     (transactions, 100, 4_000),
+    (transactions_beside_queues, 100, 4_000),
+    (queues_beside_transactions, 100, 4_000),
     (unfinished_bodies, 50, 8_000),
     (bodies_of_crumbs, 2_000, 500_000),
     (direct_reply_consumers, 20, 2_000),

@@ -10,11 +10,14 @@ import pytest
 from tests.engine.amqp091.peer import Channel, Cut, EngineWire, NodeBench
 from tests.security.siege import login, login10, methods
 from tests.security.sieges import receiver, sender
+from waybill.model.runtime import Runtime
+from waybill.storage.memory import MemoryStore
 from waybill.wire.amqp091.method import Method
 from waybill.wire.amqp091.methods_basic import BasicCancel, BasicConsume
 from waybill.wire.amqp091.methods_channel import ChannelOpen
 from waybill.wire.amqp091.methods_exchange import ExchangeDeclare, ExchangeDelete
 from waybill.wire.amqp091.methods_queue import QueueBind, QueueDeclare, QueueDelete, QueueUnbind
+from waybill.wire.amqp091.methods_tx import TxSelect, TxSelectOk
 from waybill.wire.amqp10.frames import frame as amqp10_frame
 from waybill.wire.amqp10.performatives import Begin
 
@@ -161,6 +164,34 @@ def test_what_is_gone_is_not_counted() -> None:
     node.settle()
     assert node.node.runtime.footprint_bytes == before
     assert node.node.runtime.memory_limit_bytes == limit
+
+
+def test_declarations_and_incomplete_input_leave_memory_for_each_other() -> None:
+    """With a limit of 128 MiB, both together take little more than one of them alone may."""
+    mib = 1 << 20
+    runtime = Runtime(MemoryStore(), 128 * mib)
+    runtime.held_max_bytes = 128 * mib
+    runtime.begin_turn()
+    assert (runtime.declarable_bytes(), runtime.held_limit_bytes) == (144 * mib, 128 * mib)
+    runtime.add_footprint(144 * mib)
+    assert (runtime.held_limit_bytes, runtime.memory_limit_bytes) == (32 * mib, 56 * mib)
+    runtime.add_footprint(-144 * mib)
+    runtime.held_bytes = 128 * mib
+    runtime.begin_turn()
+    assert (runtime.declarable_bytes(), runtime.held_limit_bytes) == (48 * mib, 128 * mib)
+    assert runtime.memory_limit_bytes == 64 * mib
+
+
+def test_transactions_take_less_where_declarations_take_much(node_bench: NodeBench) -> None:
+    runtime = node_bench.node.runtime
+    channel = node_bench.channel()
+    channel.call(TxSelect(), TxSelectOk)
+    runtime.add_footprint(runtime.held_max_bytes * 2)
+    room = runtime.held_limit_bytes
+    assert room < runtime.held_max_bytes
+    runtime.held_bytes = room - 1000
+    channel.publish(b"x" * 2000, key="nowhere")
+    channel.expect_refused(406)
 
 
 def test_more_than_fits_is_refused_and_others_go_on() -> None:

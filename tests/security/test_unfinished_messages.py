@@ -77,7 +77,7 @@ def test_bodies_without_an_end_close_their_channel_and_no_other(bench: NodeBench
 
 
 def test_the_sum_of_the_node_is_limited_too(bench: NodeBench) -> None:
-    bench.node.runtime.held_limit_bytes = 250_000
+    bench.node.runtime.held_max_bytes = 250_000
     channels = [bench.channel() for _ in range(3)]
     channels[0].declare("q")
     for channel in channels:

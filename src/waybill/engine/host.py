@@ -42,7 +42,7 @@ class Limits:
         self.unsettled_per_channel_max = 1 << 18
         self.consumer_timeout_s = 1800.0
         self.connections_max = 65_536
-        self.tls_connections_max = 4096
+        self.tls_connections_max = 3000
         self.handshakes_max = 1024
         self.streams_max = 65_536
         self.queues_per_virtual_host_max = 200_000

@@ -1,8 +1,8 @@
 """Estimates of the memory that entities and connections take.
 
-The sum reduces the memory for messages. To keep some for them, the node refuses declarations that would exceed
-`Runtime.footprint_limit_bytes`. A quarter of that is reserved for connections, so that endless declarations lock nobody
-out.
+The sum reduces the memory for messages and for incomplete input. To keep some for them, the node refuses declarations
+that would exceed `Runtime.declarable_bytes`, and connections that would exceed `Runtime.footprint_limit_bytes`. The
+latter is more, so that endless declarations lock nobody out.
 
 The figures are upper estimates for plain Python; compiled objects take about half.
 `tests/security/test_footprint.py` compares them with what is allocated.
@@ -35,8 +35,8 @@ TEXTS: Final = 2
 
 def check_footprint(runtime: Runtime, what: str, size: i64) -> None:
     """Raises ResourceRefused if `size` more bytes of declarations do not fit."""
-    limit = runtime.footprint_limit_bytes
-    if runtime.footprint_bytes + size > limit - (limit >> 2):
+    limit = runtime.declarable_bytes()
+    if runtime.footprint_bytes + size > limit:
         raise ResourceRefused(
             f"cannot keep {what}: all declared and attached resources use {runtime.footprint_bytes >> 20} MiB, of "
             f"{limit >> 20} allowed on this node; delete something first, or give the node more memory"

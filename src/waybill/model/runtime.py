@@ -73,8 +73,8 @@ class Runtime:
 
     `memory_bytes` counts message content held in memory; above `memory_limit_bytes` queues keep only a small head.
     `held_bytes` counts incomplete input: bodies in pieces, transactions; at most `held_limit_bytes` are accepted.
-    `footprint_bytes` is the memory of declarations and connections (see `footprint`). Half of it reduces the limit for
-    messages, which keeps at least a quarter. `sealed`: messages that free their memory once they are written.
+    `footprint_bytes` is the memory of declarations and connections (see `footprint`). Half of both reduces the limit
+    for messages, which keeps at least a quarter. `sealed`: messages that free their memory once they are written.
     `unread_bytes` estimates the output that waits for peers that do not read.
     `streams_max` streams may be declared: each has a file open.
     """
@@ -96,6 +96,7 @@ class Runtime:
         self.memory_bytes: i64 = 0
         self.memory_limit_bytes: i64 = memory_limit_bytes
         self.held_bytes: i64 = 0
+        self.held_max_bytes: i64 = HELD_LIMIT_BYTES
         self.held_limit_bytes: i64 = HELD_LIMIT_BYTES
         self.footprint_bytes: i64 = 0
         self.footprint_limit_bytes: i64 = max(memory_limit_bytes // 2 * 3, FOOTPRINT_MIN_BYTES)
@@ -138,13 +139,29 @@ class Runtime:
         self.configured_limit_bytes = memory_limit_bytes
         self.footprint_limit_bytes = max(memory_limit_bytes // 2 * 3, FOOTPRINT_MIN_BYTES)
         self.unread_limit_bytes = max(memory_limit_bytes // 4, FOOTPRINT_MIN_BYTES)
-        self.add_footprint(0)
+        self._share_memory()
 
     def add_footprint(self, size: i64) -> None:
         """Add the memory of something declared or attached; negative when it is removed."""
         self.footprint_bytes += size
-        limit = self.configured_limit_bytes
-        self.memory_limit_bytes = limit - min(self.footprint_bytes // 2, limit // 4 * 3)
+        self._share_memory()
+
+    def declarable_bytes(self) -> i64:
+        """How large the footprint may become by declarations. The rest is for connections, and for held input."""
+        limit = self.footprint_limit_bytes
+        left = limit - (limit >> 2) - max(self.held_bytes - self._small_share(), 0)
+        return max(left, limit >> 2)
+
+    def _small_share(self) -> i64:
+        """What both held input and declarations may take, however much the other does."""
+        return max(self.configured_limit_bytes >> 2, FOOTPRINT_MIN_BYTES)
+
+    def _share_memory(self) -> None:
+        """Adapt the limits of messages and of held input to what else takes memory."""
+        limit, share = self.configured_limit_bytes, self._small_share()
+        self.memory_limit_bytes = limit - min((self.footprint_bytes + self.held_bytes) // 2, limit // 4 * 3)
+        left = self.held_max_bytes - max(self.footprint_bytes - share, 0)
+        self.held_limit_bytes = min(max(left, share), self.held_max_bytes)
 
     def let_go_of_written(self) -> None:
         """Free the memory of messages that are on disk by now."""
@@ -220,6 +237,7 @@ class Runtime:
         self.work_left = self.turn_units
         self._shares_left = self.turn_units
         self.logins_left = LOGINS_PER_TURN
+        self._share_memory()
 
     def begin_read(self) -> None:
         """Begin to process a peer's input: it gets a share even if other peers have used up the turn."""

@@ -135,7 +135,7 @@ class Node(AdministeredNode):
         self._memory_alarm_bytes = options.memory_limit_bytes
         self._disk_alarm = _disk_alarm(self.disk_free_limit_bytes)
         # Incomplete messages may take half of the alarm's limit, but at least one message of the largest size.
-        self.runtime.held_limit_bytes = max(options.memory_limit_bytes // 2, options.limits.message_size_max)
+        self.runtime.held_max_bytes = max(options.memory_limit_bytes // 2, options.limits.message_size_max)
         self._is_disk_low = False
         self._disk_allowance = 0
         self._recover()
@@ -154,7 +154,7 @@ class Node(AdministeredNode):
         node._filesystem = filesystem
         # Backlogs are on disk: content beyond the limit is held by consumers, who need some more.
         node._memory_alarm_bytes += options.memory_limit_bytes // 2
-        node.runtime.held_limit_bytes = max(node._memory_alarm_bytes // 2, options.limits.message_size_max)
+        node.runtime.held_max_bytes = max(node._memory_alarm_bytes // 2, options.limits.message_size_max)
         return node
 
     def _recover(self) -> None:
@@ -402,7 +402,7 @@ class Node(AdministeredNode):
         is_on_disk = self._filesystem is not None
         self.runtime.change_memory_limit(memory_limit_bytes)
         self._memory_alarm_bytes = memory_limit_bytes + (memory_limit_bytes // 2 if is_on_disk else 0)
-        self.runtime.held_limit_bytes = max(self._memory_alarm_bytes // 2, self.limits.message_size_max)
+        self.runtime.held_max_bytes = max(self._memory_alarm_bytes // 2, self.limits.message_size_max)
         self.disk_free_limit_bytes = disk_free_limit_bytes
         self._disk_alarm = _disk_alarm(disk_free_limit_bytes)
         if is_on_disk:

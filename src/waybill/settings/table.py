@@ -66,7 +66,7 @@ LIMITS: Final = (
     Setting(
         "limits.tls_connections_max",
         COUNT,
-        4096,
+        3000,
         "Maximum connections with TLS, which take 50 KB more than others, whether they have logged in or not.",
         reloads=True,
     ),

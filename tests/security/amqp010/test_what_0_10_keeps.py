@@ -166,7 +166,7 @@ def test_while_the_node_holds_much_little_is_on_its_way(
 ) -> None:
     """And it goes on, as the peer completes what it has."""
     fill(bench, 600)
-    bench.node.runtime.held_limit_bytes = 1000
+    bench.node.runtime.held_max_bytes = 1000
     session.call(MessageSubscribe("q", "d", 1, acquire_mode))
     session.call(MessageFlow("d", UNIT_BYTE, UNLIMITED))
     session.call(MessageFlow("d", UNIT_MESSAGE, UNLIMITED))
