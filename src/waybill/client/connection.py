@@ -128,6 +128,16 @@ class Connection(Closing, ChannelHost):
         return {} if self._socket is None else self._socket.engine.server_properties
 
     @property
+    def product(self) -> str:
+        """The broker's product, such as "Waybill" or "RabbitMQ"; empty if it has not named one."""
+        return str(self.server_properties.get("product", ""))
+
+    @property
+    def is_waybill(self) -> bool:
+        """Whether the broker is Waybill's."""
+        return self.product == "Waybill"
+
+    @property
     def heartbeat_s(self) -> int:
         """The negotiated heartbeat interval, 0 for none."""
         return 0 if self._socket is None else self._socket.engine.heartbeat_s

@@ -111,7 +111,7 @@ class Transfer:
 
     async def claim(self, queue: str) -> int:
         """Claim a batch of messages of a queue; returns how many. Raises MoveFailed and the client's errors."""
-        most = BATCH_MESSAGES if _is_ours(self._source) else CLAIMED_AT_ONCE
+        most = BATCH_MESSAGES if self._source.is_waybill else CLAIMED_AT_ONCE
         claimed = 0
         while claimed < BATCH_MESSAGES:
             count = await self._claim_at_once(queue, min(most, BATCH_MESSAGES - claimed))
@@ -143,7 +143,7 @@ class Transfer:
         Commit the first, then acknowledge both.
         """
         name = self._transit_name
-        most = BATCH_MESSAGES if _is_ours(self._target) else CARRIED_AT_ONCE
+        most = BATCH_MESSAGES if self._target.is_waybill else CARRIED_AT_ONCE
         batch = await self._get(self._transit, name, 1 if self.record.is_careful else most)
         found = [read_stamped(one, name) for one in batch]
         fresh: list[InTransit] = []
@@ -214,8 +214,3 @@ class Transfer:
     def _learn_size(self, found: Sequence[Delivery]) -> None:
         octets = sum(len(one.body) + len(one.encoded_properties) for one in found)
         self._mean_octets = max(1, octets // len(found))
-
-
-def _is_ours(connection: Connection) -> bool:
-    """Return whether a transaction there is atomic, also if the connection ends before it is answered."""
-    return connection.server_properties.get("product") == "Waybill"

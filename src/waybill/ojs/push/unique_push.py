@@ -123,7 +123,7 @@ class UniquePush:
     def _has_places(self, one: Outgoing, policy: Unique) -> bool:
         """Return whether the broker can hold a place for the job from its push to its end."""
         return (
-            self._broker.connection.server_properties.get("product") == "Waybill"
+            self._broker.connection.is_waybill
             and set(policy.states) == set(DEFAULT_STATES)
             and _keeps_jobs(self._topology)
             and "enqueue_ttl" not in one.options
@@ -131,10 +131,10 @@ class UniquePush:
 
     def _why_not(self, one: Outgoing, policy: Unique) -> str | None:
         """Return why a job cannot be unique without a coordinator, None if it can."""
-        queue, product = one.envelope.queue, self._broker.connection.server_properties.get("product")
+        queue, connection = one.envelope.queue, self._broker.connection
         hint = f"run `waybill coordinator {queue}`, or one of its workers with coordinator=True"
-        if product != "Waybill":
-            return f"no coordinator runs for queue {queue}, which unique jobs need on {product}: {hint}"
+        if not connection.is_waybill:
+            return f"no coordinator runs for queue {queue}, which unique jobs need on {connection.product}: {hint}"
         if policy.on_conflict not in {"reject", "ignore"}:
             reason = f"unique.on_conflict {policy.on_conflict!r} needs one"
         elif set(policy.states) != set(DEFAULT_STATES):

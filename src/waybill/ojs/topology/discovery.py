@@ -35,7 +35,7 @@ async def known_queues(
     Reads for at most `most_seconds`: on a very busy broker, only the queues of the oldest events are found.
     """
     found: set[str] = set()
-    if connection.server_properties.get("product") == "Waybill":
+    if connection.is_waybill:
         # RabbitMQ updates a stream's message count only from time to time; Waybill's broker always has it.
         streams = [await Inspector(connection).queue(name) for name in topology.event_streams]
         if not any(stream is not None and stream.message_count for stream in streams):

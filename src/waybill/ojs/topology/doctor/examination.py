@@ -111,7 +111,7 @@ class Examination:
 
     def _of_timeouts(self) -> Iterator[Diagnosis]:
         limit = self._consumer_timeout
-        if limit is None and self._connection.server_properties.get("product") == "RabbitMQ":
+        if limit is None and self._connection.product == "RabbitMQ":
             limit = RABBITMQ_CONSUMER_TIMEOUT_SECONDS
         if limit is not None and self._longest_timeout > limit:
             yield Diagnosis(
@@ -235,7 +235,7 @@ class Examination:
 
     def _of_classic_queues(self) -> list[Diagnosis]:
         """Find classic queues: RabbitMQ keeps one on a single node, and does not sync it to disk for each message."""
-        if self._connection.server_properties.get("product") != "RabbitMQ" or self._topology.queue_type != "classic":
+        if self._connection.product != "RabbitMQ" or self._topology.queue_type != "classic":
             return []
         return [
             Diagnosis(
