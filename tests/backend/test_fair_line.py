@@ -49,9 +49,9 @@ def test_everybody_is_taken_while_newer_ones_keep_coming() -> None:
     assert taken >= set(crowd)
 
 
-def test_an_empty_line_has_nobody_to_take() -> None:
+def test_an_empty_queue_has_nothing_to_take() -> None:
     line = FairLine[int]()
     line.add("", 1)
     line.take()
-    with pytest.raises(IndexError, match="nobody"):
+    with pytest.raises(IndexError, match="no request is waiting"):
         line.take()

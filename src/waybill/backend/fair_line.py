@@ -1,8 +1,8 @@
-"""A line in which no crowd stands before everybody else.
+"""A queue of waiting requests in which a crowd does not delay others.
 
-Addresses take turns, so that one with thousands of connections delays another one by a single request. Of one address,
-those that wait are taken in the order of their arrival; in a crowd, alternately with the newest: otherwise, all that
-come after a crowd would wait for the whole of it.
+Addresses take turns, so an address with thousands of connections delays another one by a single request. Requests of
+one address are taken in order of arrival. In a crowd, every second one is the newest instead; otherwise, all requests
+that arrive after a crowd would wait for the whole of it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections import deque
 from typing import Final, Generic, TypeVar
 
 CROWD: Final = 500
-"""More than this many in line are a crowd."""
+"""More waiting requests of one address than this are a crowd."""
 
 T = TypeVar("T")
 
 
 class _Line(Generic[T]):
-    """What waits from one address."""
+    """The waiting requests of one address."""
 
     __slots__ = ("_is_newest_next", "waiting")
 
@@ -32,18 +32,18 @@ class _Line(Generic[T]):
 
 
 class FairLine(Generic[T]):
-    """All that waits."""
+    """The waiting requests of all addresses."""
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line[T]] = {}
-        """By address; it is the first one's turn."""
+        """By address. The first one is served next."""
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def add(self, address: str, one: T) -> None:
-        """Put one in line. Those without an address have one line."""
+        """Add a request. Those without an address are treated as of one address."""
         line = self._lines.get(address)
         if line is None:
             line = self._lines[address] = _Line()
@@ -51,9 +51,9 @@ class FairLine(Generic[T]):
         self._count += 1
 
     def take(self) -> T:
-        """Take the next one. Raises IndexError if there is none."""
+        """Take the next request. Raises IndexError if there is none."""
         if not self._lines:
-            raise IndexError("nobody is in line")
+            raise IndexError("no request is waiting")
         address = next(iter(self._lines))
         line = self._lines.pop(address)
         self._count -= 1

@@ -1,8 +1,7 @@
-"""The events that a client has missed, for one that names the last event that it has received.
+"""The events that a reconnecting client has missed since the last one that it received.
 
-There may be megabytes of them, and thousands of clients that connect again in the same moment. So each turn of the
-event loop looks at a few messages of one client. Those that are no longer stored when a slow client comes to them are
-a gap.
+Thousands of clients may reconnect at once, each with megabytes of missed events. So each turn of the event loop reads a
+few messages for one client. Messages that are no longer stored by then are reported as a gap.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from waybill.ojs.spec.events import ReceivedEvent
 
 
 class Gap:
-    """Stands for events that were lost."""
+    """Stands for events that are no longer stored."""
 
 
 async def missed_events(recent: RecentEvents, event_id: str, end: int) -> AsyncIterator[list[ReceivedEvent] | Gap]:
-    """Yield the events after an event, in groups, up to the message with the number `end`, without it."""
+    """Yield the events after `event_id` in groups, up to but not including the message with the number `end`."""
     await recent.steps.begin()
     number = end
     found: list[ReceivedEvent] | None = None
@@ -26,7 +25,7 @@ async def missed_events(recent: RecentEvents, event_id: str, end: int) -> AsyncI
         found = _after(recent.events_of(number), event_id)
         if found is not None:
             break
-        # It is only mentioned.
+        # The message mentions the id, but is not the event.
         await recent.steps.begin()
     if found is None:
         yield Gap()

@@ -18,7 +18,7 @@ def peer_text(address: object) -> str:
 
 
 def address_of(peer: str) -> str:
-    """Return the address without the port; of IPv6, the network of 64 bits, since one client may have all of it."""
+    """Return the address without the port; of IPv6, the /64 network, since one client may have all of it."""
     host = peer.rpartition(":")[0]
     return _network(host) if host.startswith("[") else host
 

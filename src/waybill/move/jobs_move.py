@@ -1,4 +1,4 @@
-"""Moves a running system of jobs from one broker to another.
+"""Moves a running job system from one broker to another.
 
     hold        no coordinator of the target may lead
     history     the streams of events and cancellations are copied up to their current end
@@ -233,7 +233,7 @@ class _Session:
         return await is_held(self._source, self._old) and not await is_held(self._target, self._new)
 
     async def begin(self) -> None:
-        """Hold the leadership on the target, declare the entities of jobs there, and copy pauses."""
+        """Hold the leadership on the target, declare the queues and exchanges for jobs there, and copy pauses."""
         await hold(self._target, self._new)
         await self.declare()
         async with await self._target.channel() as channel:
@@ -243,7 +243,7 @@ class _Session:
                     await channel.declare_queue(mark, durable=True, arguments=arguments)
 
     async def declare(self) -> None:
-        """Declare the entities of jobs on the target; existing queues are not changed."""
+        """Declare the queues and exchanges for jobs on the target; existing queues are not changed."""
         self._move.tell("declaring")
         async with await self._target.channel() as channel:
             declarer = TopologyDeclarer(channel, replace(self._new, declaration=Declaration.EAGER))

@@ -1,8 +1,8 @@
 """Decides which broker's coordinators lead: a hold on the leader queue of one broker stops its coordinators.
 
 A coordinator leads while it receives its heartbeats from the leader queue. A held queue has different arguments, so
-coordinators cannot consume it, and retry from time to time. It is durable, so it survives a kill of the move. So cron
-jobs fire and workflows advance at one broker at a time.
+coordinators cannot consume from it, and retry periodically. It is durable, so it survives a kill of the move: cron jobs
+fire and workflows advance at one broker at a time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The ledger of a move: one message in a queue of the target, which records what has arrived there.
 
 It is written in the transaction that publishes the messages it records, so both exist or neither. The queue holds one
-message: a newer one replaces the older. It has its first one before the transit queue exists, so a ledger without a
-message is one that another reader has at that moment.
+message: a newer one replaces the older. The first one is published before the transit queue exists. So if the ledger
+looks empty, another reader has its message.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ DIGEST_DIGITS: Final = 32
 
 
 def own_name(purpose: str, queue: str) -> str:
-    """Return `purpose.queue`. A too long name ends with a digest, so names stay distinct."""
+    """Return `purpose.queue`. If that is too long, it ends with a digest, so names stay distinct."""
     name = f"{purpose}.{queue}"
     octets = name.encode()
     if len(octets) <= MAX_OCTETS:

@@ -63,7 +63,7 @@ class Sessions(Generic[T]):
 
     @staticmethod
     async def sleep(seconds: float) -> None:
-        """Wait, also if the run is stopping."""
+        """Wait, even if the run is stopping."""
         await asyncio.sleep(seconds)
 
     async def run(self, session: Session[T]) -> None:

@@ -3,8 +3,8 @@
     headers   x-waybill-transit: run, number, queue, exchange, routing key, time
     body      4 octets: length of the properties | encoded properties | body
 
-The properties are stored as octets, so they arrive unchanged, also those that the broker would interpret: expiration,
-priority, user id, CC.
+The properties are stored as octets, so they arrive unchanged, including those that the broker would interpret:
+expiration, priority, user id, CC.
 """
 
 from __future__ import annotations

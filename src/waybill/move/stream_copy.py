@@ -105,7 +105,7 @@ class StreamCopy:
                 continue
             known = self._identity.note(offset, delivery.body)
             if known is None:
-                await self._begin_anew()
+                await self._restart()
                 return read
             if known.offset < self._next:
                 continue
@@ -131,7 +131,7 @@ class StreamCopy:
         properties.delivery_mode = PERSISTENT
         return Outgoing("", self._target_name, properties, delivery.body)
 
-    async def _begin_anew(self) -> None:
+    async def _restart(self) -> None:
         _log.warning("the stream %s was deleted and created again: copying it from its first message", self.name)
         await self._read_from(None)
 

@@ -98,7 +98,7 @@ def _table_end(encoded: bytes) -> int:
 
 
 def _decoded(encoded: bytes) -> tuple[int | None, Metadata]:
-    """What `ContentHeaders.read` returns, whatever the order of the headers."""
+    """What `ContentHeaders.read` returns, for headers in any order."""
     sent = BasicProperties.decode(encoded)
     headers = sent.headers or {}
     offset = headers.pop(OFFSET_HEADER, None)

@@ -36,7 +36,7 @@ EVENT_COUNTS: Final = Table(
 """Events by minute as they came, with the first and last time; without a bucket those whose time cannot be counted."""
 _MOMENT: Final = pa.timestamp("us", tz="UTC")
 _COUNTS: Final = pa.schema([("bucket", _MOMENT), ("events", pa.int64()), ("first_at", _MOMENT), ("last_at", _MOMENT)])
-_TOLD: Final = pa.schema(
+_REPORTS: Final = pa.schema(
     [("worker_id", pa.string()), ("time", _MOMENT), ("event_id", pa.string()), ("places", pa.int32())]
 )
 _BUCKET_US: Final = 60_000_000
@@ -89,14 +89,14 @@ def count_events(fresh: pa.Table, base: Snapshot | None, draft: Draft, closed: i
     return changed
 
 
-def told_hours(reports: DataFrame, base: Snapshot | None, draft: Draft) -> set[int]:
+def store_reports(reports: DataFrame, base: Snapshot | None, draft: Draft) -> set[int]:
     """Store the reports of workers in a batch; returns the changed hours of gold."""
-    fresh = reports.distinct().toArrow().cast(_TOLD)
+    fresh = reports.distinct().toArrow().cast(_REPORTS)
     if not fresh.num_rows:
         return set()
     old = draft.there("workers", "reports.parquet")
-    known = pq.read_table(old, schema=_TOLD, partitioning=None) if old is not None else _TOLD.empty_table()
-    whole = pa.concat_tables([known, fresh]).group_by(_TOLD.names).aggregate([]).select(_TOLD.names)
+    known = pq.read_table(old, schema=_REPORTS, partitioning=None) if old is not None else _REPORTS.empty_table()
+    whole = pa.concat_tables([known, fresh]).group_by(_REPORTS.names).aggregate([]).select(_REPORTS.names)
     pq.write_table(whole, draft.put("workers", "reports.parquet"), compression="zstd")
     return set() if base is None else _busy_hours(fresh, base)
 

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own d
 from pyspark.sql.types import ByteType, StructField, StructType
 
 from waybill.pipeline import schemas, tables
-from waybill.pipeline.event_counts import EVENT_COUNTS, Arrivals, count_events, told_hours
+from waybill.pipeline.event_counts import EVENT_COUNTS, Arrivals, count_events, store_reports
 from waybill.pipeline.gold_tables import GOLD, GOLD_TABLES, GoldTable, HourFacts
 from waybill.pipeline.job_index import JobIndex, hashes_of
 from waybill.pipeline.part_files import NUMBER, read_files, write_parts
@@ -91,7 +91,7 @@ class Folding:
         arrived = count_events(arrivals.counts, self.base, self.draft, self.closed)
         events = self.spark.read.schema(_BRONZE).parquet(*map(str, files))
         parts: set[int] = set()
-        hours = told_hours(workers.reports(events), self.base, self.draft) if arrivals.has_reports else set()
+        hours = store_reports(workers.reports(events), self.base, self.draft) if arrivals.has_reports else set()
         if len(arrivals.job_ids):
             index = JobIndex(self.base)
             known = index.lookup(np.unique(hashes_of(arrivals.job_ids)))

@@ -163,7 +163,7 @@ class IcebergLog(TableLog):
                 update.union_by_name(self._arrow())
 
     def _limit(self, table: Table, change: Transaction) -> None:
-        """Limit what grows with each commit, also in tables of earlier versions of Waybill.
+        """Limit what grows with each commit, including in tables of earlier versions of Waybill.
 
         The files of forgotten versions stay until `clean`.
         """

@@ -108,7 +108,7 @@ def args_text(args: list[object]) -> bytes:
 
 
 def content_head(job_type: str, queue: str, priority: int) -> bytes:
-    """The content of a row besides its arguments; see `row_ids`."""
+    """The content of a row other than its arguments; see `row_ids`."""
     return encode((job_type, queue, priority))
 
 

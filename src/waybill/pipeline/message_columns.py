@@ -30,7 +30,7 @@ class Columns:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        # The zone that Spark requires, whatever the session's.
+        # The zone that Spark requires, independent of the session's.
         cls.arrow_schema = to_arrow_schema(cls.schema, timezone="UTC")
 
     def __init__(self, stream: str) -> None:

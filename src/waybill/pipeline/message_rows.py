@@ -120,7 +120,7 @@ class _Sent(msgspec.Struct, kw_only=True):
 
 
 def _headers(value: object) -> dict[str, object]:
-    """A map and a struct are a dict by now; what `format("amqp")` reads is an array of name and value."""
+    """Headers are a dict by now if the column is a map or a struct; `format("amqp")` has an array of entries."""
     if value is None:
         return {}
     if isinstance(value, dict):

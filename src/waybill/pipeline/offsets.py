@@ -25,7 +25,7 @@ def ranges_between(start: Mapping[str, int], end: Mapping[str, int]) -> list[Off
     """One range for each stream of `end` that has messages to read.
 
     A stream whose end is below its start was recreated: it is read from its first message. A stream that is not in
-    `start` joined later, and is read from its first as well.
+    `start` joined later, and is read from its first message, too.
     """
     ranges = []
     for stream, last in sorted(end.items()):

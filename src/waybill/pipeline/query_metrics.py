@@ -30,7 +30,7 @@ from waybill.pipeline.progress_reports import BatchWritten, Step, TableWritten
 
 BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 QUERIES_MAX: Final = 200
-"""Unnamed queries have a random name each: more than this are counted together, as `other`."""
+"""Unnamed queries have random names. Beyond this number, they are counted together, as `other`."""
 _QUERY: Final = ("query",)
 
 

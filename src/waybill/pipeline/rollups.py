@@ -90,7 +90,7 @@ class _Days:
         return [*own, "bucket"] if self.is_timed and "bucket" not in own else own
 
     def of(self, files: Iterable[Path]) -> pa.Table | None:
-        """The rows for some files, which are read one after the other; None if there are none."""
+        """The rows for some files, which are read one by one; None if there are none."""
         found = []
         for file in files:
             rows = pq.read_table(file, columns=self.read, partitioning=None)

@@ -321,23 +321,23 @@ def _start(
 
 def _await(query: StreamingQuery, between: Callable[[], None], progress: Progress) -> None:
     """Wait for the end of `query`, and report and refresh meanwhile. Raises PipelineError if it failed."""
-    told = -1
+    reported = -1
     while query.isActive:
         between()
-        told = _tell_pace(query, told, progress)
+        reported = _report_pace(query, reported, progress)
         with suppress(StreamingQueryException):
             query.awaitTermination(_POLL_S)  # type: ignore[arg-type] # it takes fractions of a second too
     between()
-    _tell_pace(query, told, progress)
+    _report_pace(query, reported, progress)
     failure = query.exception()
     if failure is not None:
         raise PipelineError(own_error(str(failure)) or first_line(str(failure)))
 
 
-def _tell_pace(query: StreamingQuery, told: int, progress: Progress) -> int:
+def _report_pace(query: StreamingQuery, reported: int, progress: Progress) -> int:
     """Report the pace of the last batch once. Returns the number of the batch reported last."""
     last = query.lastProgress
-    if last is None or last.batchId == told or not last.numInputRows:
-        return told
+    if last is None or last.batchId == reported or not last.numInputRows:
+        return reported
     progress(Pace(last.processedRowsPerSecond, sum(lag(last).values())))
     return int(last.batchId)

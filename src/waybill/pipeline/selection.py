@@ -69,7 +69,7 @@ def _partitions(options: SourceOptions, name: str) -> tuple[str, ...]:
 
 
 def _event_partitions(options: SourceOptions, name: str) -> tuple[str, ...]:
-    """The event stream itself comes first, also if it does not exist: that is an error where it is read."""
+    """The event stream itself comes first, even if it does not exist: reading it then fails."""
     try:
         return name, *run(_existing(options.uri, name, first=1))
     except BROKER_ERRORS as problem:

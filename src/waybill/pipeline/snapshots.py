@@ -217,7 +217,7 @@ class Snapshots:
         return self._number()
 
     def batch(self) -> int:
-        """The last batch that the published snapshot has, also if it cannot be updated; -1 if that is unknown."""
+        """The last batch of the published snapshot, even one that cannot be updated; -1 if it is unknown."""
         number = self._number()
         about = {} if number is None else self._about(number)
         batch = about.get("contents", {}).get("batch", -1)

@@ -93,7 +93,7 @@ class StreamConsumer:
         self._arrived = []
 
     def _next(self, consumer: Consumer, silence: float) -> list[Delivery] | None:
-        """The next deliveries, None after the silence. Checks from time to time whether the connection is lost."""
+        """The next deliveries, None after the silence. Checks periodically whether the connection is lost."""
         deadline = time.monotonic() + silence
         while True:
             left = deadline - time.monotonic()

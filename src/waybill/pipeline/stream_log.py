@@ -149,7 +149,7 @@ class StreamLog:
         """The indices in `offsets` of those from `position` to the end of `span`, each offset once."""
         indices = []
         for index, offset in enumerate(offsets):
-            # The first chunk may begin before the requested offset, also after each new connection.
+            # The first chunk may begin before the requested offset, and so may the first one after a reconnect.
             if offset < position:
                 continue
             if offset != position:

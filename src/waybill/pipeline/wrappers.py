@@ -16,7 +16,7 @@ def put_wrapper(place: Path, script: str) -> None:
 
 
 def own_cache() -> Path:
-    """Return a directory that only this user can write to, so that nobody else can place a program there."""
+    """Return a directory that only this user can write to, so that other users cannot place a program there."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "waybill"
     cache.mkdir(parents=True, exist_ok=True)
     return cache

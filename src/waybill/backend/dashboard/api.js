@@ -1,5 +1,5 @@
-// Requests. The key of the API goes into a header, so no page of others can have the browser send it. It is kept for
-// this tab, or, if the user says so, on this device; nowhere else.
+// Requests. The API key is sent in a header, so pages of other sites cannot make the browser send it. It is stored for
+// this tab only or, if the user wants, on this device.
 
 import { setClock } from "./format.js";
 
@@ -55,7 +55,7 @@ async function answer(response) {
   try {
     body = text ? JSON.parse(text) : {};
   } catch {
-    throw new Refused(response.status, `The server answered ${response.status}without JSON.`, "");
+    throw new Refused(response.status, `The server answered ${response.status} without JSON.`, "");
   }
   if (!response.ok && response.status !== 207 && !(response.status === 422 && body.results)) {
     throw new Refused(response.status, body.error?.message || body.reason || `The server answered ${response.status}.`, body.error?.code);
@@ -67,8 +67,8 @@ export async function login() {
   Object.assign(session, await get("admin/session"));
 }
 
-// Calls `tell` when something has changed, at most once a second. The server's stream says so; while there is none,
-// `tell` is called every few seconds. Nothing is asked for while nobody looks.
+// Calls `tell` when something has changed, at most once a second: when the server's stream reports a change or, without
+// the stream, every few seconds. While the page is hidden, nothing is requested.
 export function follow(tell, tellState) {
   let stop = new AbortController();
   let pause = 1000;

@@ -1,4 +1,4 @@
-// The frame: who looks, where they are, what the keys do, when a page is drawn anew.
+// The frame around all pages: routing, navigation, keyboard, sign-in, and when a page is drawn again.
 //
 // A page is a module with `open(place)`: it returns {title, load(), draw(), table?, close?}. `load` asks the server,
 // `draw` returns elements. Addresses are `#/page/id?filter=...`, so that each can be shared.
@@ -26,7 +26,7 @@ const SECTIONS = [
   ["Run", [["queues", "Queues", "q"], ["workers", "Workers", "w"], ["cron", "Cron", "c"], ["workflows", "Workflows", "l"], ["operations", "Operations", "p"]]],
   ["System", [["broker", "Broker", "b"], ["pipeline", "Pipeline", "i"], ["audit", "Audit log", "a", "admin"]]],
 ];
-// What tells of all tenants, and is closed to each.
+// Pages about all tenants, which no single tenant may see.
 const SHARED = new Set(["audit", "broker", "pipeline"]);
 const PARENTS = { job: "jobs", workflow: "workflows" };
 const THEMES = ["system", "light", "dark"];
@@ -37,7 +37,7 @@ const main = h("main", { id: "main", tabindex: "0" });
 const aside = h("aside");
 let page, address, live = "polling", loading = 0, pending = "", isOpen = false, unfollow;
 
-// Where we are. ------------------------------------------------------------------------------------------------------
+// Routing -------------------------------------------------------------------------------------------------------------
 
 export function place() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
@@ -86,7 +86,7 @@ function drawPage() {
 
 export { refresh };
 
-// The frame. ---------------------------------------------------------------------------------------------------------
+// Navigation ----------------------------------------------------------------------------------------------------------
 
 function drawAside(name) {
   const here = PARENTS[name] || name;
@@ -119,7 +119,7 @@ function setTheme() {
   document.documentElement.dataset.theme = theme();
 }
 
-// Keys. --------------------------------------------------------------------------------------------------------------
+// Keyboard ------------------------------------------------------------------------------------------------------------
 
 const KEYS = [
   ["/", "Search jobs"], ["j, k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Select the row"], ["g o", "Overview"], ["g j", "Jobs"], ["g f", "Failures"],
@@ -155,7 +155,7 @@ function press(event) {
   else if (actions[event.key]) (event.preventDefault(), actions[event.key]());
 }
 
-// Who looks. ---------------------------------------------------------------------------------------------------------
+// Sign-in -------------------------------------------------------------------------------------------------------------
 
 function ask(text) {
   unfollow?.();

@@ -1,4 +1,4 @@
-// The broker: its queues of all kinds, exchanges, connections, channels, users, policies. By RabbitMQ's management API.
+// The broker, over RabbitMQ's management API: queues, exchanges, connections, channels, users and policies.
 
 import { get, may, send } from "./api.js";
 import { h } from "./dom.js";
@@ -8,14 +8,14 @@ import { attempt, button, card, codeBlock, confirmed, dialog, empty, facts, head
 
 const STEP = 100;
 const TABS = [["", "Overview"], ["queues", "Queues"], ["streams", "Streams"], ["exchanges", "Exchanges"], ["connections", "Connections"], ["channels", "Channels"], ["users", "Users"], ["policies", "Policies"]];
-// Time range, in steps of how many seconds: what the broker keeps.
+// The time ranges that the broker keeps: name, length and step in seconds.
 const SPANS = [["10 min", 600, 5], ["2 hours", 7200, 60], ["1 day", 86400, 600]];
 const part = encodeURIComponent;
 const of = one => `${part(one.vhost)}/${part(one.name)}`;
 const speed = (one, name) => one.message_stats?.[`${name}_details`]?.rate ?? 0;
 const named = one => one.name || "(default)";
 
-// What each list shows: [title, class, cell]. `sort` is the field by which the broker sorts first.
+// The columns of each list: [title, class, cell]. The broker sorts by the field `sort` at first.
 const LISTS = {
   queues: { sort: "messages", columns: [["Queue", "", one => h("div.two", link(`broker/queues/${of(one)}`, one.name), h("span.line.quiet", one.vhost))], ["Kind", "wide", kind], ["Ready", "n", one => count(one.messages_ready)], ["Unacked", "n wide", one => count(one.messages_unacknowledged)], ["In / s", "n wide", one => rate(speed(one, "publish"))], ["Out / s", "n wide", one => rate(speed(one, "deliver_get"))], ["Consumers", "n", one => count(one.consumers)], ["Memory", "n wide", one => bytes(one.memory)]] },
   streams: { sort: "type", columns: [["Stream", "", one => h("div.two", link(`broker/queues/${of(one)}`, one.name), h("span.line.quiet", one.vhost))], ["Messages", "n", one => count(one.messages)], ["Size", "n", one => bytes(one.message_bytes)], ["First offset", "n wide", one => count(one.first_offset)], ["Next offset", "n wide", one => count(one.next_offset)], ["In / s", "n wide", one => rate(speed(one, "publish"))], ["Out / s", "n wide", one => rate(speed(one, "deliver_get"))], ["Readers", "n", one => count(one.consumers)], ["Kept", "wide", one => h("span.mono.quiet", kept(one.arguments))]] },
@@ -44,7 +44,7 @@ export function open(at) {
     return { msg_rates_age: age, msg_rates_incr: incr, lengths_age: age, lengths_incr: incr };
   }
 
-  // A day is kept of the broker as a whole only.
+  // Only the totals of the broker are kept for a day.
   function spans() {
     const choose = index => () => ((span = index), self.load().then(() => self.redraw()));
     return h("div.chips.small", { role: "group", "aria-label": "Time range" }, SPANS.slice(0, tab ? 2 : 3).map(([text], index) => h("button", { type: "button", class: "chip", "aria-pressed": String(index === span), onclick: choose(index) }, text)));
@@ -74,7 +74,7 @@ export function open(at) {
     return found;
   }
 
-  // A list of queues can be sorted by type, and streams come last: backwards, they come first.
+  // Sorted by type in descending order, streams come first.
   async function streams() {
     const found = await get("broker/queues", { page: 1, page_size: 500, name: wanted, pagination: true, sort: "type", sort_reverse: true });
     const items = found.items.filter(one => one.type === "stream");
@@ -169,10 +169,10 @@ function publish(vhost, exchange, key) {
     }, "primary"));
 }
 
-// What nothing there says, and what makes the first.
+// What an empty list says, with a command that creates a first entry.
 const NONE = {
   streams: ["A stream keeps its messages: any number of readers can read it, each from any offset.", `channel.queue_declare("events", durable=True, arguments={"x-queue-type": "stream", "x-max-age": "7D"})`],
-  policies: ["A policy sets limits, dead lettering and more for all queues whose names match, also while they are in use.", `waybill broker policy set long '^orders' '{"max-length": 100000}'`],
+  policies: ["A policy sets limits, dead lettering and more for all queues whose names match, even while they are in use.", `waybill broker policy set long '^orders' '{"max-length": 100000}'`],
 };
 
 function settings(one) {
@@ -199,12 +199,12 @@ function bound(bindings, target) {
 function samples(found, isCount) {
   const values = (found?.samples || []).slice().reverse();
   if (!isCount) return values.map(one => one.sample);
-  // A sample counts all that ever was; what is drawn is what came between two of them, a second.
+  // Samples are running totals: draw their differences, per second.
   return values.slice(1).map((one, index) => Math.max(0, (one.sample - values[index].sample) / ((one.timestamp - values[index].timestamp) / 1000 || 1)));
 }
 
 function rates(stats, spans) {
-  return card("Messages a second", spans, lines([["in", samples(stats.publish_details, true), "blue"], ["out", samples(stats.deliver_get_details, true), "green"], ["acknowledged", samples(stats.ack_details, true), "violet"]], rate));
+  return card("Messages per second", spans, lines([["in", samples(stats.publish_details, true), "blue"], ["out", samples(stats.deliver_get_details, true), "green"], ["acknowledged", samples(stats.ack_details, true), "violet"]], rate));
 }
 
 function lengths(totals) {

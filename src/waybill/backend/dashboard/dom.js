@@ -1,5 +1,5 @@
-// Elements, and how a page changes: a page draws itself anew, and `morph` brings what is shown to that with as few
-// changes as it can. Focus, scroll places, open details and what somebody types stay.
+// Elements and their updates. A page draws all of its elements again, and `morph` changes the shown ones to match, with
+// as few changes as possible. Focus, scroll positions, open details and typed text stay.
 
 const SVG = "http://www.w3.org/2000/svg";
 const OWN = new Set(["open", "value", "checked"]);
@@ -37,14 +37,14 @@ function parts(children) {
   return children.flat(9).filter(one => one !== null && one !== undefined && one !== false).map(one => (one.key === one && one.isConnected ? stand(one) : one));
 }
 
-// An element that draws itself. Once it is shown it is not moved while others change: its focus and its scroll place
-// would be lost. So what is drawn anew has a stand for it.
+// Marks an element that draws itself. It stays in place while others change, because moving it would lose its focus and
+// its scroll position. When a page is drawn again, a placeholder stands for it.
 export function keep(element) {
   element.key = element;
   return element;
 }
 
-// What stands for an element that stays as it is.
+// The placeholder of an element that stays.
 export function stand(element) {
   return Object.assign(document.createElement("template"), { key: element.key, element });
 }
@@ -103,7 +103,7 @@ function morphChildren(old, wanted) {
   for (const child of children) {
     const known = child.key === undefined ? place : keyed.get(child.key);
     if (!known || (child.key === undefined && known.key !== undefined)) {
-      // Nothing like it was here: what is at this place has its turn later.
+      // A new element. The one at this place is matched later.
       old.insertBefore(child, place);
       continue;
     }

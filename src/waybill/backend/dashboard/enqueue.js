@@ -8,7 +8,7 @@ export function open(at) {
     field("Type", h("input", { id: "f-type", name: "type", required: true, value: at.query.type || "", list: "types", placeholder: "email.send", autocomplete: "off", oninput: look, "data-own": true })),
     h("datalist", { id: "types" }),
     field("Arguments, a JSON array", h("textarea", { id: "f-args", name: "args", rows: "6", class: "mono", spellcheck: "false", oninput: check })),
-    h("p", { id: "f-told", class: "hint", role: "status" }, "[] is a job without arguments."),
+    h("p", { id: "f-hint", class: "hint", role: "status" }, "[] is a job without arguments."),
     h("div.pair", field("Queue", h("input", { id: "f-queue", name: "queue", list: "queues", placeholder: "default", autocomplete: "off", "data-own": true })), field("Priority", h("input", { id: "f-priority", name: "priority", type: "number", min: "-100", max: "100", placeholder: "0", "data-own": true }))),
     h("datalist", { id: "queues" }),
     h("div.pair", field("Not before", h("input", { id: "f-at", name: "at", type: "datetime-local", "data-own": true })), field("Comma-separated tags", h("input", { id: "f-tags", name: "tags", autocomplete: "off", "data-own": true }))),
@@ -34,8 +34,8 @@ export function open(at) {
     return h("div.field", h("label", { for: input.id }, text), input);
   }
 
-  function told(text, isBad) {
-    const place = form.querySelector("#f-told");
+  function setHint(text, isBad) {
+    const place = form.querySelector("#f-hint");
     place.textContent = text;
     place.className = isBad ? "hint bad" : "hint";
   }
@@ -49,7 +49,7 @@ export function open(at) {
     }, 250);
   }
 
-  // What can be said before it is sent. The server validates against the whole schema.
+  // A quick check while typing. The server validates against the whole schema.
   function check() {
     let args;
     try {
@@ -64,7 +64,7 @@ export function open(at) {
       if (missing.length) wrong = `The schema of this type requires ${missing.join(", ")}.`;
       else for (const [name, one] of Object.entries(rules.properties || {})) if (args[0]?.[name] !== undefined && !fits(args[0][name], one.type)) wrong = `${name} must be ${one.type}.`;
     }
-    told(wrong || (rules ? `Passes a quick check against the schema ${schema.version}.` : "This type has no schema."), Boolean(wrong));
+    setHint(wrong || (rules ? `Passes a quick check against the schema ${schema.version}.` : "This type has no schema."), Boolean(wrong));
     return args;
   }
 
@@ -78,7 +78,7 @@ export function open(at) {
       toast("Enqueued");
       location.hash = `#/job/${done.job?.id || done.id}`;
     } catch (error) {
-      told(error.message, true);
+      setHint(error.message, true);
     }
   }
 }

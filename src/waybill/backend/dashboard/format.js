@@ -1,4 +1,4 @@
-// Numbers, times and durations as they are shown. Everywhere the same.
+// Formats numbers, times and durations, the same on all pages.
 
 const whole = new Intl.NumberFormat("en");
 const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
@@ -73,7 +73,7 @@ function coarse(ms) {
   return `${Math.floor(seconds / 86400)} d`;
 }
 
-// A time of day to the millisecond; with its date where that is another than that of `since`.
+// The time of day to the millisecond; with the date unless it is that of `since`.
 export function precise(text, since) {
   const time = new Date(text);
   if (Number.isNaN(time.getTime())) return String(text);

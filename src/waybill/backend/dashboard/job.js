@@ -13,13 +13,14 @@ export function open(at) {
     async load() {
       const found = await get(`admin/${path}`);
       job = found.job || found;
-      // What was pushed over AMQP is in the broker only. Of a dead letter the broker can be asked, which is done once.
+      // The server may not know the arguments of a job that was pushed over AMQP. Those of a dead letter can be read
+      // from the broker, which is done once.
       if (job.args_known === false && job.state === "discarded") {
         dead ??= (await get(`dead-letter/${encodeURIComponent(at.id)}`).catch(() => null)) || {};
         if (dead.args) job = { ...job, args: dead.args, args_known: true, args_redacted: dead.args_redacted };
       }
-      const [reasons, told, logged] = await Promise.all([ENDED.has(job.state) ? null : get(`admin/${path}/why`), get("events", { subject: at.id, limit: 100 }), get(`${path}/logs`, { limit: 200 })]);
-      [why, events, logs] = [reasons, told.events || [], logged.entries];
+      const [reasons, listed, logged] = await Promise.all([ENDED.has(job.state) ? null : get(`admin/${path}/why`), get("events", { subject: at.id, limit: 100 }), get(`${path}/logs`, { limit: 200 })]);
+      [why, events, logs] = [reasons, listed.events || [], logged.entries];
     },
     draw() {
       const errors = (job.errors || (job.error ? [job.error] : [])).slice().reverse();
@@ -76,13 +77,13 @@ export function open(at) {
       h("span.quiet", job.progress_message || `Running for ${duration(between(job.started_at, new Date(now()).toISOString()))} on ${job.worker_id || "a worker"}`));
   }
 
-  // What each attempt did: waited in the queue, ran, waited to be tried again. By the events that the server still has.
+  // The phases of the job, from the events that the server still has: queue waits, attempts, retry waits.
   function steps() {
-    const told = events.slice().reverse(), found = [];
+    const known = events.slice().reverse(), found = [];
     let since = job.enqueued_at, attemptNumber = 0, wait = "queue wait";
     const due = job.scheduled_at && job.scheduled_at > since ? job.scheduled_at : null;
     if (due) (found.push({ kind: "later", name: "scheduled", from: since, to: due }), since = due);
-    for (const one of told) {
+    for (const one of known) {
       if (one.type === "job.started") {
         if (since) found.push({ kind: wait === "queue wait" ? "wait" : "later", name: wait, from: since, to: one.time });
         (since = one.time), attemptNumber = one.data.attempt || attemptNumber + 1;
@@ -93,13 +94,13 @@ export function open(at) {
         wait = "retry wait";
       }
     }
-    if (!told.some(one => one.type === "job.started")) return kept(found.slice(0, due ? 1 : 0));
+    if (!known.some(one => one.type === "job.started")) return stored(found.slice(0, due ? 1 : 0));
     if (since && !ENDED.has(job.state)) found.push(job.state === "active" ? { kind: "run", name: `attempt ${attemptNumber}`, from: since, to: null } : { kind: "later", name: wait, from: since, to: null });
     return found;
   }
 
-  // The same by what is kept of the job itself: when earlier attempts have failed, but not when they began.
-  function kept(found) {
+  // The same from the job itself, which has the times at which earlier attempts failed, but not when they started.
+  function stored(found) {
     let since = found[0]?.to || job.enqueued_at, wait = "queue wait";
     const failed = (job.errors || (job.error ? [job.error] : [])).filter(one => one.occurred_at);
     for (const one of failed.filter(one => one.attempt < job.attempt)) {
@@ -132,19 +133,19 @@ export function open(at) {
       h("p.mono.message", error.message || ""), trace ? h("details", { open: !index }, h("summary", "Traceback"), traceBlock(trace)) : null, error.details ? h("details", h("summary", "Details"), h("div.tree", tree(error.details))) : null);
   }
 
-  // A job keeps the traceback of its last error only. Those before it are in the events that the server still has.
+  // A job has the traceback of its last error only. Earlier ones may be in the events that the server still has.
   function traceOf(attempt) {
     return events.find(one => one.type === "job.failed" && one.data.attempt === attempt)?.data.error?.stack_trace;
   }
 
-  // By W3C's trace context: version, trace, span, flags.
+  // W3C trace context: version, trace, span, flags.
   function trace() {
     const parent = job.meta?.traceparent, id = /^[0-9a-f]{2}-([0-9a-f]{32})-/.exec(parent)?.[1];
     return id && session.trace_url ? h("a", { href: session.trace_url.replaceAll("{trace_id}", id), rel: "noreferrer", target: "_blank", class: "mono" }, id) : h("span.mono", parent);
   }
 
   function unknown() {
-    return [h("p.quiet.pad", "It was pushed over AMQP without them: only its message has its arguments. To see those of the next jobs here, have the program that pushes them say so:"), codeBlock(`jobs = Jobs(describe_jobs=True)   # or WAYBILL_DESCRIBE_JOBS=1`)];
+    return [h("p.quiet.pad", "The job was pushed over AMQP, and only its message has the arguments. To see those of future jobs here, set this in the program that pushes them:"), codeBlock(`jobs = Jobs(describe_jobs=True)   # or WAYBILL_DESCRIBE_JOBS=1`)];
   }
 
   function details() {

@@ -42,7 +42,7 @@ export function open(at) {
   const self = {
     title: "Jobs", table,
     async load() {
-      // The first page is asked for again; those below it stay while somebody reads them.
+      // Only the first page is requested again. Further pages stay as they were loaded.
       const mine = filter, found = await ask("");
       if (mine !== filter) return;
       const old = pages.flatMap(one => one.items), known = new Set(found.items.map(one => one.id)), lowest = found.items.at(-1)?.id;
@@ -105,7 +105,7 @@ export function open(at) {
 
   function change(action, ids) {
     const text = action === "cancel" ? "Cancel" : "Retry";
-    confirmed(`${text} ${count(ids.length)} jobs`, "Jobs that are running, or have ended since, may not change.", text, action === "cancel" ? "danger" : "primary", async () => {
+    confirmed(`${text} ${count(ids.length)} jobs`, "Jobs that are running, or have ended in the meantime, may not change.", text, action === "cancel" ? "danger" : "primary", async () => {
       let done = 0;
       for (let start = 0; start < ids.length; start += 500) done += (await attempt(() => send("POST", `jobs/bulk/${action}`, { job_ids: ids.slice(start, start + 500) })))?.succeeded ?? 0;
       toast(`${count(done)} of ${count(ids.length)} jobs changed`);

@@ -1,4 +1,4 @@
-// Operations on many jobs: the server changes them in the background, at a rate, and this page may be closed meanwhile.
+// Operations on many jobs. The server runs them in the background, at a chosen rate, even if this page is closed.
 
 import { get, may, send } from "./api.js";
 import { h, show } from "./dom.js";
@@ -20,7 +20,7 @@ export function open() {
     },
     draw: () => [
       header("Operations"),
-      items.length ? h("div.card.scroll", h("table.plain", h("thead", h("tr", h("th", "Operation"), h("th", "State"), h("th", "Progress"), h("th.n.wide", "A second"), h("th.n.wide", "Begun"), h("th.n.wide", "By"), h("th.n", h("span.sr", "Actions")))),
+      items.length ? h("div.card.scroll", h("table.plain", h("thead", h("tr", h("th", "Operation"), h("th", "State"), h("th", "Progress"), h("th.n.wide", "Per second"), h("th.n.wide", "Started"), h("th.n.wide", "By"), h("th.n", h("span.sr", "Actions")))),
         h("tbody", items.map(one => h("tr", { key: one.id }, h("td", h("div.two", h("b", `${TEXTS[one.action][0]} ${count(one.matched)}`), link(`jobs?${new URLSearchParams(one.filter)}`, h("span.line.quiet.mono", text(one.filter))))), h("td", badge(one.state)),
           h("td", bar(one)), h("td.n.wide", one.rate ? rate(one.rate) : "–"), h("td.n.wide", time(one.started_at)), h("td.n.wide", one.actor || "–"),
           h("td.n", one.state === "running" && may("operate") && button("Stop", () => stop(one).then(() => self.load()).then(() => self.redraw()), "small")))))))
@@ -36,14 +36,15 @@ function text(filter) {
 
 function bar(one) {
   return h("div.bar-line", h("progress", { "aria-label": "Progress", max: String(one.matched || 1), value: String(one.matched ? one.done + one.failed : 1) }),
-    h("span.quiet", `${count(one.done)} of ${count(one.matched)}${one.failed ? `, ${count(one.failed)} not` : ""}`));
+    h("span.quiet", `${count(one.done)} of ${count(one.matched)}${one.failed ? `, ${count(one.failed)} not changed` : ""}`));
 }
 
 function stop(one) {
   return attempt(() => send("POST", `admin/operations/${one.id}/stop`));
 }
 
-// Counts what would be changed, asks, and begins. `then` is called when it has ended while somebody waits for it.
+// Shows how many jobs would change, asks for confirmation, and starts. `then` is called at the end, if the dialog is
+// still open.
 export async function begin(action, filter, then) {
   const [verb, doIt, kind, outcome] = TEXTS[action];
   const plan = await attempt(() => send("POST", "admin/operations", { action, filter, dry_run: true }));

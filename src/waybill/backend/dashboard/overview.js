@@ -8,7 +8,7 @@ export function open() {
   return {
     title: "Overview",
     async load() {
-      // Rows have no keys: what changes places is written in place, and nothing moves.
+      // Rows have no keys, so they are rewritten in place and never move.
       [data, groups] = await Promise.all([get("admin/overview"), get("admin/failures", { limit: 6 })]);
     },
     draw() {
@@ -21,7 +21,7 @@ export function open() {
           stat("Waiting", count(counts.available), data.oldest_at ? `oldest ${age(data.oldest_at)}` : "no jobs wait", series.enqueued, "blue", "jobs?state=available"),
           stat("Running", count(counts.active), `${count(data.workers.running)} ${data.workers.running === 1 ? "worker" : "workers"}`, null, "", "jobs?state=active"),
           stat("Completed", `${rate(rates.completed)}/s`, `${short(counts.completed)} in all`, series.completed, "green", "jobs?state=completed"),
-          stat("Failed", count(counts.discarded), `${rate(rates.failed * 60)} a minute`, series.failed, "red", "failures")),
+          stat("Failed", count(counts.discarded), `${rate(rates.failed * 60)} per minute`, series.failed, "red", "failures")),
         lastHour(series),
         card("States", null, h("ul.states", STATES.map(one => h("li", link(`jobs?state=${one}`, badge(one), h("b", count(counts[one] || 0))))))),
         h("div.columns", queues(), failures()),

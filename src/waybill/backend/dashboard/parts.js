@@ -1,4 +1,4 @@
-// What pages are made of.
+// The building blocks of pages.
 
 import { h, s } from "./dom.js";
 import { ago, count, duration, exact } from "./format.js";
@@ -9,7 +9,7 @@ export function badge(state) {
   return h("span", { class: `badge s-${state}` }, h("i", { "aria-hidden": "true" }), state);
 }
 
-// What ended may have had fewer attempts than were allowed at its push: its handler, or its error, may have said so.
+// The maximum is left out for jobs that have ended: their handler or error may have lowered it since the push.
 export function attempts(job, of) {
   const isOver = job.state === "completed" || job.state === "discarded" || job.state === "cancelled";
   return `${job.attempt}${job.max_attempts && !isOver ? `${of}${job.max_attempts}` : ""}`;
@@ -49,7 +49,7 @@ export function codeBlock(text) {
   return h("div.code", h("pre", { tabindex: "0" }, h("code", text)), button("Copy", copy, "small"));
 }
 
-// Frames, the innermost last. Those of libraries are faded: what somebody looks for is in their own files.
+// A traceback, innermost frame last. Frames of libraries are faded: the cause is mostly in the program's own files.
 export function traceBlock(trace) {
   const text = Array.isArray(trace) ? trace.join("\n") : trace;
   const box = codeBlock(text);
@@ -61,7 +61,7 @@ export function facts(pairs) {
   return h("dl.facts", pairs.filter(Boolean).map(([name, value]) => h("div", h("dt", name), h("dd", value ?? "–"))));
 }
 
-// A small curve without axes; `values` may have nulls, where nothing is known.
+// A sparkline. `values` has null where nothing is known.
 export function spark(values, kind, label) {
   const width = 160, height = 36;
   const top = Math.max(1, ...values.map(one => one || 0));
@@ -72,7 +72,7 @@ export function spark(values, kind, label) {
     s("polygon", { points: `0,${height} ${line} ${width},${height}` }), s("polyline", { points: line }));
 }
 
-// Curves with a scale and the value that each has now; `series` are [name, values, colour].
+// A line chart with a scale and the current values; `series` are [name, values, colour].
 export function lines(series, write) {
   const width = 600, height = 120, known = series.filter(([, values]) => values.length > 1);
   const top = Math.max(1, ...known.flatMap(([, values]) => values));
@@ -82,14 +82,14 @@ export function lines(series, write) {
     h("p.legend", series.map(([name, values, kind]) => h("span", { class: `l-${kind}` }, `${name} `, h("b", write(values.at(-1) || 0))))));
 }
 
-// The last hour of all jobs, or of a queue.
+// The last hour of all jobs or of one queue.
 export function lastHour(series) {
   if (![...series.completed, ...series.failed].some(Boolean)) return card("Last hour", null, h("p.quiet.pad", "No job has ended."));
   return card("Last hour", h("span.legend", h("span.l-good", "completed"), h("span.l-bad", "failed")), chart(series),
     h("div.axis", { "aria-hidden": "true" }, h("span", "60 min ago"), h("span", "30 min ago"), h("span", "now")));
 }
 
-// Bars for each step: what was completed, and below the line what has failed.
+// A bar for each step: completed jobs, and below the line failed ones.
 export function chart(series) {
   const width = 720, height = 132, base = 104;
   const { completed, failed } = series;
@@ -108,7 +108,7 @@ export function chart(series) {
       [12, base / 2 + 6, base + 1].map(y => s("line", { x1: 0, x2: width, y1: y, y2: y })), bars));
 }
 
-// JSON as a tree. Long parts are closed at first.
+// JSON as a tree. Large parts are collapsed at first.
 export function tree(value, name, depth = 0) {
   const label = name === undefined ? null : h("span.t-name", `${name}: `);
   if (value === null || typeof value !== "object") {
@@ -129,7 +129,7 @@ export function toast(text, kind = "") {
   setTimeout(() => one.remove(), kind === "bad" ? 8000 : 4000);
 }
 
-// Does what a button asks for, and says what became of it.
+// Runs the action of a button, and shows its result or error.
 export async function attempt(action, done) {
   try {
     const found = await action();

@@ -39,7 +39,7 @@ export function open() {
   function advice() {
     const rows = report.recommendations.flatMap(one => [["retry.max_attempts", "max_attempts", one.max_attempts], ["timeout", "timeout_seconds", one.timeout_s], ["concurrency", "", one.concurrency]].filter(([, , found]) => found).map(([name, field, found]) => ({ type: one.job_type, name, field, ...found })));
     return card("Recommendations", null, rows.length ? h("div.scroll", h("table.plain", h("thead", h("tr", h("th", "Job type"), h("th", "Setting"), h("th.n", "Value"), h("th.wide", "Evidence"), h("th.n", h("span.sr", "Actions")))),
-      h("tbody", rows.map(row => h("tr", { key: row.type + row.name }, h("td", row.type), h("td.mono", row.name), h("td.n", row.name === "timeout" ? `${count(row.value)} s` : count(row.value)), h("td.wide.quiet", row.evidence), h("td.n", action(row))))))) : h("p.quiet.pad", "There is not enough data yet: a job type needs a few hundred attempts."));
+      h("tbody", rows.map(row => h("tr", { key: row.type + row.name }, h("td", row.type), h("td.mono", row.name), h("td.n", row.name === "timeout" ? `${count(row.value)} s` : count(row.value)), h("td.wide.quiet", row.evidence), h("td.n", action(row))))))) : h("p.quiet.pad", "There is not enough data yet. A job type needs a few hundred attempts."));
   }
 
   function action(row) {

@@ -28,7 +28,7 @@ export function open(at) {
     return queue.paused ? button("Resume", () => again(() => send("POST", `admin/queues/${name}/resume`), `${queue.name} resumed`), "small") : button("Pause", () => again(() => send("POST", `admin/queues/${name}/pause`), `${queue.name} paused`), "small");
   }
 
-  // By what went through lately: how long until nothing waits.
+  // How long until no job waits, at the recent rates.
   function drain(queue) {
     const gain = queue.throughput.processed_per_minute - queue.throughput.enqueued_per_minute;
     return !queue.counts.available ? "–" : gain <= 0 ? "grows" : duration((queue.counts.available / gain) * 60000);
@@ -62,7 +62,7 @@ export function open(at) {
       lastHour(queue.series),
       h("div.columns",
         card("Jobs", link(`jobs?queue=${encodeURIComponent(queue.name)}`, "Show them"), h("ul.states", STATES.map(state => h("li", link(`jobs?queue=${encodeURIComponent(queue.name)}&state=${state}`, badge(state), h("b", count(queue.counts[state]))))))),
-        card("Times", null, facts([["Oldest waiting", queue.oldest_at ? age(queue.oldest_at) : "no jobs wait"], ["Enqueued a minute", rate(queue.throughput.enqueued_per_minute)], ["Completed a minute", rate(queue.throughput.processed_per_minute)], ["Failed a minute", rate(queue.throughput.failed_per_minute)], ["Wait, median / 95 %", pair(queue.wait_ms)], ["Run, median / 95 %", pair(queue.run_ms)], ["Drained in", drain(queue)]]))),
+        card("Times", null, facts([["Oldest waiting", queue.oldest_at ? age(queue.oldest_at) : "no jobs wait"], ["Enqueued per minute", rate(queue.throughput.enqueued_per_minute)], ["Completed per minute", rate(queue.throughput.processed_per_minute)], ["Failed per minute", rate(queue.throughput.failed_per_minute)], ["Wait, median / 95 %", pair(queue.wait_ms)], ["Run, median / 95 %", pair(queue.run_ms)], ["Drained in", drain(queue)]]))),
     ];
   }
 

@@ -1,4 +1,4 @@
-// Who may do what at the broker, and what holds for many of its queues: users, permissions, policies.
+// Users, permissions and policies of the broker.
 
 import { get, may, send } from "./api.js";
 import { h } from "./dom.js";
@@ -8,7 +8,7 @@ const part = encodeURIComponent;
 const KINDS = ["queues", "classic_queues", "quorum_queues", "streams", "exchanges", "all"];
 const TAGS = ["", "management", "policymaker", "monitoring", "administrator"];
 
-// Buttons above a list, and those of a row. `again` reads the list anew.
+// The buttons above a list and in its rows. `again` loads the list again.
 export function adds(tab, again) {
   if (!may("admin")) return null;
   return tab === "users" ? button("Add a user…", () => user(again), "primary") : tab === "policies" ? button("Add a policy…", () => policy(null, again), "primary") : null;

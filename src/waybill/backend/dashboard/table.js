@@ -1,4 +1,4 @@
-// A table of any length: rows of one height, of which only those are there that can be seen.
+// A virtual table of any length: only the visible rows exist as elements. All rows have the same height.
 
 import { h, keep, show, stand } from "./dom.js";
 
@@ -29,7 +29,7 @@ export class Table {
     this.soon();
   }
 
-  // A scroll changes no row: only those that come into sight are made.
+  // Scrolling changes no rows. Only those that become visible are made.
   soon(isScroll = false) {
     this.whole ||= !isScroll;
     this.waiting ||= requestAnimationFrame(() => {

@@ -20,7 +20,7 @@ export function open(at) {
   function list() {
     return [
       header("Workflows"),
-      items.length ? h("div.card.scroll", h("table.plain", h("thead", h("tr", h("th", "Workflow"), h("th", "State"), h("th.wide", "Kind"), h("th.n", "Done"), h("th.n.wide", "Begun"))),
+      items.length ? h("div.card.scroll", h("table.plain", h("thead", h("tr", h("th", "Workflow"), h("th", "State"), h("th.wide", "Kind"), h("th.n", "Done"), h("th.n.wide", "Started"))),
         h("tbody", items.map(one => h("tr", { key: one.id }, h("td", h("div.two", link(`workflow/${one.id}`, one.name || one.type), h("span.line.quiet.mono", one.id))), h("td", badge(one.state)), h("td.wide", one.type), h("td.n", `${one.steps_completed ?? one.jobs_completed ?? 0} / ${one.steps_total ?? one.jobs_total ?? 0}`), h("td.n.wide", time(one.created_at)))))))
         : empty("No workflow", "A chain runs steps one after another, a group in parallel, a graph by dependencies.", `curl ${new URL("../ojs/v1/workflows", location.href.split("#")[0])} --json \\
   '{"type": "chain", "steps": [{"type": "report.make", "args": [2026]}, {"type": "report.send", "args": []}]}'`),
@@ -38,7 +38,7 @@ export function open(at) {
     ];
   }
 
-  // Columns by what a step comes after. Steps that are workflows themselves are one box.
+  // The column of a step follows from its dependencies. A step that is a workflow itself is one box.
   function places() {
     const steps = (flow.steps || flow.jobs || []).map((one, index) => ({ ...one, key: String(one.id || index), after: one.depends_on || (flow.type === "chain" && index ? [flow.steps[index - 1].id] : []) }));
     for (const [name, one] of Object.entries(flow.callbacks || {})) steps.push({ ...one, key: name, id: name, name, after: steps.filter(step => !steps.some(other => other.after.includes(step.id))).map(step => step.id), callback: true });

@@ -168,7 +168,7 @@ def outcome_rows(job_types: Sequence[JobType]) -> list[BarRow]:
     rows = []
     for row in job_types:
         segments = (
-            Segment(row.completed - row.recovered, "completed", "completed at once"),
+            Segment(row.completed - row.recovered, "completed", "completed on the first attempt"),
             Segment(row.recovered, "recovered", "completed after a retry"),
             Segment(row.discarded, "failed", "discarded"),
             Segment(row.open, "open", "open"),

@@ -114,7 +114,10 @@ def _timeline(report: Report) -> str:
 
 def _outcomes(report: Report) -> str:
     outcome_legend = _legend(
-        ("completed", "completed at once"), ("recovered", "after a retry"), ("failed", "discarded"), ("open", "open")
+        ("completed", "completed on the first attempt"),
+        ("recovered", "after a retry"),
+        ("failed", "discarded"),
+        ("open", "open"),
     )
     outcomes = charts.bars(charts.outcome_rows(report.job_types), "Outcomes by job type", to_full_width=True)
     failures = _failure_rows(report.errors, report.failures)

@@ -101,8 +101,8 @@ def attempts(slots: DataFrame) -> DataFrame:
 def jobs(slots: DataFrame) -> DataFrame:
     """One row for each job (`schemas.JOBS`).
 
-    The state is the first of these that applies: completed, whatever other events say (such as a late duplicate of a
-    discarded job); discarded, cancelled, expired; else that of the highest attempt.
+    The state is the first of these that applies: completed, regardless of other events (such as those of a late
+    duplicate that was discarded); discarded, cancelled, expired; else that of the highest attempt.
     """
     return jobs_with_last_event(slots).select(*JOBS.fieldNames())
 
