@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from waybill.cli.app import load_jobs
+from waybill.cli.jobs_object import load_jobs
 from waybill.cli.worker import command
 from waybill.ojs import Jobs
 

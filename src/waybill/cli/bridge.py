@@ -6,9 +6,9 @@ import json
 
 import click
 
-from waybill.cli.app import load_jobs
 from waybill.cli.echo import echo
 from waybill.cli.garbage_collection import collect_rarely
+from waybill.cli.jobs_object import load_jobs
 from waybill.cli.stop_signals import stop_event
 from waybill.cli.target import json_option
 from waybill.cli.worker import log_to_stderr

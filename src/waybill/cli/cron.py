@@ -128,7 +128,7 @@ def run(name: str, target: Target, *, as_json: bool) -> None:
 @json_option
 def sync(app: str, uri: str | None, *, prune: bool, as_json: bool) -> None:
     """Register the cron jobs that a program declares, as its workers do when they start."""
-    from waybill.cli.app import load_jobs
+    from waybill.cli.jobs_object import load_jobs
 
     jobs = load_jobs(app)
     target = Target(uri or jobs.uri)

@@ -49,7 +49,7 @@ def command(
     """
     longest = float(DEFAULT_TIMEOUT_SECONDS)
     if app is not None:
-        from waybill.cli.app import load_jobs
+        from waybill.cli.jobs_object import load_jobs
 
         handlers = load_jobs(app).handlers.values()
         queues = tuple(dict.fromkeys([*queues, *(handler.queue for handler in handlers)]))

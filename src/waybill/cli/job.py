@@ -298,7 +298,7 @@ def parse_args(text: str) -> list[object]:
 async def _push(target: Target, app: str | None, job: NewJob, *, create: bool) -> Envelope:
     jobs = target.jobs(create_queues=create)
     if app is not None:
-        from waybill.cli.app import load_jobs
+        from waybill.cli.jobs_object import load_jobs
 
         jobs.handlers |= load_jobs(app).handlers
         if job.type not in jobs.handlers:

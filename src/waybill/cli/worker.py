@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from waybill.cli.app import load_jobs
 from waybill.cli.echo import echo
 from waybill.cli.end_with_parent import end_with_parent
 from waybill.cli.garbage_collection import collect_rarely
+from waybill.cli.jobs_object import load_jobs
 from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import PORT
 from waybill.cli.text_log import log_as_text

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.test_app import fresh
-from waybill.cli.app import load_jobs
+from tests.cli.test_jobs_object import fresh
+from waybill.cli.jobs_object import load_jobs
 from waybill.cli.migrate import command
 
 __all__ = ["fresh"]

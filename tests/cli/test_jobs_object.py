@@ -8,8 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from waybill.cli.app import load_jobs
 from waybill.cli.job import command
+from waybill.cli.jobs_object import load_jobs
 
 APP = 'from waybill import Jobs\njobs = Jobs("amqp://localhost:1", push_timeout=0.1)\n'
 TASK = """
