@@ -238,7 +238,7 @@ soak-pipeline: setup ## kill -9 of the pipeline's driver, KILLS times on each br
 	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.soak --kills $(KILLS)
 
 pipeline-incremental: setup ## late, odd and repeated events in batches, with kills between: all tables as all events give them at once
-	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.incremental
+	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.incremental $(if $(FORMAT),--format $(FORMAT))
 
 pipeline-cluster: setup ## the whole pipeline with executors in processes of their own, as on a cluster
 	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.cluster

@@ -1,11 +1,14 @@
 """What a refresh of 100,000 new events costs after histories of different lengths, and a report of each.
 
-    python -m benchmarks.pipeline_growth --millions 1 --millions 10 --millions 100
+    python -m benchmarks.pipeline_growth --millions 1 --millions 10 --millions 100 [--table-format delta]
 
 A million events of real workers, two hours of them, are folded. Longer histories are copies of these hours. Their gold
 has times of its own, and the index an entry for each job of each copy. Silver and the events of jobs are the same files
 in the places of other hours: neither a refresh nor a report reads them. Rollups of days are made of the copies' hours.
 Bronze of the copies is left out, as nothing reads it.
+
+Delta and Iceberg tables are in a directory. Their state is the same history; the first refresh, which is not measured,
+hands it over to them.
 """
 
 import os
@@ -25,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
 from benchmarks.contenders import own_broker
 from benchmarks.event_histories import Life, record
@@ -33,9 +37,11 @@ from benchmarks.process_tree import PeakMemory, cpu_seconds
 from waybill.pipeline import incremental, tables
 from waybill.pipeline.folding import IN_SNAPSHOTS, STORED_JOBS
 from waybill.pipeline.job_index import JobIndex
+from waybill.pipeline.lake_tables import LakeTables
 from waybill.pipeline.rollups import DAYS, HOURS_OF_A_DAY, roll_days
 from waybill.pipeline.session import local_session
 from waybill.pipeline.snapshots import Draft, Snapshot, Snapshots
+from waybill.pipeline.table_formats import FORMATS, PARQUET, open_store
 from waybill.pipeline.tables import Table, Tables
 from waybill.pipeline.transforms.objectives import Objectives
 
@@ -106,27 +112,65 @@ def _shifted(rows: pa.Table, hours: int) -> pa.Table:
     return rows
 
 
-def refreshes(spark: SparkSession, lives: list[Life], directory: Path, millions: int) -> list[tuple[float, float]]:
+def open_tables(spark: SparkSession, place: Path, table_format: str) -> Tables | LakeTables:
+    """The tables of a history in this format."""
+    directory = place if table_format == PARQUET else place / table_format
+    store = open_store(spark, directory, table_format)
+    Path(store.checkpoint_location()).mkdir(parents=True, exist_ok=True)
+    return store
+
+
+def refreshes(
+    spark: SparkSession, lives: list[Life], place: Path, millions: int, table_format: str
+) -> list[tuple[float, float]]:
     """Seconds, and seconds of CPU, of refreshes of as many new events each, after one that warms the session."""
-    store, took = Tables(directory), []
-    store.checkpoint.mkdir(exist_ok=True)
-    for number in range(1 + MEASURED):
-        begin = START + timedelta(hours=HOURS * millions) + timedelta(seconds=number * 720)
+    store, took = open_tables(spark, place, table_format), []
+    first = FORMATS.index(table_format) * 100
+    for number in range(first, first + 1 + MEASURED):
+        begin = START + timedelta(hours=HOURS * millions) + timedelta(seconds=number % 100 * 720)
         batch = 1_000_000 + number
-        write_history(lives, NEW_EVENTS, directory, begin=begin, first_batch=batch, seed=100 + number)
+        if isinstance(store, Tables):
+            write_history(lives, NEW_EVENTS, place, begin=begin, first_batch=batch, seed=100 + number)
+        else:
+            given = place / f"given-{number}"
+            write_history(lives, NEW_EVENTS, given, begin=begin, first_batch=batch, seed=100 + number)
+            rows = Tables(given).read(spark, tables.EVENTS).withColumn("batch_id", F.lit(batch).cast("long"))
+            store.write_batch(rows, tables.EVENTS, batch)
+            shutil.rmtree(given)
+            if store.state is not None and not store.state.exists():
+                store.state.parent.mkdir(exist_ok=True)
+                store.state.symlink_to(place)
         began, spent = time.perf_counter(), cpu_seconds()
         incremental.update(spark, store, Objectives(), lambda _: None)
         took.append((time.perf_counter() - began, cpu_seconds() - spent))
     return took[1:]
 
 
-def report(directory: Path) -> tuple[float, float, int]:
+def report(place: Path, table_format: str) -> tuple[float, float, int]:
     """Seconds, seconds of CPU, and megabytes of the command."""
+    directory = place if table_format == PARQUET else place / table_format
     command = [sys.executable, "-m", "waybill", "pipeline", "report", "--data", str(directory)]
+    options = ["--table-format", table_format, "--html", str(place / "report.html")]
     began = time.perf_counter()
     with PeakMemory() as memory:
-        subprocess.run([*command, "--html", str(directory / "report.html")], check=True, capture_output=True)
+        subprocess.run([*command, *options], check=True, capture_output=True)
     return time.perf_counter() - began, memory.cpu_seconds, memory.bytes >> 20
+
+
+def measure(spark: SparkSession, lives: list[Life], place: Path, count: int, table_format: str) -> str:
+    """The figures of a history in one format, as a line."""
+    snapshot = Snapshots(place).current()
+    files = [] if snapshot is None else _all_files(snapshot, tables.JOBS)
+    jobs = sum(pq.read_metadata(file).num_rows for file in files)
+    took = refreshes(spark, lives, place, count, table_format)
+    seconds, report_cpu, megabytes = report(place, table_format)
+    wall, cpu = (statistics.median(values) for values in zip(*took, strict=True))
+    each = ", ".join(f"{one[1]:.1f}" for one in took)
+    return (
+        f"{table_format}: {count:,} million events, {jobs:,} jobs: a refresh of {NEW_EVENTS:,} events took "
+        f"{wall:.1f} s, {cpu:.1f} s of CPU ({each}); the report {seconds:.1f} s, "
+        f"{report_cpu:.1f} s of CPU, {megabytes:,} MB"
+    )
 
 
 def _all_files(snapshot: Snapshot, table: Table) -> list[Path]:
@@ -136,7 +180,10 @@ def _all_files(snapshot: Snapshot, table: Table) -> list[Path]:
 @click.command(help=__doc__)
 @click.option("--millions", multiple=True, type=click.IntRange(1), default=(1, 10, 100), show_default=True)
 @click.option("--directory", type=click.Path(path_type=Path), help="Where to keep the histories for another run.")
-def main(*, millions: tuple[int, ...], directory: Path | None) -> None:
+@click.option(
+    "--table-format", "formats", multiple=True, type=click.Choice(FORMATS), default=(PARQUET,), show_default=True
+)
+def main(*, millions: tuple[int, ...], directory: Path | None, formats: tuple[str, ...]) -> None:
     root = directory or Path(tempfile.mkdtemp(prefix="waybill-growth-"))
     root.mkdir(parents=True, exist_ok=True)
     with own_broker("--data-dir", str(root / "broker")) as uri:
@@ -155,19 +202,8 @@ def main(*, millions: tuple[int, ...], directory: Path | None) -> None:
         if not place.is_dir():
             shutil.copytree(first, place, symlinks=True, copy_function=os.link)
             multiply(spark, place, count)
-        snapshot = Snapshots(place).current()
-        files = [] if snapshot is None else _all_files(snapshot, tables.JOBS)
-        jobs = sum(pq.read_metadata(file).num_rows for file in files)
-        took = refreshes(spark, lives, place, count)
-        seconds, report_cpu, megabytes = report(place)
-        wall, cpu = (statistics.median(values) for values in zip(*took, strict=True))
-        each = ", ".join(f"{one[1]:.1f}" for one in took)
-        print(
-            f"{count:,} million events, {jobs:,} jobs: a refresh of {NEW_EVENTS:,} events took {wall:.1f} s, "
-            f"{cpu:.1f} s of CPU ({each}); the report {seconds:.1f} s, "
-            f"{report_cpu:.1f} s of CPU, {megabytes:,} MB",
-            flush=True,
-        )
+        for table_format in formats:
+            print(measure(spark, lives, place, count, table_format), flush=True)
     spark.stop()
     if directory is None:
         shutil.rmtree(root)

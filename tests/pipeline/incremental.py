@@ -1,6 +1,6 @@
 """Silver and gold that are brought up to date batch by batch, beside what the plain transforms make of all events.
 
-    python -m tests.pipeline.incremental --seeds 5
+    python -m tests.pipeline.incremental --seeds 5 [--format delta]
 
 Histories of jobs over days, late, twice, out of order, with odd events among them, come in batches. Refreshes die
 at random moments. After each batch all tables and the report are compared, and then a rebuild with them. At last, old
@@ -24,14 +24,17 @@ from pyspark.sql.types import BinaryType
 from tests.pipeline.few_rows import FOR_FEW_ROWS
 from tests.pipeline.histories import START, Event, event, history, rows_of
 from tests.pipeline.odd_events import encoded, listed
-from waybill.pipeline import gold_tables, incremental, run, tables
-from waybill.pipeline.compaction import compact
+from waybill.pipeline import gold_tables, incremental, run, snapshot_commits, tables
+from waybill.pipeline.compaction import compact, compact_lake
+from waybill.pipeline.lake_tables import LakeTables
+from waybill.pipeline.progress_reports import Compacted
 from waybill.pipeline.report.figures import report_of
 from waybill.pipeline.report.inputs import Inputs, RolledInputs, inputs_of
 from waybill.pipeline.retention import all_events
 from waybill.pipeline.schemas import EVENT
 from waybill.pipeline.session import local_session
 from waybill.pipeline.snapshots import Draft
+from waybill.pipeline.table_formats import FORMATS, PARQUET, open_store
 from waybill.pipeline.tables import Table, Tables, TableStore
 from waybill.pipeline.transforms import gold, silver, workers
 from waybill.pipeline.transforms.objectives import Objectives, attainment
@@ -78,7 +81,7 @@ def plain(rows: DataFrame, table: Table) -> list[str]:
     return sorted(map(repr, rows.select(*columns).collect()))
 
 
-def at_once(spark: SparkSession, store: Tables, wanted: Sequence[Table]) -> Contents:
+def at_once(spark: SparkSession, store: TableStore, wanted: Sequence[Table]) -> Contents:
     """Silver and gold, computed by the plain transforms of all events."""
     events = all_events(spark, store)
     slots = silver.slots(events).localCheckpoint()
@@ -98,7 +101,7 @@ def at_once(spark: SparkSession, store: Tables, wanted: Sequence[Table]) -> Cont
     return found
 
 
-def stored(spark: SparkSession, store: Tables) -> Contents:
+def stored(spark: SparkSession, store: TableStore) -> Contents:
     return {table.name: plain(store.read(spark, table), table) for table in run.REFRESHED}
 
 
@@ -110,7 +113,7 @@ def write(spark: SparkSession, store: TableStore, batch: int, rows: list[tuple[o
         (commits / str(batch)).write_text("v1")
 
 
-def check(spark: SparkSession, store: Tables, wanted: Sequence[Table] = run.REFRESHED) -> None:
+def check(spark: SparkSession, store: TableStore, wanted: Sequence[Table] = run.REFRESHED) -> None:
     """Raises AssertionError if a table is not what all events give."""
     found = {table.name: plain(store.read(spark, table), table) for table in wanted}
     for name, rows in at_once(spark, store, wanted).items():
@@ -119,7 +122,7 @@ def check(spark: SparkSession, store: Tables, wanted: Sequence[Table] = run.REFR
             raise AssertionError(f"{name}: missing {missing[:3]}, too much {much[:3]}")
 
 
-def check_report(spark: SparkSession, store: Tables, now: datetime) -> None:
+def check_report(spark: SparkSession, store: TableStore, now: datetime) -> None:
     """Raises AssertionError if the rollups come to another report than all minutes, attempts and jobs."""
     rolled = inputs_of(spark, store)
     assert isinstance(rolled, RolledInputs)
@@ -129,7 +132,7 @@ def check_report(spark: SparkSession, store: Tables, now: datetime) -> None:
             raise AssertionError(f"the report of {now}: {name} is {found[name]}, not {value}")
 
 
-def check_rollups(spark: SparkSession, store: Tables) -> None:
+def check_rollups(spark: SparkSession, store: TableStore) -> None:
     """The same for some of the figures only, which takes a fraction of the time."""
     both = inputs_of(spark, store), Inputs(spark, store)
     assert isinstance(both[0], RolledInputs)
@@ -150,8 +153,11 @@ def check_rollups(spark: SparkSession, store: Tables) -> None:
 
 @contextmanager
 def dying(chance: random.Random) -> Iterator[None]:
-    """The refresh within dies when it changes a table for some time."""
-    with dying_at(Draft, "replace", chance.randint(0, 12)):
+    """The refresh within dies when it changes a table for some time, or one of Delta or Iceberg."""
+    with (
+        dying_at(Draft, "replace", chance.randint(0, 12)),
+        dying_at(snapshot_commits, "copy_to", chance.randint(0, 30)),
+    ):
         yield
 
 
@@ -176,7 +182,7 @@ def dying_at(place: object, name: str, times: int) -> Iterator[None]:
         setattr(place, name, whole)
 
 
-def check_rebuild(spark: SparkSession, store: Tables) -> None:
+def check_rebuild(spark: SparkSession, store: TableStore) -> None:
     """Raises AssertionError if a rebuild gives other tables than those that are there, or their rollups others."""
     before = stored(spark, store)
     incremental.rebuild(spark, store, Objectives(), lambda _: None, rows_per_step=100)
@@ -193,7 +199,7 @@ def gold_before(spark: SparkSession, store: TableStore, edge: date) -> Contents:
 
 
 def drop_days(
-    spark: SparkSession, store: Tables, batch: int, late: list[tuple[object, ...]], chance: random.Random
+    spark: SparkSession, store: TableStore, batch: int, late: list[tuple[object, ...]], chance: random.Random
 ) -> None:
     """Drop the days up to the middle of the history; then events come of these days, and of jobs across the edge.
 
@@ -201,12 +207,15 @@ def drop_days(
     """
     edge = START.date() + timedelta(days=1)
     frozen = gold_before(spark, store, edge)
-    with dying_at(Tables, "publish", chance.randint(0, len(gold_tables.GOLD) + 3)):
-        compact(spark, store, keep_days=0, today=edge)
+    with (
+        dying_at(Tables, "publish", chance.randint(0, len(gold_tables.GOLD) + 3)),
+        dying_at(LakeTables, "replace", chance.randint(0, len(gold_tables.GOLD) + 4)),
+    ):
+        drop_before(spark, store, edge)
     incremental.rebuild(spark, store, Objectives(), lambda _: None, rows_per_step=100)
     if gold_before(spark, store, edge) != frozen:
         raise AssertionError("a rebuild after a killed compaction has other gold")
-    if not compact(spark, store, keep_days=0, today=edge).days_dropped:
+    if not drop_before(spark, store, edge).days_dropped:
         raise AssertionError("no days were dropped")
     for number, part in enumerate((late[::2], late[1::2])):
         write(spark, store, batch + number, part)
@@ -216,11 +225,28 @@ def drop_days(
         check_rebuild(spark, store)
 
 
-def run_seed(spark: SparkSession, directory: Path, seed: int, batches: int) -> None:
-    chance = random.Random(seed)
-    store = Tables(directory)
+def drop_before(spark: SparkSession, store: TableStore, edge: date) -> Compacted:
+    if isinstance(store, Tables):
+        return compact(spark, store, keep_days=0, today=edge)
+    return compact_lake(spark, as_lake(store), keep_days=0, today=edge)
+
+
+def as_lake(store: TableStore) -> LakeTables:
+    assert isinstance(store, LakeTables)
+    return store
+
+
+def opened(spark: SparkSession, directory: Path, table_format: str) -> TableStore:
+    """New tables with a checkpoint."""
+    store = open_store(spark, directory, table_format)
     store.prepare()
-    store.checkpoint.mkdir()
+    Path(store.checkpoint_location()).mkdir(parents=True)
+    return store
+
+
+def run_seed(spark: SparkSession, directory: Path, seed: int, batches: int, table_format: str) -> None:
+    chance = random.Random(seed)
+    store = opened(spark, directory, table_format)
     whole = told(seed)
     rows, late = whole[: -len(whole) // 8], whole[-len(whole) // 8 :]
     cuts = sorted(chance.sample(range(1, len(rows)), batches - 1))
@@ -241,12 +267,13 @@ def run_seed(spark: SparkSession, directory: Path, seed: int, batches: int) -> N
 @click.option("--seeds", default=5, show_default=True)
 @click.option("--first", default=1, show_default=True)
 @click.option("--batches", default=4, show_default=True)
-def main(*, seeds: int, first: int, batches: int) -> None:
+@click.option("--format", "table_format", type=click.Choice(FORMATS), default=PARQUET, show_default=True)
+def main(*, seeds: int, first: int, batches: int, table_format: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         spark = local_session("waybill-incremental", log_file=Path(name) / "spark.log", short=True, more=FOR_FEW_ROWS)
         for seed in range(first, first + seeds):
             try:
-                run_seed(spark, Path(name) / str(seed), seed, batches)
+                run_seed(spark, Path(name) / str(seed), seed, batches, table_format)
             except AssertionError as wrong:
                 print(f"seed {seed}: {wrong}", file=sys.stderr)
                 sys.exit(1)

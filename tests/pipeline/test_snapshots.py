@@ -26,7 +26,7 @@ def texts(snapshot: Snapshot, table: tables.Table) -> dict[int, str]:
 
 def test_names_of_files_tell_their_parts() -> None:
     for part in (525_888, 985_201, 985_200, 2_279_087):
-        assert [part_of_file(file_name(part, number)) for number in (0, 1, 12)] == [part] * 3
+        assert [part_of_file(file_name(part, number, "0123456789abcdef")) for number in (0, 1, 12)] == [part] * 3
     assert month_of(985_200) == "2026-03"
     for name in ("", "x.parquet", "2026-03-01T13", "2026-03-01T13-close.parquet", ".2026-03-01T13.parquet.crc"):
         assert part_of_file(name) is None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from waybill.pipeline.progress_reports import Progress as StepProgress
     from waybill.pipeline.progress_reports import Step
+    from waybill.pipeline.run import Settings
     from waybill.pipeline.transforms.objectives import Objectives
 
 _STEPS: Final = {"BatchWritten": "batch", "TableWritten": "table", "Pace": "pace", "Compacted": "compacted"}
@@ -64,6 +65,13 @@ _CATALOG: Final = click.option(
     help="The catalog of Iceberg tables, by its name in pyiceberg's settings. Default: one in the directory.",
 )
 
+_STATE: Final = click.option(
+    "--state",
+    envvar="WAYBILL_STATE",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="For tables in a bucket: a local directory for the state of refreshes, which then process new events only.",
+)
+
 
 @click.group()
 def command() -> None:
@@ -79,6 +87,7 @@ command.add_command(alerts)
 @click.option("--data", required=True, type=_DATA, help="Directory of the tables and the checkpoint.")
 @_TABLE_FORMAT
 @_CATALOG
+@_STATE
 @click.option(
     "--stream",
     default="ojs.events",
@@ -129,6 +138,7 @@ def run(
     data: str,
     table_format: str,
     catalog: str | None,
+    state: Path | None,
     stream: str,
     once: bool,
     trigger: float,
@@ -144,7 +154,7 @@ def run(
     _check_compaction(compact_hours, keep_days, once=once)
     console = Console(stderr=True)
     with explained_failures(), spark_session(console, data, table_format, short=once) as spark:
-        from waybill.pipeline.run import Settings, run_continuously, run_once
+        from waybill.pipeline.run import Settings, run_once
 
         settings = Settings(
             uri,
@@ -152,6 +162,7 @@ def run(
             stream=stream,
             table_format=table_format,
             catalog=catalog,
+            state=state,
             objectives=_objectives(objectives),
             max_offsets_per_trigger=max_offsets,
             trigger_seconds=trigger,
@@ -168,22 +179,31 @@ def run(
                     echo(json.dumps(progress.as_json()))
                 console.print(progress.summary(), f"Tables: {data}", sep="\n")
                 return
-            console.print("Following the stream. Press Ctrl-C to stop.")
-            try:
-                run_continuously(spark, settings, note)
-            except KeyboardInterrupt:
-                console.print(progress.summary())
+            _follow(spark, settings, note, console, progress)
+
+
+def _follow(spark: SparkSession, settings: Settings, note: StepProgress, console: Console, progress: _Steps) -> None:
+    from waybill.pipeline.run import run_continuously
+
+    console.print("Following the stream. Press Ctrl-C to stop.")
+    try:
+        run_continuously(spark, settings, note)
+    except KeyboardInterrupt:
+        console.print(progress.summary())
 
 
 @command.command()
 @click.option("--data", required=True, type=_DATA, help="The data directory of `waybill pipeline run`.")
 @_TABLE_FORMAT
 @_CATALOG
+@_STATE
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the report as one self-contained page."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of tables.")
-def report(data: str, table_format: str, catalog: str | None, html: Path | None, as_json: bool) -> None:
+def report(
+    data: str, table_format: str, catalog: str | None, state: Path | None, html: Path | None, as_json: bool
+) -> None:
     """Show throughput, waits, run times, failures and dead letters."""
     console = Console(stderr=True)
     _check_directory(data)
@@ -194,7 +214,7 @@ def report(data: str, table_format: str, catalog: str | None, html: Path | None,
         from waybill.pipeline.table_formats import open_store
 
         with console.status("Reading tables"):
-            figures = collect(spark, open_store(spark, data, table_format, catalog=catalog))
+            figures = collect(spark, open_store(spark, data, table_format, catalog=catalog, state=state))
         if html is not None:
             html.parent.mkdir(parents=True, exist_ok=True)
             html.write_text(render(figures, datetime.now(UTC)), encoding="utf-8")
@@ -209,9 +229,12 @@ def report(data: str, table_format: str, catalog: str | None, html: Path | None,
 @click.option("--data", required=True, type=_DATA, help="The data directory of `waybill pipeline run`.")
 @_TABLE_FORMAT
 @_CATALOG
+@_STATE
 @click.option("--keep-days", type=click.IntRange(0, 36_500), help="Drop events older than this many days.")
 @json_option
-def compact(data: str, table_format: str, catalog: str | None, keep_days: int | None, as_json: bool) -> None:
+def compact(
+    data: str, table_format: str, catalog: str | None, state: Path | None, keep_days: int | None, as_json: bool
+) -> None:
     """Merge the event files into few large ones, and delete old events. Stop `pipeline run` first."""
     console = Console(stderr=True)
     _check_directory(data)
@@ -222,7 +245,7 @@ def compact(data: str, table_format: str, catalog: str | None, keep_days: int | 
         from waybill.pipeline.table_formats import open_store
         from waybill.pipeline.tables import Tables
 
-        store = open_store(spark, data, table_format, catalog=catalog)
+        store = open_store(spark, data, table_format, catalog=catalog, state=state)
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task("compacting", total=None)
             if isinstance(store, Tables):
@@ -234,7 +257,8 @@ def compact(data: str, table_format: str, catalog: str | None, keep_days: int | 
                     on_day=lambda count, total: progress.update(task, completed=count, total=total),
                 )
             else:
-                done = compact_lake(spark, store, keep_days=keep_days, today=today)
+                with store.locked():
+                    done = compact_lake(spark, store, keep_days=keep_days, today=today)
     if as_json:
         echo(json.dumps(asdict(done)))
         return
@@ -246,9 +270,17 @@ def compact(data: str, table_format: str, catalog: str | None, keep_days: int | 
 @click.option("--data", required=True, type=_DATA, help="The data directory of `waybill pipeline run`.")
 @_TABLE_FORMAT
 @_CATALOG
+@_STATE
 @_SLO
 @json_option
-def backfill(data: str, table_format: str, catalog: str | None, objectives: tuple[str, ...], as_json: bool) -> None:
+def backfill(
+    data: str,
+    table_format: str,
+    catalog: str | None,
+    state: Path | None,
+    objectives: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Recompute all silver and gold tables from the stored events, for example after an update of Waybill."""
     console = Console(stderr=True)
     _check_directory(data)
@@ -265,7 +297,7 @@ def backfill(data: str, table_format: str, catalog: str | None, objectives: tupl
                 if isinstance(step, TableWritten):
                     written[step.name] = round(written.get(step.name, 0.0) + step.seconds, 3)
 
-            store = open_store(spark, data, table_format, catalog=catalog)
+            store = open_store(spark, data, table_format, catalog=catalog, state=state)
             with store.locked():
                 compute(spark, store, note, _objectives(objectives))
     if as_json:

@@ -20,10 +20,11 @@ from pyspark.sql.types import StructType
 
 from waybill.pipeline import gold_tables, tables
 from waybill.pipeline.event_counts import EVENT_COUNTS
+from waybill.pipeline.event_files import noted
 from waybill.pipeline.incremental import forget
 from waybill.pipeline.lake_tables import LakeTables
 from waybill.pipeline.progress_reports import Compacted
-from waybill.pipeline.refreshed import check_is_refreshed, noted, refreshed_batch
+from waybill.pipeline.refreshed import check_is_refreshed, refreshed_batch
 from waybill.pipeline.retention import keep_what_is_needed
 from waybill.pipeline.tables import Tables
 
@@ -88,17 +89,24 @@ def compact_held(
 def compact_lake(
     spark: SparkSession, store: LakeTables, *, keep_days: int | None = None, today: date | None = None
 ) -> Compacted:
-    """The same for Delta and Iceberg tables. Their readers and writers can continue."""
+    """The same for Delta and Iceberg tables. Their readers can continue; writers can, too, if the store has no state.
+
+    The caller holds the lock of `store`.
+    """
     store.prepare()
+    # A refresh may have ended before this.
+    store.commit_snapshot()
     before = store.file_count()
     dropped = 0
     if keep_days is not None and today is not None:
         edge = today - timedelta(days=keep_days)
         if store.days_before(edge):
             check_is_refreshed(store)
-            keep_what_is_needed(spark, store, edge)
+            edge_us = keep_what_is_needed(spark, store, edge, (*gold_tables.GOLD, EVENT_COUNTS))
+            if store.state is not None:
+                forget(spark, store, edge_us)
             dropped = store.drop_before(edge)
-    rewritten = store.merge_files()
+    rewritten = store.merge_files(refreshed_batch(store))
     store.clean()
     return Compacted(before, store.file_count(), rewritten, dropped)
 

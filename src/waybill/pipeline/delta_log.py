@@ -40,6 +40,9 @@ class DeltaLog(TableLog):
     def exists(self) -> bool:
         return bool(DeltaTable.is_deltatable(self.uri, self._options))
 
+    def identity(self) -> str | None:
+        return str(self._open().metadata().id) if self.exists() else None
+
     def files(self) -> list[DataFile]:
         if not self.exists():
             return []
@@ -77,6 +80,9 @@ class DeltaLog(TableLog):
             fresh = [field for field in schema.fields if field.name not in known]
             if fresh:
                 table.alter.add_columns(fresh)
+            else:
+                # It may have columns that only a newer version, or an incremental refresh, writes.
+                schema = table.schema()
             actions: list[AddAction | RemoveAction] = [*add, *(self._remove(file) for file in removed)]
             table.create_write_transaction(actions, "append", schema, by, commit_properties=properties)
         except CommitFailedError as problem:

@@ -20,6 +20,7 @@ from waybill.pipeline.listing import names_in
 from waybill.pipeline.parts import HOUR_S
 from waybill.pipeline.schemas import FIRST_TIME, TIMES_END
 from waybill.pipeline.snapshots import Draft, Snapshot
+from waybill.pipeline.storage import read_columns
 from waybill.pipeline.tables import Table
 
 EVENT_COUNTS: Final = Table(
@@ -54,13 +55,13 @@ class Arrivals:
     counts: pa.Table
 
     @classmethod
-    def of(cls, files: Iterable[Path], counted: Collection[Path]) -> "Arrivals":
+    def of(cls, files: Iterable[str], counted: Collection[str]) -> "Arrivals":
         """Read files one by one. Only events of the files `counted` are counted."""
         ids = pa.array([], pa.string())
         has_reports = False
         counts = _COUNTS.empty_table()
         for file in files:
-            rows = pq.read_table(file, columns=["subject", "type", "time"], partitioning=None)
+            rows = read_columns(file, ["subject", "type", "time"])
             ids = pc.unique(pa.concat_arrays([ids, pc.unique(rows["subject"]).cast(pa.string())]))
             has_reports = has_reports or bool(pc.any(pc.equal(rows["type"], "worker.started")).as_py())
             if file in counted:

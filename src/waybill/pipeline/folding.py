@@ -85,11 +85,11 @@ class Folding:
     seconds: dict[str, float] = field(default_factory=dict)
     """The time for writing each table."""
 
-    def fold(self, files: Sequence[Path], name: str, *, counted: Sequence[Path] | None = None) -> None:
+    def fold(self, files: Sequence[str], name: str, *, counted: Sequence[str] | None = None) -> None:
         """Fold the events of bronze files. `counted`: the files whose events are counted (default: all)."""
         arrivals = Arrivals.of(files, frozenset(files if counted is None else counted))
         arrived = count_events(arrivals.counts, self.base, self.draft, self.closed)
-        events = self.spark.read.schema(_BRONZE).parquet(*map(str, files))
+        events = self.spark.read.schema(_BRONZE).parquet(*files)
         parts: set[int] = set()
         hours = store_reports(workers.reports(events), self.base, self.draft) if arrivals.has_reports else set()
         if len(arrivals.job_ids):

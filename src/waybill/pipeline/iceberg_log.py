@@ -91,6 +91,10 @@ class IcebergLog(TableLog):
     def exists(self) -> bool:
         return self._open() is not None
 
+    def identity(self) -> str | None:
+        table = self._open()
+        return None if table is None else str(table.metadata.table_uuid)
+
     def files(self) -> list[DataFile]:
         table = self._open()
         return [] if table is None else [self._described(file) for file in _current(table).values()]

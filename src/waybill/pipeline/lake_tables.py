@@ -7,14 +7,19 @@ Spark writes files, each write below a unique name. Then one commit to the table
 and files of a crash are in no table. The commit of a batch also records its number, so a batch that runs again after a
 crash is skipped.
 
-There is no lock. If two runs use one checkpoint, Spark ends the one that finds the other's entry in the log of offsets,
-and committing an existing batch fails.
+Refreshes have a state, in a local directory: snapshots of silver and gold, as for Parquet tables. It is made from all
+events if it is missing. Without a directory for it, each refresh computes silver and gold from all events.
+
+There is no lock except on the state. If two runs use one checkpoint, Spark ends the one that finds the other's entry in
+the log of offsets, and committing an existing batch fails.
 """
 
+import re
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import date
+from pathlib import Path
 from typing import Final
 
 import pyarrow.parquet as pq
@@ -23,6 +28,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own d
 from pyspark.sql.types import StructType
 
 from waybill.pipeline import gold_tables, tables
+from waybill.pipeline.event_counts import EVENT_COUNTS
+from waybill.pipeline.event_files import EventFiles
+from waybill.pipeline.file_lock import locked
+from waybill.pipeline.snapshot_commits import commit_files
+from waybill.pipeline.snapshots import Snapshots
 from waybill.pipeline.storage import Storage
 from waybill.pipeline.table_log import DAY, DataFile, OpenLog, TableLog
 from waybill.pipeline.tables import WRITTEN_QUICKLY, Table, TablesError, TableStore
@@ -31,15 +41,28 @@ _DATA: Final = "data"
 _CHECKPOINT: Final = "checkpoint"
 _FILE_BYTES: Final = 128 << 20
 _FILES_MIN: Final = 4
+_STATE: Final = "state"
+_BATCHES: Final = re.compile(r"/batches-(\d+)-(\d+)-[0-9a-f]{32}/")
 
 
 class LakeTables(TableStore):
     """The tables below a root. `open_log` opens a log of the format."""
 
-    def __init__(self, spark: SparkSession, storage: Storage, open_log: OpenLog) -> None:
+    def __init__(self, spark: SparkSession, storage: Storage, open_log: OpenLog, state: Path | None = None) -> None:
+        """`state`: a directory for snapshots; for tables in a directory, it is `ROOT/state` by default."""
         self._spark = spark
         self._storage = storage
         self._open_log = open_log
+        self._states = state if state is not None or storage.is_remote else Path(storage.root) / _STATE
+        self._identity: str | None = None
+
+    @property
+    def state(self) -> Path | None:
+        """A directory that belongs to this table of events: another one at the same place has other batches."""
+        if self._states is None:
+            return None
+        self._identity = self._identity or self._log(tables.EVENTS).identity()
+        return self._states / (self._identity or "new")
 
     @property
     def root(self) -> str:
@@ -48,10 +71,17 @@ class LakeTables(TableStore):
     def checkpoint_location(self) -> str:
         return f"{self.root}/{_CHECKPOINT}"
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Do nothing: see above."""
-        yield
+    def locked(self) -> AbstractContextManager[None]:
+        """Lock the state: see above. Raises TablesError also if the tables need a state, and there is none."""
+        if self._states is None:
+            if self.has(EVENT_COUNTS):
+                raise TablesError(
+                    f"{self.root} was refreshed with a state: give its directory with --state. "
+                    "If it is lost, an empty directory will do."
+                )
+            return nullcontext()
+        refusal = TablesError(f"{self._states} is in use by another process: wait for it, or stop it")
+        return locked(self._states, refusal)
 
     def prepare(self) -> None:
         """Raise TablesError for events without their checkpoint: batches would be numbered from 0 again."""
@@ -76,7 +106,7 @@ class LakeTables(TableStore):
             rows.write.format("noop").mode("overwrite").save()
             return
         log.check_order(batch_id, last)
-        added = self._write(rows, table, log)
+        added = self._write(rows, table, log, _label(batch_id, batch_id))
         if added:
             log.commit(added, batch=batch_id)
 
@@ -91,7 +121,8 @@ class LakeTables(TableStore):
 
     def refreshed_batch(self) -> int:
         """The last batch that silver and gold have; -1 if that is unknown."""
-        return self._log(tables.JOBS).batch()
+        folded = -1 if self.state is None else Snapshots(self.state).batch()
+        return max(folded, self._log(tables.JOBS).batch())
 
     def note_refreshed(self, batch: int) -> None:
         """Record that silver and gold, which were all written, have the events up to this batch."""
@@ -103,22 +134,59 @@ class LakeTables(TableStore):
         """The number of days before `first` with events."""
         return len({file.day for file in self._files_before(first)})
 
+    def event_files(self, after: int, complete: Collection[int] = ()) -> Iterator[EventFiles] | None:
+        """The batches by the names of their files; a file of several merged batches is with its last one."""
+        log = self._log(tables.EVENTS)
+        if after > log.batch():
+            # The table was set back to an earlier version.
+            return None
+        by_batch: dict[int, list[DataFile]] = {}
+        for file in log.files():
+            first, last = _batches_in(file.name)
+            if first <= after < last:
+                return None
+            if last > after:
+                by_batch.setdefault(last, []).append(file)
+        return (self._found(number, tables.EVENTS, by_batch[number]) for number in sorted(by_batch))
+
+    def carried_files(self) -> EventFiles | None:
+        files = self._log(tables.CARRIED).files()
+        if not files:
+            return None
+        found = self._found(-1, tables.CARRIED, files)
+        return EventFiles(-1, (), found.rows, found.events)
+
+    def has_more_than(self, rows: int, files: int) -> bool:
+        found = self._log(tables.EVENTS).files()
+        return len(found) > files or sum(file.rows for file in found) > rows
+
+    def commit_snapshot(self) -> None:
+        snapshot = None if self.state is None else Snapshots(self.state).current()
+        if snapshot is not None:
+            commit_files(snapshot, self._storage, self._open_log)
+
     def file_count(self) -> int:
         """The number of files of events."""
         return len(self._log(tables.EVENTS).files())
 
-    def merge_files(self) -> int:
-        """Merge the files of days with many files. Returns the number of rewritten days."""
+    def merge_files(self, refreshed: int = -1) -> int:
+        """Merge the files of days with many files. Returns the number of rewritten days.
+
+        `refreshed`: only up to this batch, as a refresh reads the files of later ones; -1 for all.
+        """
         log = self._log(tables.EVENTS)
         by_day: dict[date | None, list[DataFile]] = {}
         for file in log.files():
-            by_day.setdefault(file.day, []).append(file)
+            if refreshed < 0 or _batches_in(file.name)[1] <= refreshed:
+                by_day.setdefault(file.day, []).append(file)
         merged = 0
         for files in by_day.values():
             wanted = max(1, -(-sum(file.size for file in files) // _FILE_BYTES))
             if len(files) >= _FILES_MIN and wanted < len(files):
                 rows = self._rows(self._spark, tables.EVENTS, files).coalesce(wanted)
-                added = self._write(rows.sortWithinPartitions("stream", "offset"), tables.EVENTS, log)
+                first, last = zip(*(_batches_in(file.name) for file in files), strict=True)
+                label = _label(min(first), max(last))
+                added = self._write(rows.sortWithinPartitions("stream", "offset"), tables.EVENTS, log, label)
                 log.commit(added, files)
                 merged += 1
         return merged
@@ -132,7 +200,7 @@ class LakeTables(TableStore):
 
     def clean(self) -> None:
         """Delete files that are in no version of the last week."""
-        for table in gold_tables.ALL:
+        for table in (*gold_tables.ALL, EVENT_COUNTS):
             self._log(table).clean()
 
     def _files_before(self, first: date) -> list[DataFile]:
@@ -141,24 +209,31 @@ class LakeTables(TableStore):
     def _log(self, table: Table) -> TableLog:
         return self._open_log(table.name, table.schema, DAY in table.partitions)
 
-    def _rows(self, spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
-        """The rows of some files. Columns that older files lack are null."""
+    def _found(self, batch: int, table: Table, files: Sequence[DataFile]) -> EventFiles:
+        return EventFiles(batch, tuple(self._names(table, files)), sum(file.rows for file in files))
+
+    def _names(self, table: Table, files: Sequence[DataFile]) -> list[str]:
+        """The names of files for Spark."""
         root = f"{self._storage.uri}/{table.name}"
         names = [file.name if file.name.startswith(("/", "s3:", "file:")) else f"{root}/{file.name}" for file in files]
+        return [self._storage.for_spark(name) for name in names]
+
+    def _rows(self, spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
+        """The rows of some files. Columns that older files lack are null."""
         schema = table.schema
         if DAY in table.partitions:
             # The files may lack this column.
             schema = StructType([field for field in schema.fields if field.name != DAY])
-        rows = spark.read.schema(schema).parquet(*(self._storage.for_spark(name) for name in names))
+        rows = spark.read.schema(schema).parquet(*self._names(table, files))
         return (
             rows.withColumn(DAY, F.to_date("time")).select(*table.schema.fieldNames())
             if DAY in table.partitions
             else rows
         )
 
-    def _write(self, rows: DataFrame, table: Table, log: TableLog) -> list[DataFile]:
+    def _write(self, rows: DataFrame, table: Table, log: TableLog, label: str = "") -> list[DataFile]:
         """Write rows to new files, which are not in a log yet."""
-        place = f"{_DATA}/{uuid.uuid4().hex}"
+        place = f"{_DATA}/{label}{uuid.uuid4().hex}"
         options = {**WRITTEN_QUICKLY, "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
         divided = log.directory
         if divided not in (None, DAY):
@@ -176,6 +251,17 @@ class LakeTables(TableStore):
             rows = pq.read_metadata(file).num_rows
         _, has_day, after = name.partition("=")
         return DataFile(name, size, rows, date.fromisoformat(after.partition("/")[0]) if has_day else None)
+
+
+def _label(first: int, last: int) -> str:
+    """The start of the name of a write that has these batches."""
+    return f"batches-{first}-{last}-"
+
+
+def _batches_in(name: str) -> tuple[int, int]:
+    """The first and the last batch of a file. Earlier versions did not tell it: their files were folded at first."""
+    found = _BATCHES.search(name)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _is_data(name: str) -> bool:

@@ -3,9 +3,9 @@
 A part has a number: twice its hour (hours since 1970, UTC), plus one for jobs that have not ended. Its files are in the
 directory of its month, with the hour in their names:
 
-    silver/jobs/month=2026-03/2026-03-01T13.parquet          jobs that ended, by the hour of their last event
-    silver/jobs/month=2026-03/2026-03-01T13-open.parquet     jobs that have not ended, likewise
-    gold/activity/month=2026-03/2026-03-01T13.parquet        the minutes of an hour
+    silver/jobs/month=2026-03/2026-03-01T13.<refresh>.parquet          jobs that ended, by the hour of their last event
+    silver/jobs/month=2026-03/2026-03-01T13-open.<refresh>.parquet     jobs that have not ended, likewise
+    gold/activity/month=2026-03/2026-03-01T13.<refresh>.parquet        the minutes of an hour
 
 Ended jobs rarely change, and few jobs have not ended. So a batch rewrites the parts of its own hours, and small parts
 of jobs that waited long.
@@ -54,10 +54,10 @@ def month_of(part: int) -> str:
     return _start(part).strftime("%Y-%m")
 
 
-def file_name(part: int, number: int) -> str:
-    """The name of a file of a part; it may have several."""
+def file_name(part: int, number: int, own: str) -> str:
+    """The name of a file of a part, which may have several; `own` tells those of one refresh from those of others."""
     middle = f".{number}" if number else ""
-    return f"{_start(part):%Y-%m-%dT%H}{_OPEN if part % 2 else ''}{middle}{_SUFFIX}"
+    return f"{_start(part):%Y-%m-%dT%H}{_OPEN if part % 2 else ''}.{own}{middle}{_SUFFIX}"
 
 
 def part_of_file(name: str) -> int | None:

@@ -1,13 +1,13 @@
 """Which batches of bronze are in silver and gold: events that are not would be lost if their days were dropped.
 
-A snapshot of Parquet tables has the number of its last batch. Of Delta and Iceberg tables, the table of jobs has it,
-written after all tables.
+A snapshot has the number of its last batch. If Delta and Iceberg tables are computed from all events, the table of jobs
+has it, written after all tables.
 """
 
 from collections.abc import Collection
-from pathlib import Path
 
 from waybill.pipeline import tables
+from waybill.pipeline.event_files import doubtful, noted
 from waybill.pipeline.lake_tables import LakeTables
 from waybill.pipeline.listing import names_in
 from waybill.pipeline.snapshots import Snapshots
@@ -43,7 +43,8 @@ def check_is_refreshed(store: TableStore, complete: Collection[int] = ()) -> Non
     """
     done = refreshed_batch(store)
     if isinstance(store, LakeTables):
-        lacking = store.last_batch() > done
+        fresh = store.event_files(done)
+        lacking = fresh is None or next(fresh, None) is not None
     else:
         store = _in_directory(store)
         open_batches = doubtful(store.checkpoint, complete)
@@ -53,16 +54,6 @@ def check_is_refreshed(store: TableStore, complete: Collection[int] = ()) -> Non
             "silver and gold lack events of an interrupted run, so no days can be dropped: first run "
             "`waybill pipeline run --once`"
         )
-
-
-def doubtful(checkpoint: Path, complete: Collection[int] = ()) -> set[int]:
-    """Batches that Spark has begun and not recorded as done, except `complete`."""
-    return noted(checkpoint / "offsets") - noted(checkpoint / "commits") - set(complete)
-
-
-def noted(place: Path) -> set[int]:
-    """The batches in one of the logs of a checkpoint."""
-    return {int(name) for name in names_in(place) if name.isdigit()} if place.is_dir() else set()
 
 
 def _in_directory(store: TableStore) -> Tables:

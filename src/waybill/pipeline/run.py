@@ -24,7 +24,7 @@ from waybill.pipeline import tables
 from waybill.pipeline.compaction import compact_held, compact_lake
 from waybill.pipeline.folding import computed_once
 from waybill.pipeline.gold_tables import GOLD, GOLD_TABLES, Silver
-from waybill.pipeline.incremental import is_small, rebuild, update
+from waybill.pipeline.incremental import is_folded, rebuild, update
 from waybill.pipeline.lag import lag
 from waybill.pipeline.lake_tables import LakeTables
 from waybill.pipeline.options import chosen_stream
@@ -54,6 +54,8 @@ class Settings:
     table_format: str = PARQUET
     catalog: str | None = None
     """The catalog of Iceberg tables, in pyiceberg's settings. None: one in the directory."""
+    state: Path | None = None
+    """The directory of the state of refreshes, for tables in a bucket. None: refreshes compute all tables again."""
     objectives: Objectives = field(default_factory=Objectives)
     max_offsets_per_trigger: int = 500_000
     trigger_seconds: float = 5.0
@@ -158,9 +160,8 @@ class _Following:
 
 
 def _open(spark: SparkSession, settings: Settings) -> TableStore:
-    store = open_store(spark, settings.directory, settings.table_format, catalog=settings.catalog)
-    if isinstance(store, Tables):
-        store.versions_kept = settings.versions_kept
+    store = open_store(spark, settings.directory, settings.table_format, catalog=settings.catalog, state=settings.state)
+    store.versions_kept = settings.versions_kept
     return store
 
 
@@ -214,7 +215,7 @@ def refresh(
     complete: Collection[int] = (),
 ) -> None:
     """Update silver and gold from bronze: fold its new batches. `complete`: batches known to be written."""
-    if isinstance(store, Tables) and not is_small(store):
+    if is_folded(store):
         update(spark, store, objectives or Objectives(), progress, complete=complete)
     else:
         _compute_all(spark, store, progress, objectives or Objectives(), last_batch(store, complete))
@@ -222,7 +223,7 @@ def refresh(
 
 def backfill(spark: SparkSession, store: TableStore, progress: Progress, objectives: Objectives | None = None) -> None:
     """Compute silver and gold from all of bronze."""
-    if isinstance(store, Tables) and not is_small(store):
+    if is_folded(store):
         rebuild(spark, store, objectives or Objectives(), progress)
     else:
         _compute_all(spark, store, progress, objectives or Objectives(), last_batch(store))

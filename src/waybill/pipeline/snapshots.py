@@ -15,6 +15,7 @@ higher number than `current`, and are removed before the next snapshot. The last
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -33,6 +34,7 @@ _WHOLE: Final = 0
 # Snapshots of the first format have no rollups.
 _FORMATS: Final = (1, _FORMAT)
 _DIGITS: Final = 8
+_OWN_DIGITS: Final = 16
 _ABOUT: Final = "snapshot.json"
 _CURRENT: Final = "current"
 _MONTH: Final = "month="
@@ -108,6 +110,8 @@ class Draft:
         self._places: dict[tuple[str, str], Path] = {}
         self._loose: dict[str, dict[str, Path]] = {}
         self._replaced: list[str] = []
+        # No file has a name of an earlier one, so copies elsewhere are told apart by their names.
+        self._own = uuid.uuid4().hex[:_OWN_DIGITS]
         self.scratch = directory / "parts" / _text(number) / ".scratch"
         self.scratch.mkdir(parents=True)
 
@@ -119,7 +123,7 @@ class Draft:
                 (place / old).unlink()
             fresh = sorted((written / f"number={part}").glob("*.parquet")) if written is not None else []
             for number, file in enumerate(fresh):
-                file.rename(place / file_name(part, number))
+                file.rename(place / file_name(part, number, self._own))
 
     def drop(self, table: Table, parts: Iterable[int]) -> None:
         self.replace(table, parts, None)

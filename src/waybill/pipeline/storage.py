@@ -9,11 +9,13 @@ AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
 
 from waybill.pipeline.tables import TablesError
@@ -89,19 +91,33 @@ class Storage:
         """The name of a file for `filesystem`."""
         return f"{self._base}/{name}"
 
-    @cached_property
+    @property
     def filesystem(self) -> fs.FileSystem:
         if not self.is_remote:
             return fs.LocalFileSystem()
-        endpoint = urlsplit(endpoint_of(os.environ))
-        given = {"region": region_of(os.environ)}
-        if endpoint.netloc:
-            given |= {"endpoint_override": endpoint.netloc, "scheme": endpoint.scheme}
-        return fs.S3FileSystem(**given)
+        return _bucket_files(endpoint_of(os.environ), region_of(os.environ))
 
     @property
     def _base(self) -> str:
         return self.root.removeprefix("s3a://")
+
+
+def read_columns(file: str, columns: list[str]) -> pa.Table:
+    """Some columns of a file: a path, or the URI of one in a bucket."""
+    if "://" not in file:
+        return pq.read_table(file, columns=columns, partitioning=None)
+    storage = Storage.of(file)
+    name = storage.root.removeprefix("s3a://")
+    return pq.read_table(name, columns=columns, partitioning=None, filesystem=storage.filesystem)
+
+
+@lru_cache(maxsize=4)
+def _bucket_files(endpoint: str, region: str) -> fs.FileSystem:
+    parts = urlsplit(endpoint)
+    given = {"region": region}
+    if parts.netloc:
+        given |= {"endpoint_override": parts.netloc, "scheme": parts.scheme}
+    return fs.S3FileSystem(**given)
 
 
 def endpoint_of(environment: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -16,18 +17,32 @@ from waybill.pipeline.tables import Tables, TablesError
 PARQUET: Final = "parquet"
 DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"
+# Paths have one slash where URIs have two.
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 FORMATS: Final = (PARQUET, DELTA, ICEBERG)
 _LIBRARIES: Final = {DELTA: ("deltalake",), ICEBERG: ("pyiceberg", "sqlalchemy")}
 
 
 def open_store(
-    spark: SparkSession, directory: Path | str, table_format: str = PARQUET, *, catalog: str | None = None
+    spark: SparkSession,
+    directory: Path | str,
+    table_format: str = PARQUET,
+    *,
+    catalog: str | None = None,
+    state: Path | None = None,
 ) -> Tables | LakeTables:
     """The tables below `directory`: a path, or for Delta and Iceberg also the URI of a place in a bucket.
 
-    `catalog` is one of pyiceberg's settings, for Iceberg. Raises TablesError if the format is not available.
+    `catalog` is one of pyiceberg's settings, for Iceberg. `state` is a directory for the state of refreshes, for tables
+    in a bucket: with it, refreshes process new events only. Executors must reach it by the same path.
+
+    Raises TablesError if the format is not available.
     """
     check(directory, table_format, catalog)
+    if state is not None and "://" not in str(directory):
+        raise TablesError(f"--state {state}: tables in a directory have their state there; only a bucket needs it")
+    if state is not None and _URI.match(str(state)):
+        raise TablesError(f"--state {state}: the state needs a local directory")
     if table_format == PARQUET:
         return Tables(Path(directory))
     storage = Storage.of(directory)
@@ -37,7 +52,7 @@ def open_store(
         def delta_log(name: str, schema: StructType, by_day: bool) -> TableLog:  # noqa: FBT001 - one of `OpenLog`
             return DeltaLog(f"{storage.uri}/{name}", schema, by_day=by_day)
 
-        return LakeTables(spark, storage, delta_log)
+        return LakeTables(spark, storage, delta_log, state and state.resolve())
     from waybill.pipeline.iceberg_log import IcebergLog, open_catalog  # noqa: PLC0415 - see above
 
     opened = open_catalog(storage, catalog)
@@ -45,7 +60,7 @@ def open_store(
     def iceberg_log(name: str, schema: StructType, by_day: bool) -> TableLog:  # noqa: FBT001 - see above
         return IcebergLog(opened, storage, name, schema, by_day=by_day)
 
-    return LakeTables(spark, storage, iceberg_log)
+    return LakeTables(spark, storage, iceberg_log, state and state.resolve())
 
 
 def check(directory: Path | str, table_format: str, catalog: str | None = None) -> None:

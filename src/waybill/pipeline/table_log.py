@@ -51,6 +51,10 @@ class TableLog:
     def exists(self) -> bool:
         raise NotImplementedError
 
+    def identity(self) -> str | None:
+        """What tells the table from one that is made again at its place; None if there is no table."""
+        raise NotImplementedError
+
     def files(self) -> list[DataFile]:
         """The files of the current version; none if there is no table."""
         raise NotImplementedError

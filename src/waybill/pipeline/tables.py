@@ -13,6 +13,7 @@ reader sees one or the other. The old version stays until the next one is writte
 """
 
 import shutil
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 from pyspark.sql.types import StructType
 
 from waybill.pipeline import schemas
+from waybill.pipeline.event_files import EventFiles, local_batches, row_count
 from waybill.pipeline.file_lock import locked
 
 _VERSION_DIGITS: Final = 8
@@ -60,6 +62,17 @@ class TablesError(RuntimeError):
 class TableStore:
     """The store of the pipeline's tables: `Tables`, or `lake_tables.LakeTables`."""
 
+    versions_kept: int = 5
+    """The number of snapshots to keep, including the current one."""
+
+    @property
+    def state(self) -> Path | None:
+        """The directory of the snapshots of silver and gold (`snapshots`).
+
+        None: there are no snapshots, so each refresh computes these tables from all events.
+        """
+        raise NotImplementedError
+
     def checkpoint_location(self) -> str:
         """The place of Spark's checkpoint."""
         raise NotImplementedError
@@ -88,14 +101,36 @@ class TableStore:
         """Replace all rows of `table` by `rows`, all or nothing."""
         raise NotImplementedError
 
+    def event_files(self, after: int, complete: Collection[int] = ()) -> Iterator[EventFiles] | None:
+        """The batches of bronze after batch `after`, in order; -1 for all.
+
+        None if a file has events from both sides of `after`, or there is no such batch. `complete`: batches known to
+        be written.
+        """
+        raise NotImplementedError
+
+    def carried_files(self) -> EventFiles | None:
+        """The carried events of dropped days."""
+        raise NotImplementedError
+
+    def has_more_than(self, rows: int, files: int) -> bool:
+        """Whether bronze has more events, or as many files."""
+        raise NotImplementedError
+
+    def commit_snapshot(self) -> None:
+        """Make the tables that readers see the same as the published snapshot."""
+        raise NotImplementedError
+
 
 class Tables(TableStore):
     """The tables of a local data directory, as Parquet files."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
-        # The number of snapshots of silver and gold to keep, including the current one.
-        self.versions_kept = 5
+
+    @property
+    def state(self) -> Path:
+        return self.directory
 
     @property
     def checkpoint(self) -> Path:
@@ -156,6 +191,24 @@ class Tables(TableStore):
         fresh = self.new_version(table)
         rows.write.mode("error").parquet(str(fresh))
         self.publish(fresh, table)
+
+    def event_files(self, after: int, complete: Collection[int] = ()) -> Iterator[EventFiles]:
+        return local_batches(self.path(EVENTS), self.checkpoint, after, complete)
+
+    def carried_files(self) -> EventFiles | None:
+        files = tuple(map(str, sorted(self.path(CARRIED).glob("*.parquet")))) if self.has(CARRIED) else ()
+        return EventFiles(-1, (), row_count(files), files) if files else None
+
+    def has_more_than(self, rows: int, files: int) -> bool:
+        found = 0
+        for count, file in enumerate(self.path(EVENTS).rglob("*.parquet")):
+            found += row_count([str(file)])
+            if found > rows or count >= files:
+                return True
+        return False
+
+    def commit_snapshot(self) -> None:
+        """Do nothing: the tables are links into the current snapshot."""
 
     def new_version(self, table: Table, *, exists: bool = False) -> Path:
         """Where to write the next version of `table`; files of an interrupted write are removed."""

@@ -17,7 +17,7 @@ from waybill.pipeline.part_files import read_files
 from waybill.pipeline.parts import HOUR_S, parts_of_hours
 from waybill.pipeline.retention import all_events
 from waybill.pipeline.snapshots import Snapshot, Snapshots
-from waybill.pipeline.tables import Table, Tables, TableStore
+from waybill.pipeline.tables import Table, TableStore
 from waybill.pipeline.transforms import gold, silver, totals
 
 MINUTE_S: Final = 60
@@ -184,8 +184,8 @@ class RolledInputs(Inputs):
 
 
 def inputs_of(spark: SparkSession, store: TableStore) -> Inputs:
-    """The rollups of `store`; its tables for small histories and other formats, which have no rollups."""
-    snapshot = Snapshots(store.directory).current() if isinstance(store, Tables) else None
+    """The rollups of `store`; its tables if there are none: for small histories, and for tables without a state."""
+    snapshot = None if store.state is None else Snapshots(store.state).current()
     if snapshot is None or not snapshot.has_rollups:
         return Inputs(spark, store)
     return RolledInputs(spark, store, snapshot)

@@ -1,0 +1,94 @@
+"""The files of bronze by batch, from which a refresh takes those that it has not folded."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from waybill.pipeline.listing import names_in
+
+_FEW: Final = 50
+
+
+@dataclass(frozen=True)
+class EventFiles:
+    """Files of bronze, up to a batch. `carried`: events of dropped days, which are folded and not counted.
+
+    Files are paths, or URIs of files in a bucket: `s3a://bucket/events/bronze/events/data/...`.
+    """
+
+    batch: int
+    events: tuple[str, ...]
+    rows: int
+    carried: tuple[str, ...] = ()
+
+
+def grouped(batches: Iterator[EventFiles], rows_per_step: int) -> Iterator[EventFiles]:
+    """Group whole batches up to a number of rows."""
+    group: list[EventFiles] = []
+    rows = 0
+    for files in batches:
+        if group and rows + files.rows > rows_per_step:
+            yield _joined(group)
+            group, rows = [], 0
+        group.append(files)
+        rows += files.rows
+    if group:
+        yield _joined(group)
+
+
+def local_batches(root: Path, checkpoint: Path, after: int, complete: Collection[int]) -> Iterator[EventFiles]:
+    """The batches below `root` after `after`, in order. Compacted ones have the number 0, and a step for each day.
+
+    Spark records a batch before it writes it, and again when it is done. A batch in between may be incomplete, and is
+    left out unless it is in `complete`.
+    """
+    left_out = doubtful(checkpoint, complete)
+    days = sorted(path for path in root.iterdir() if path.name.startswith("date=")) if root.is_dir() else []
+    numbers = _numbers(checkpoint, days, after)
+    for number in sorted(numbers - left_out):
+        places = [place for day in days if (place := day / f"batch_id={number}").is_dir()]
+        if number > 0 or after >= 0:
+            files = tuple(str(file) for place in places for file in sorted(place.glob("*.parquet")))
+            if files:
+                yield EventFiles(number, files, row_count(files))
+            continue
+        for place in places:
+            files = tuple(str(file) for file in sorted(place.glob("*.parquet")))
+            yield EventFiles(number, files, row_count(files))
+
+
+def row_count(files: Iterable[str]) -> int:
+    """The rows of local files."""
+    return sum(pq.read_metadata(file).num_rows for file in files)
+
+
+def doubtful(checkpoint: Path, complete: Collection[int] = ()) -> set[int]:
+    """Batches that Spark has begun and not recorded as done, except `complete`."""
+    return noted(checkpoint / "offsets") - noted(checkpoint / "commits") - set(complete)
+
+
+def noted(place: Path) -> set[int]:
+    """The batches in one of the logs of a checkpoint."""
+    return {int(name) for name in names_in(place) if name.isdigit()} if place.is_dir() else set()
+
+
+def _joined(group: list[EventFiles]) -> EventFiles:
+    return EventFiles(
+        max(files.batch for files in group),
+        tuple(file for files in group for file in files.events),
+        sum(files.rows for files in group),
+        tuple(file for files in group for file in files.carried),
+    )
+
+
+def _numbers(checkpoint: Path, days: Iterable[Path], after: int) -> set[int]:
+    """The numbers of the batches after `after`: from Spark's records if these are few, else from all days."""
+    known = noted(checkpoint / "offsets") | noted(checkpoint / "commits")
+    last = max(known, default=-1)
+    if after >= 0 and known and last - after < _FEW:
+        return set(range(after + 1, last + 1))
+    names = [name for day in days for name in names_in(day) if name.startswith("batch_id=")]
+    return {number for name in names if (number := int(name.partition("=")[2])) > after}
