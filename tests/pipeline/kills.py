@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 from datasketches import PyLongsSerDe, kll_items_sketch
 from deltalake import DeltaTable
@@ -24,7 +25,7 @@ from tests.pipeline.histories import Event, history
 from tests.pipeline.reference_fold import fold
 from tests.pipeline.streams import Stream
 from tests.program_environment import program_environment
-from waybill.pipeline import tables
+from waybill.pipeline import incremental, tables
 from waybill.pipeline.iceberg_log import NAMESPACE, open_catalog
 from waybill.pipeline.offsets import OffsetRange
 from waybill.pipeline.progress_reports import Progress, Step
@@ -75,13 +76,17 @@ class Published:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the tables are, in which format, and which options of Spark write them there."""
+    """Where the tables are, in which format, and which options of Spark write them there.
+
+    `state`: a directory for the state of refreshes. Each refresh then processes new events only, however few there are.
+    """
 
     data: str
     log_file: str
     table_format: str = PARQUET
     catalog: str | None = None
     spark: Mapping[str, str] = field(default_factory=dict)
+    state: str | None = None
 
     def session(self, name: str) -> SparkSession:
         options = {**session_options(self.data, self.table_format), **self.spark}
@@ -94,6 +99,7 @@ class Place:
             stream=stream,
             table_format=self.table_format,
             catalog=self.catalog,
+            state=Path(self.state) if self.state else None,
             max_offsets_per_trigger=OFFSETS_PER_TRIGGER,
             trigger_seconds=0.0,
         )
@@ -263,7 +269,9 @@ def _values(sketch: bytes) -> list[tuple[int, int]]:
 def drive(uri: str, stream: str, place: Place) -> None:
     """Follow the stream until killed."""
     spark = place.session("waybill-kills")
-    run_continuously(spark, place.settings(uri, stream), lambda step: print(step, flush=True))
+    small = 0 if place.state else incremental.SMALL_ROWS
+    with patch.object(incremental, "SMALL_ROWS", small):
+        run_continuously(spark, place.settings(uri, stream), lambda step: print(step, flush=True))
 
 
 if __name__ == "__main__":

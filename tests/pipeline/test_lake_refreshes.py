@@ -17,7 +17,9 @@ from waybill.pipeline.compaction import compact_lake
 from waybill.pipeline.event_files import EventFiles
 from waybill.pipeline.folding import Folding
 from waybill.pipeline.lake_tables import LakeTables
+from waybill.pipeline.refreshed import NotRefreshedError
 from waybill.pipeline.report.inputs import RolledInputs, inputs_of
+from waybill.pipeline.schemas import EVENT
 from waybill.pipeline.snapshots import Snapshots
 from waybill.pipeline.table_formats import open_store
 from waybill.pipeline.tables import TablesError
@@ -25,6 +27,7 @@ from waybill.pipeline.transforms.objectives import Objectives
 
 pytestmark = pytest.mark.spark
 
+TIME = EVENT.fieldNames().index("time")
 WANTED = (tables.ATTEMPTS, tables.JOBS, gold_tables.ACTIVITY)
 
 
@@ -43,7 +46,7 @@ def test_new_batches_are_folded_and_shown_even_after_a_kill(
     spark: SparkSession, tmp_path: Path, table_format: str
 ) -> None:
     store = as_lake(opened(spark, tmp_path / "lake", table_format))
-    rows = told(1, jobs=8, odd=4, long=2)
+    rows = told(1, jobs=4, odd=3, long=1)
     middle = len(rows) * 2 // 3
     write(spark, store, 0, rows[:middle])
     incremental.update(spark, store, Objectives(), lambda _: None)
@@ -104,25 +107,33 @@ def test_tables_that_were_refreshed_with_a_state_need_it(spark: SparkSession, tm
 
 
 @pytest.mark.timeout(300)
-def test_an_older_copy_of_the_state_is_made_again_if_it_lacks_dropped_days(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_older_copy_of_the_state_takes_no_gold_of_dropped_days_away(spark: SparkSession, tmp_path: Path) -> None:
     store = as_lake(opened(spark, tmp_path / "lake", "delta"))
     rows = told(5, jobs=6, odd=0, long=2)
-    middle = len(rows) // 2
-    write(spark, store, 0, rows[:middle])
+    edge = START.date()
+    late = [row for row in rows if row[TIME].date() < edge][::2]  # type: ignore[attr-defined]
+    write(spark, store, 0, [row for row in rows if row not in late])
     incremental.update(spark, store, Objectives(), lambda _: None)
     shutil.copytree(state_of(store), tmp_path / "copy", symlinks=True)
-    write(spark, store, 1, rows[middle:])
-    edge = START.date() + timedelta(days=1)
-    # Gold does not have the events of the second batch.
-    with pytest.raises(TablesError, match="run --once"):
+    write(spark, store, 1, late)
+    # A run without the state has all events. The tables of the state lack the second batch.
+    store.note_refreshed(1)
+    with pytest.raises(NotRefreshedError, match="run --once"):
         compact_lake(spark, store, keep_days=0, today=edge)
     incremental.update(spark, store, Objectives(), lambda _: None)
     frozen = gold_before(spark, store, edge)
-    assert compact_lake(spark, store, keep_days=0, today=edge).days_dropped
+    assert compact_lake(spark, store, keep_days=0, today=edge).days_dropped == 2
     assert gold_before(spark, store, edge) == frozen
+
     shutil.rmtree(state_of(store))
     (tmp_path / "copy").rename(state_of(store))
+    compact_lake(spark, store)
+    assert gold_before(spark, store, edge) == frozen
+    with pytest.raises(NotRefreshedError):
+        compact_lake(spark, store, keep_days=0, today=edge + timedelta(days=1))
     incremental.update(spark, store, Objectives(), lambda _: None)
+    assert gold_before(spark, store, edge) == frozen
+    assert compact_lake(spark, store, keep_days=0, today=edge + timedelta(days=1)).days_dropped == 1
     assert gold_before(spark, store, edge) == frozen
 
 

@@ -94,8 +94,9 @@ def compact_lake(
     The caller holds the lock of `store`.
     """
     store.prepare()
-    # A refresh may have ended before this.
-    store.commit_snapshot()
+    # A refresh may have ended before this. An older copy of the state would remove gold of dropped days.
+    if not store.lacks_dropped_days():
+        store.commit_snapshot()
     before = store.file_count()
     dropped = 0
     if keep_days is not None and today is not None:

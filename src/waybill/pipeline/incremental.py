@@ -28,7 +28,7 @@ from waybill.pipeline.gold_tables import GOLD, GOLD_TABLES, OBJECTIVES
 from waybill.pipeline.job_index import JobIndex
 from waybill.pipeline.parts import HOUR_S, hour_of
 from waybill.pipeline.progress_reports import Progress, TableWritten
-from waybill.pipeline.retention import EDGE, closed, closed_until
+from waybill.pipeline.retention import closed, closed_hour, closed_until
 from waybill.pipeline.rollups import roll
 from waybill.pipeline.snapshots import Contents, Draft, Snapshot, Snapshots
 from waybill.pipeline.tables import Tables, TableStore
@@ -69,7 +69,7 @@ def update(
     """
     snapshots = _snapshots(store)
     base = snapshots.current()
-    hour = _closed_hour(spark, store)
+    hour = closed_hour(spark, store)
     is_behind = base is not None and hour > (base.contents.closed or 0)
     # The state of Delta and Iceberg tables may be an older copy, without the gold of dropped days.
     is_old = is_behind and not isinstance(store, Tables)
@@ -187,12 +187,6 @@ def _count_again(spark: SparkSession, snapshots: Snapshots, base: Snapshot, obje
     done = draft.finish(contents, IN_SNAPSHOTS)
     snapshots.publish(done, IN_SNAPSHOTS)
     return done
-
-
-def _closed_hour(spark: SparkSession, store: TableStore) -> int:
-    """The hour up to which a compaction has closed gold; 0 if none has."""
-    edge = closed_until(spark, store) if store.has(EDGE) else None
-    return 0 if edge is None else edge // (HOUR_S * _MICROSECONDS)
 
 
 def _close(snapshots: Snapshots, base: Snapshot, hour: int) -> Snapshot:

@@ -31,6 +31,7 @@ from waybill.pipeline import gold_tables, tables
 from waybill.pipeline.event_counts import EVENT_COUNTS
 from waybill.pipeline.event_files import EventFiles
 from waybill.pipeline.file_lock import locked
+from waybill.pipeline.retention import closed_hour
 from waybill.pipeline.snapshot_commits import commit_files
 from waybill.pipeline.snapshots import Snapshots
 from waybill.pipeline.storage import Storage
@@ -121,8 +122,16 @@ class LakeTables(TableStore):
 
     def refreshed_batch(self) -> int:
         """The last batch that silver and gold have; -1 if that is unknown."""
-        folded = -1 if self.state is None else Snapshots(self.state).batch()
-        return max(folded, self._log(tables.JOBS).batch())
+        snapshots = None if self.state is None else Snapshots(self.state)
+        if snapshots is not None and snapshots.current_number() is not None:
+            # Not what a run without the state has noted: the tables become those of the state.
+            return snapshots.batch()
+        return self._log(tables.JOBS).batch()
+
+    def lacks_dropped_days(self) -> bool:
+        """Whether the state lacks gold of dropped days: it is an older copy, or a compaction was killed."""
+        snapshot = None if self.state is None else Snapshots(self.state).current()
+        return snapshot is not None and closed_hour(self._spark, self) > (snapshot.contents.closed or 0)
 
     def note_refreshed(self, batch: int) -> None:
         """Record that silver and gold, which were all written, have the events up to this batch."""

@@ -44,7 +44,7 @@ def check_is_refreshed(store: TableStore, complete: Collection[int] = ()) -> Non
     done = refreshed_batch(store)
     if isinstance(store, LakeTables):
         fresh = store.event_files(done)
-        lacking = fresh is None or next(fresh, None) is not None
+        lacking = fresh is None or next(fresh, None) is not None or store.lacks_dropped_days()
     else:
         store = _in_directory(store)
         open_batches = doubtful(store.checkpoint, complete)

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own d
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from waybill.pipeline import gold_tables, tables
+from waybill.pipeline.parts import HOUR_S
 from waybill.pipeline.tables import Table, TableStore
 
 _ENDING: Final = ("job.completed", "job.discarded", "job.cancelled", "job.expired")
@@ -61,6 +62,12 @@ def closed_until(spark: SparkSession, store: TableStore) -> int | None:
     # Earlier versions did not write the edge. If one was killed between two tables, no days were dropped after it.
     edges = [_edge(store.read(spark, closed(table))) for table in gold_tables.GOLD if store.has(closed(table))]
     return min((edge for edge in edges if edge is not None), default=None)
+
+
+def closed_hour(spark: SparkSession, store: TableStore) -> int:
+    """The hour up to which a compaction has closed gold; 0 if none has."""
+    edge = closed_until(spark, store) if store.has(EDGE) else None
+    return 0 if edge is None else edge // (HOUR_S * _MICROSECONDS)
 
 
 def keep_what_is_needed(
