@@ -250,8 +250,8 @@ $(MINIO):
 	@echo "building MinIO (some minutes the first time)"
 	@GOBIN="$(CURDIR)/build/go/bin" go install github.com/minio/minio@$(MINIO_VERSION)
 
-pipeline-lake: setup $(MINIO) ## kill -9 of the driver and of workers, KILLS times for Delta and Iceberg on MinIO: every event once
-	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.lake --kills $(KILLS) $(if $(FORMAT),--format $(FORMAT))
+pipeline-lake: setup $(MINIO) ## kill -9 of the driver and of workers, KILLS times for Delta and Iceberg on MinIO (STATE=1: with a state): every event once
+	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.lake --kills $(KILLS) $(if $(FORMAT),--format $(FORMAT)) $(if $(STATE),--state)
 
 ORCHESTRATORS := build/orchestrators
 $(ORCHESTRATORS)/stamp: $(VENV)/stamp
