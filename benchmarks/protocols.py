@@ -89,7 +89,7 @@ class Bench:
         self.node.flush(1.0, self._serve)
         while (commit := self.store.begin_commit()) is not None:
             commit.execute()
-            self.store.end_commit(commit)
+            self.node.end_commit(commit)
             self.node.flush(1.0, self._serve)
 
     def _serve(self, engine: ServerEngine) -> None:

@@ -1,5 +1,6 @@
 """Streams and group commit: a reader hears of every message once it is durable, without another one to wake it."""
 
+from tests.storage.support import end_commit
 from waybill.model.message import Address, Message, MessageFormat
 from waybill.model.queue import QueueHost
 from waybill.model.runtime import Runtime
@@ -18,12 +19,12 @@ def test_what_is_published_while_a_commit_runs_is_announced_by_the_next_one() ->
     running = store.begin_commit()
     assert running is not None
     stream.publish(message(b"second"), 0)
-    store.end_commit(running)
+    end_commit(store, running)
     assert stream.message_count == 1
     following = store.begin_commit()
     assert following is not None
     assert stream._waiter in following.waiters
-    store.end_commit(following)
+    end_commit(store, following)
     assert stream.message_count == 2
     assert store.begin_commit() is None
 
@@ -38,6 +39,6 @@ def test_a_stream_that_is_deleted_waits_for_no_commit() -> None:
     before = runtime.memory_bytes
     commit = store.begin_commit()
     assert commit is not None
-    store.end_commit(commit)
+    end_commit(store, commit)
     assert store.begin_commit() is None
     assert runtime.memory_bytes == before

@@ -2,6 +2,7 @@
 
 import pytest
 
+from waybill.engine.delivery.drain import catch_up
 from waybill.model.drainable import Drainable
 from waybill.model.runtime import Runtime
 from waybill.model.timers import Timer
@@ -16,10 +17,11 @@ class Greedy(Drainable):
         self.runtime = runtime
         self.turns = 0
 
-    def drain(self) -> None:
+    def begin_drain(self) -> bool:
         self.turns += 1
         self.runtime.work_left = 0
         self.runtime.put_off(self)
+        return False
 
 
 def test_queues_that_need_whole_turns_take_turns() -> None:
@@ -29,7 +31,7 @@ def test_queues_that_need_whole_turns_take_turns() -> None:
         runtime.mark_dirty(queue)
     for _ in range(6):
         runtime.begin_turn()
-        runtime.catch_up()
+        catch_up(runtime)
     assert [queue.turns for queue in queues] == [2, 2, 2]
 
 

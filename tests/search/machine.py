@@ -279,7 +279,7 @@ class Machine:
                 commit.execute()
                 self._stretch_began += time.process_time() - paused
                 self._serve()
-                self.store.end_commit(commit)
+                self.node.end_commit(commit)
             elif node.has_output:
                 self._serve()
                 if not node.has_work:

@@ -8,9 +8,11 @@ from unittest.mock import patch
 
 from waybill.engine.amqp091.server import faults
 from waybill.engine.amqp091.server.connection import Connection
+from waybill.engine.delivery.drain import drain
 from waybill.model.entry import Entry
 from waybill.model.message_queue import MessageQueue
 from waybill.model.runtime import Runtime
+from waybill.node import node
 from waybill.node.node import Node
 
 LEAKED_BYTES: Final = 4 << 20
@@ -65,7 +67,7 @@ def leave_open(queue: MessageQueue, entry: Entry, reason: str) -> None:
 def forget_some(runtime: Runtime) -> None:
     """Two queues at once are too much for it: from then on it drains none."""
     if len(runtime.dirty) < 2 and runtime not in FORGETFUL:
-        _drain(runtime)
+        drain(runtime)
         return
     FORGETFUL.append(runtime)
     runtime.dirty.clear()
@@ -86,7 +88,6 @@ _publish = MessageQueue.publish
 _opened = Node.opened
 _purge = MessageQueue.begin_purge
 _kill = MessageQueue.kill
-_drain = Runtime.drain
 _close_connection = Connection._close_connection
 
 FORGETFUL: Final[list[Runtime]] = []
@@ -98,7 +99,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "connection_stays": Fault(Node, "lost", stay, ("AssertionError",)),
     "exception_in_a_state": Fault(MessageQueue, "begin_purge", fail_when_many, ("KeyError",)),
     "section_left_open": Fault(MessageQueue, "kill", leave_open, ("AssertionError", "Waited")),
-    "queue_forgotten": Fault(Runtime, "drain", forget_some, ("Waited", "AssertionError")),
+    "queue_forgotten": Fault(node, "drain", forget_some, ("Waited", "AssertionError")),
     "check_missing": Fault(faults, "reply_text", fit_in_any, ("EncodeError",)),
     "unknown_reply_code": Fault(Connection, "_close_connection", answer_wrongly, ("WrongAnswer",)),
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from unittest.mock import patch
 
-import waybill.model.dispatch
+import waybill.engine.delivery.consumers
 import waybill.model.priority_level
 import waybill.storage.log
 import waybill.storage.message_reader
@@ -319,7 +319,7 @@ LOGIC_BUGS: Final[dict[str, LogicBug]] = {
     "transaction_half_applied": LogicBug(Transaction, "commit", commit_half, PRESENT, CALM),
     "expired_early": LogicBug(MessageQueue, "expire_due", expire_early, "a message dies of a reason", CALM, "patient"),
     "expired_delivered": LogicBug(
-        waybill.model.dispatch, "_lives_for_now", lives_on, "nothing expired is delivered", CALM, "plain"
+        waybill.engine.delivery.consumers, "_lives_for_now", lives_on, "nothing expired is delivered", CALM, "plain"
     ),
     "limit_ignored": LogicBug(
         MessageQueue, "_drop_overflow", drop_nothing, "a queue keeps to its limit", CALM, "narrow"

@@ -8,6 +8,7 @@ the last that was written.
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.storage.support import end_commit
 from waybill.model.message import Address, Message, MessageFormat
 from waybill.model.store import CommitWaiter, StoredStream
 from waybill.storage.commit import Commit
@@ -367,7 +368,7 @@ class History:
         commit = self.commit_running
         if commit is not None and commit.is_done:
             self.commit_running = None
-            self.journal.end_commit(commit)
+            end_commit(self.journal, commit)
 
 
 def read_all(stream: StoredStream, offset: int) -> list[bytes]:

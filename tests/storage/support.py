@@ -4,7 +4,8 @@ from random import Random
 
 from waybill.model.message import Address, Message, MessageFormat
 from waybill.model.store import CommitWaiter
-from waybill.storage.commit import CommittingStore
+from waybill.node.commit_waiters import call_waiters
+from waybill.storage.commit import Commit, CommittingStore
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.journal import Journal, JournalOptions
 from waybill.testing.simulated_disk import SimulatedDisk
@@ -31,8 +32,14 @@ def commit(store: CommittingStore) -> bool:
     if work is None:
         return False
     work.execute()
-    store.end_commit(work)
+    end_commit(store, work)
     return True
+
+
+def end_commit(store: CommittingStore, work: Commit) -> None:
+    """End a commit as the node does."""
+    store.end_commit(work)
+    call_waiters(work)
 
 
 def commit_durably(store: CommittingStore) -> None:

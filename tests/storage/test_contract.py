@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from tests.storage.support import Waiter, commit, message, new_disk, open_journal
+from tests.storage.support import Waiter, commit, end_commit, message, new_disk, open_journal
 from waybill.storage.commit import CommittingStore
 from waybill.storage.memory import MemoryStore
 
@@ -30,7 +30,7 @@ def test_a_waiter_is_told_at_the_end_of_the_commit_and_not_before(store: Committ
     assert work is not None
     work.execute()
     assert waiter.marks == []
-    store.end_commit(work)
+    end_commit(store, work)
     assert waiter.marks == [5, 6]
 
 
@@ -56,7 +56,7 @@ def test_one_commit_runs_at_a_time_and_the_rest_is_the_next_batch(store: Committ
     assert store.messages.batch == first_batch + 1
     assert store.begin_commit() is None
     work.execute()
-    store.end_commit(work)
+    end_commit(store, work)
     assert waiter.marks == []
     assert store.messages.written_batch == first_batch
     assert commit(store)

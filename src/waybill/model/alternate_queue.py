@@ -61,10 +61,9 @@ class AlternateQueue(MessageQueue):
             self.out[entry.sequence] = entry
         return entry
 
-    def drain(self) -> None:
-        """Deliver nothing while the queue is being deleted."""
-        if not self._is_ending:
-            super().drain()
+    def begin_drain(self) -> bool:
+        """False while the queue is being deleted."""
+        return not self._is_ending and super().begin_drain()
 
     # --- outcomes ---
 

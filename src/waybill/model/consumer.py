@@ -9,7 +9,8 @@ class Consumer(Holder):
     """A subscription to one queue.
 
     Engines count credit, each protocol in its own way (prefetch windows of a consumer and of a channel; link credit and
-    session windows). The queue only asks `has_credit` before each message, and calls `deliver`.
+    session windows). Queues never call them. `waybill.engine.delivery` asks `has_credit` before each message, and
+    calls `deliver`.
 
     `no_ack`: a message is settled as it is delivered. `priority`: higher ones are served first while they have credit.
     `is_active`: the queue considers this consumer; the engine calls `queue.activate` when it has credit again.

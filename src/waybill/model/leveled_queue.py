@@ -1,4 +1,4 @@
-"""The ready messages of a queue, in levels by priority. Consumers are served from here (`dispatch`, `selection`)."""
+"""The ready messages of a queue, in levels by priority. Consumers are served from here (`engine.delivery`)."""
 
 from mypy_extensions import i64
 

@@ -1,6 +1,6 @@
 """A classic or quorum queue: ready messages wait in levels by priority until consumers with credit take them.
 
-`publish`, `drain` and `accept` run once per message and must be fast.
+`publish`, `begin_drain` and `accept` run once per message and must be fast.
 """
 
 from typing import Final
@@ -10,7 +10,6 @@ from mypy_extensions import i64
 from waybill.model.consumer import Consumer
 from waybill.model.death_headers import DEATH_UNITS, DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, REJECTED
 from waybill.model.deduplication import Deduplication
-from waybill.model.dispatch import serve
 from waybill.model.entry import NO_LOCATION, Entry, Holder
 from waybill.model.errors import DamagedMessage, ReadPostponed
 from waybill.model.leveled_queue import LeveledQueue
@@ -22,7 +21,7 @@ from waybill.model.queue_limits import QueueLimits
 from waybill.model.queue_timers import DisuseTimer
 from waybill.model.removal import Removal
 from waybill.model.runtime import Runtime
-from waybill.model.selection import LOWEST_PRIORITY, Selection, serve_selections
+from waybill.model.selection import Selection
 from waybill.model.store import StoredMessage
 
 DEFAULT_DELIVERY_LIMIT: Final = 20
@@ -191,11 +190,10 @@ class MessageQueue(LeveledQueue):
 
     # --- delivery ---
 
-    def drain(self) -> None:
+    def begin_drain(self) -> bool:
         if self.limits.drops:
             self._drop_overflow()
-        if not self.selections or serve_selections(self, list(self.selections.values())):
-            serve(self, LOWEST_PRIORITY)
+        return True
 
     def take(self, no_ack: bool) -> Entry | None:
         while self.ready_count > 0:

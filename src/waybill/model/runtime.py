@@ -176,34 +176,6 @@ class Runtime:
             queue.is_dirty = True
             self.dirty.append(queue)
 
-    def drain(self) -> None:
-        """Drain every dirty queue once, and those that this makes dirty in turn (dead letters).
-
-        Queues that the turn has no units left for are late. They go before those that were served in this turn:
-        otherwise a queue that always needs a whole turn would make them wait forever.
-        """
-        waiting: list[Drainable] = []
-        while self.dirty:
-            queues = self.dirty
-            self.dirty = []
-            done = 0
-            try:
-                for queue in queues:
-                    done += 1
-                    if self.work_left <= 0:
-                        waiting.append(queue)
-                        continue
-                    self.work_left -= 1
-                    queue.is_dirty = False
-                    queue.drain()
-            finally:
-                # An exception that ends a drain must not make the queues behind it wait forever.
-                if done < len(queues):
-                    self.dirty = queues[done:] + self.dirty
-                if waiting:
-                    self.late = waiting + self.late
-                    waiting = []
-
     def fire_timers(self) -> None:
         """Fire due timers, as many as the turn allows. The others stay due."""
         timers = self.timers
@@ -247,25 +219,28 @@ class Runtime:
             self._shares_left -= share - max(self.work_left, 0)
             self.work_left = share
 
-    def catch_up(self) -> None:
-        """Continue work left over by earlier turns, as far as this one allows: queues, then chores."""
-        self.work_left = max(self.work_left, (self.turn_units >> 2) + 4)
+    def take_up_late(self) -> None:
+        """Make the queues that earlier turns left dirty again, with at least a quarter of a turn to drain them."""
+        self._grant_quarter()
         if self.late:
             # Newly dirty queues come first: small requests do not wait behind large ones.
             self.dirty.extend(self.late)
             self.late = []
-        self.drain()
+
+    def continue_chores(self) -> None:
+        """Continue every chore once, as far as this turn allows: at least a quarter of a turn."""
+        self._grant_quarter()
         chores = self.chores
         count = len(chores)
-        if count:
-            self.work_left = max(self.work_left, (self.turn_units >> 2) + 4)
-            while count > 0 and self.work_left > 0:
-                count -= 1
-                self.work_left -= 1
-                chore = chores.popleft()
-                if not self._is_done(chore):
-                    chores.append(chore)
-            self.drain()
+        while count > 0 and self.work_left > 0:
+            count -= 1
+            self.work_left -= 1
+            chore = chores.popleft()
+            if not self._is_done(chore):
+                chores.append(chore)
+
+    def _grant_quarter(self) -> None:
+        self.work_left = max(self.work_left, (self.turn_units >> 2) + 4)
 
     def begin(self, chore: Chore) -> None:
         """Start a chore: do as much as this turn allows, and the rest in later turns."""

@@ -1,7 +1,7 @@
 """The storage that the model needs. `storage.journal` implements it on a disk, `storage.memory` without one.
 
 Everything put, settled or defined goes into the *current batch*. A commit takes the batch, writes it and, if anybody
-waits for it, syncs it. Then the waiters are called in the order in which they asked. One commit runs at a time;
+waits for it, syncs it. Then the node calls the waiters in the order in which they asked. One commit runs at a time;
 everything that arrives meanwhile is the next batch (group commit).
 """
 

@@ -12,7 +12,7 @@ from waybill.model.message import Message
 from waybill.model.queue import Queue, QueueHost
 from waybill.model.queue_arguments import NO_LIMIT, parse_age_ms
 from waybill.model.read_retry import ReadRetry
-from waybill.model.runtime import BYTES_PER_UNIT, CountedChore, Runtime
+from waybill.model.runtime import CountedChore, Runtime
 from waybill.model.store import CommitWaiter, StoredStream, StreamRecord
 from waybill.model.stream_filter import StreamFilter
 from waybill.model.timers import Timer
@@ -22,8 +22,6 @@ READ_BYTES: Final = 256 << 10
 # Of the CPU of a turn.
 READ_UNITS: Final = 8
 RECORDS_PER_UNIT_BITS: Final = 3
-# The bytes that a reader may leave unsettled while memory is short.
-KEPT_WHEN_SHORT_BYTES: Final = 1 << 20
 DEFAULT_SEGMENT_BYTES: Final = 64 << 20
 RETENTION_INTERVAL_S: Final = 1.0
 MAX_RETENTION_INTERVAL_S: Final = 60.0
@@ -58,15 +56,15 @@ class Stream(Queue):
         policy = self.policy
         segment_bytes = policy.max_segment_bytes if policy.max_segment_bytes != NO_LIMIT else DEFAULT_SEGMENT_BYTES
         self.log: StoredStream = runtime.store.stream(queue_id, segment_bytes)
-        self._readers: dict[Consumer, StreamReader] = {}
-        # Readers that are still to be served in this round, the next one last.
-        self._waiting: list[StreamReader] = []
+        self.readers: dict[Consumer, StreamReader] = {}
+        # Readers that are still to be served in this round (`waybill.engine.delivery.readers`), the next one last.
+        self.waiting: list[StreamReader] = []
         self._pending_commit = False
         self._retention = _RetentionTimer(self)
         if self.is_retaining:
             self._retention.arm()
         self._waiter = _StreamWaiter(self)
-        self._retry = ReadRetry(runtime, self)
+        self.retry = ReadRetry(runtime, self)
         self._counted_bytes: i64 = 0
         self.first_sequence = self.log.next_offset
         runtime.stream_count += 1
@@ -97,7 +95,7 @@ class Stream(Queue):
             self.store.wait(self._waiter, 0)
         if not self._retention.is_armed and self.is_retaining:
             self._retention.arm()
-        if self._readers:
+        if self.readers:
             self.runtime.mark_dirty(self)
 
     @property
@@ -123,7 +121,7 @@ class Stream(Queue):
             raise NotImplementedHere(f"stream '{self.name}' needs acknowledgements: they are its readers' credit")
         reader = StreamReader(consumer, self._offset_of(start), wanted)
         self.add_consumer(consumer)
-        self._readers[consumer] = reader
+        self.readers[consumer] = reader
 
     def _offset_of(self, start: object) -> i64:
         log = self.log
@@ -148,97 +146,31 @@ class Stream(Queue):
         except ReadPostponed as error:
             raise ResourceRefused(f"stream '{self.name}' cannot be searched now: {error}; try again") from None
 
-    def drain(self) -> None:
-        is_rest = bool(self._waiting)
-        if not is_rest:
-            self._begin_round()
-        self._serve_round()
-        # Readers may have come, or got credit, after a round began that took several turns.
-        if is_rest and not self._waiting and self._can_continue():
-            self._begin_round()
-            self._serve_round()
+    def begin_drain(self) -> bool:
+        return True
 
-    def _begin_round(self) -> None:
-        self._waiting = list(self._readers.values())
-        self._waiting.reverse()
-
-    def _can_continue(self) -> bool:
-        """Whether a reader with credit has something to read."""
-        end = self.log.committed_offset
-        return not self._retry.is_waiting and any(
-            reader.consumer.is_active
-            and reader.consumer.has_credit()
-            and (reader.index < len(reader.records) or reader.next_offset < end)
-            for reader in self._readers.values()
-        )
-
-    def _serve_round(self) -> None:
-        """Deliver to the readers that still wait in this round, until the turn is over."""
-        runtime = self.runtime
-        while self._waiting:
-            if runtime.work_left <= 0:
-                runtime.put_off(self)
-                return
-            runtime.work_left -= 1
-            reader = self._waiting[-1]
-            consumer = reader.consumer
-            while consumer.is_active:
-                if runtime.work_left <= 0:
-                    runtime.put_off(self)
-                    return
-                is_short = runtime.memory_bytes > runtime.memory_limit_bytes
-                if not consumer.has_credit() or (
-                    is_short and consumer.unsettled_count * reader.kept_bytes > KEPT_WHEN_SHORT_BYTES
-                ):
-                    consumer.is_active = False
-                    if is_short:
-                        self._forget_records(reader)
-                    break
-                if reader.index >= len(reader.records) and not self._read(reader):
-                    break
-                record = reader.records[reader.index]
-                wanted = reader.filter
-                entry: Entry | None = None
-                if wanted is None or wanted.matches(record.message):
-                    entry = Entry(self, record.message, record.offset)
-                    if consumer.counts_size and not consumer.has_credit_for(entry):
-                        consumer.is_active = False
-                        break
-                reader.index += 1
-                reader.next_offset = record.offset + 1
-                if entry is None:
-                    runtime.work_left -= 1
-                    continue
-                runtime.work_left -= 1 + record.message.size // BYTES_PER_UNIT
-                self.unsettled_count += 1
-                self.delivered += 1
-                consumer.unsettled_count += 1
-                consumer.deliver(entry)
-                reader.kept_bytes = entry.message.size
-                runtime.memory_bytes += reader.kept_bytes
-            self._waiting.pop()
-
-    def _forget_records(self, reader: StreamReader) -> None:
+    def forget_records(self, reader: StreamReader) -> None:
         """Drop the records that were read ahead. They are read again when needed."""
         self.runtime.memory_bytes -= reader.records_bytes
         reader.records_bytes = 0
         reader.records = []
         reader.index = 0
 
-    def _read(self, reader: StreamReader) -> bool:
+    def read_ahead(self, reader: StreamReader) -> bool:
+        """Read the next records for a reader. False if there are none now."""
         log = self.log
-        self._forget_records(reader)
+        self.forget_records(reader)
         reader.next_offset = max(reader.next_offset, log.first_offset)
         if reader.next_offset >= log.committed_offset:
             return False
-        if self._retry.is_waiting:
+        if self.retry.is_waiting:
             return False
         try:
             reader.records = log.read(reader.next_offset, READ_COUNT, READ_BYTES)
         except ReadPostponed:
-            self._retry.wait()
+            self.retry.wait()
             return False
-        self._retry.succeeded()
+        self.retry.succeeded()
         self.runtime.work_left -= READ_UNITS + (len(reader.records) >> RECORDS_PER_UNIT_BITS)
         size: i64 = 0
         for record in reader.records:
@@ -248,11 +180,11 @@ class Stream(Queue):
         return bool(reader.records)
 
     def consumer_removed(self, consumer: Consumer) -> None:
-        reader = self._readers.pop(consumer, None)
+        reader = self.readers.pop(consumer, None)
         if reader is not None:
             # Freeing the records that were read for it takes time, too.
             self.runtime.work_left -= len(reader.records) >> RECORDS_PER_UNIT_BITS
-            self._forget_records(reader)
+            self.forget_records(reader)
         consumer.is_active = False
 
     def activate(self, consumer: Consumer) -> None:
@@ -286,9 +218,9 @@ class Stream(Queue):
         raise PreconditionFailed(f"stream '{self.name}' cannot be purged")
 
     def discard(self) -> int:
-        for reader in self._readers.values():
-            self._forget_records(reader)
-        self._readers.clear()
+        for reader in self.readers.values():
+            self.forget_records(reader)
+        self.readers.clear()
         self.runtime.stream_count -= 1
         self.runtime.memory_bytes -= self._counted_bytes
         self._counted_bytes = 0

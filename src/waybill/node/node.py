@@ -13,11 +13,10 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from mypy_extensions import i64
-
 from waybill.engine.amqp010.message_format import AMQP010
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp10.message_format import AMQP10
+from waybill.engine.delivery.drain import catch_up, drain
 from waybill.engine.host import Limits, User
 from waybill.engine.negotiation import Negotiation
 from waybill.engine.scram import ScramKeys
@@ -29,11 +28,11 @@ from waybill.model.message import MessageFormat
 from waybill.model.operator_log import OperatorLog
 from waybill.model.queue import Queue
 from waybill.model.runtime import Chore, Runtime
-from waybill.model.store import CommitWaiter
 from waybill.model.virtual_host import VirtualHost
 from waybill.node.accounts import Accounts
 from waybill.node.administration import AdministeredNode, Administration, FirstUser
 from waybill.node.certificate import DISTINGUISHED_NAME, certificate_user
+from waybill.node.commit_waiters import DurableCall, call_waiters
 from waybill.node.detached_state import make_detached_state, recover_detached_state, release_detached_state
 from waybill.node.recovery import report_recovery
 from waybill.node.timeout_check import TimeoutCheck
@@ -78,14 +77,6 @@ class NodeOptions:
         self.first_users: list[FirstUser] = []
         self.limits = Limits()
         self.operator_log = OperatorLog()
-
-
-class _DurableCall(CommitWaiter):
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-
-    def committed(self, mark: i64) -> None:
-        self._call()
 
 
 def _shut_down(engine: ServerEngine) -> None:
@@ -235,9 +226,9 @@ class Node(AdministeredNode):
         if runtime.is_overfull():
             self._eviction.begin()
         if runtime.late or runtime.chores:
-            runtime.catch_up()
+            catch_up(runtime)
         while runtime.dirty or self.confirming:
-            runtime.drain()
+            drain(runtime)
             if self.confirming:
                 self._settle_confirms()
 
@@ -342,12 +333,13 @@ class Node(AdministeredNode):
     def end_commit(self, commit: Commit) -> None:
         """Call the waiters of a commit that was executed without an error. `work` must follow."""
         self._store.end_commit(commit)
+        call_waiters(commit)
         if self.runtime.sealed:
             self.runtime.let_go_of_written()
 
     def when_durable(self, call: Callable[[], None]) -> None:
         """Call back once all that was done so far is durable. `work` must follow."""
-        self.runtime.store.wait(_DurableCall(call), 0)
+        self.runtime.store.wait(DurableCall(call), 0)
 
     @property
     def has_store_failed(self) -> bool:
@@ -445,7 +437,7 @@ class Node(AdministeredNode):
         runtime = self.runtime
         while runtime.has_late_work:
             runtime.begin_turn()
-            runtime.catch_up()
+            catch_up(runtime)
         self._store.close(clean=True, redelivered=self._redelivered())
 
     def _redelivered(self) -> dict[int, list[int]]:

@@ -132,28 +132,11 @@ class DiskCommit(Commit):
             self.filesystem.sync_directory(parent)
 
 
-def tell_waiters(commit: Commit) -> None:
-    """Call all waiters of a commit, in order.
-
-    If one raises an exception, the others are still called. Then it is raised; an ExceptionGroup if there are several.
-    """
-    errors: list[Exception] = []
-    for index in range(len(commit.waiters)):
-        try:
-            commit.waiters[index].committed(commit.marks[index])
-        except Exception as error:  # noqa: BLE001 - the other waiters must be called
-            errors.append(error)
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise ExceptionGroup("several waiters of a commit failed", errors)
-
-
 class CommittingStore(Store):
     """A store as the node drives it. One commit runs at a time.
 
     After each turn of work: `commit = store.begin_commit()`; if there is one, `commit.execute()` where blocking is
-    allowed; then `store.end_commit(commit)`, which calls the waiters; then again from the beginning.
+    allowed; then `store.end_commit(commit)`, and the waiters of the commit are called; then again from the beginning.
     """
 
     @property
@@ -188,10 +171,7 @@ class CommittingStore(Store):
         raise NotImplementedError
 
     def end_commit(self, commit: Commit) -> None:
-        """Finish a commit: call its waiters. Raises StoreFailed if it was not fully executed.
-
-        After an exception `has_failed` tells whether the store has failed; if not, a waiter raised it.
-        """
+        """Finish a commit; the caller then calls its waiters. Raises StoreFailed if it was not fully executed."""
         raise NotImplementedError
 
     def maintain(self, now: float) -> bool:

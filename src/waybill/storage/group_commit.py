@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from waybill.model.errors import StoreFailed
 from waybill.model.store import CommitWaiter
-from waybill.storage.commit import Commit, DiskCommit, tell_waiters
+from waybill.storage.commit import Commit, DiskCommit
 from waybill.storage.definitions import Definitions
 from waybill.storage.filesystem import Filesystem
 from waybill.storage.log import DEFINITIONS, JOURNAL, STREAM, LogFile
@@ -206,8 +206,6 @@ class GroupCommit:
         except Exception:
             self.has_failed = True
             raise
-        if commit.waiters:
-            tell_waiters(commit)
 
     def _end(self, commit: Commit) -> None:
         running = self._running

@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from waybill.model.entry import NO_LOCATION, Entry
 from waybill.model.message import Message
 from waybill.model.store import AtomicSection, CommitWaiter, MessageStore, StoredMessage, StoredStream, StreamRecord
-from waybill.storage.commit import Commit, CommittingStore, tell_waiters
+from waybill.storage.commit import Commit, CommittingStore
 
 
 class _CountedSection(AtomicSection):
@@ -200,7 +200,6 @@ class MemoryStore(CommittingStore):
         self._log.durable_batch = commit.batch
         for stream in self._streams.values():
             stream.committed()
-        tell_waiters(commit)
 
     def maintain(self, now: float) -> bool:
         return False

@@ -496,7 +496,7 @@ class NodeBench(Bench):
         self.flush()
         while not self.is_stuck and (commit := self.store.begin_commit()) is not None:
             commit.execute()
-            self.store.end_commit(commit)
+            self.node.end_commit(commit)
             self.flush()
 
     def flush(self) -> None:

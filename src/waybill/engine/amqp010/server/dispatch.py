@@ -9,6 +9,7 @@ from waybill.engine.amqp010.server import distributed, queries, settlement, subs
 from waybill.engine.amqp010.server.envelope import read_envelope
 from waybill.engine.amqp010.server.faults import session_fault
 from waybill.engine.amqp010.server.session import Session
+from waybill.engine.delivery.drain import drain
 from waybill.wire.amqp010.class_dtx import (
     DtxCommit,
     DtxEnd,
@@ -121,7 +122,7 @@ def take_command(session: Session, payload: bytes, header: bytes | None, body: b
     command, _ = decode_command(payload)
     if runtime.dirty and code not in SETTLING and code != MessageFlow.CODE:
         # Earlier publishes must be routed before a count, a new subscription or an acquisition.
-        runtime.drain()
+        drain(runtime)
     _execute(session, command, int(code), number)
 
 

@@ -31,6 +31,7 @@ from waybill.engine.amqp091.server.publish_route import INCOMPLETE
 from waybill.engine.amqp091.server.task import Closing, Leaving
 from waybill.engine.amqp091.server.throttle import Throttle
 from waybill.engine.connection_state import CLOSING, ENDED, FAILED, OPEN, OPENING, PEER_CLOSED
+from waybill.engine.delivery.drain import drain
 from waybill.engine.host import Host
 from waybill.engine.server_connection import BLOCKED, WAITS_FOR_TURN
 from waybill.wire.amqp091.frames import (
@@ -389,7 +390,7 @@ class Connection(ChannelHost):
         runtime = self.host.runtime
         if runtime.dirty and not isinstance(method, (BasicNack, BasicReject)):
             # Earlier publishes must be routed before a get, a count or a new consumer looks for them.
-            runtime.drain()
+            drain(runtime)
         try:
             handler(channel, method)
         except Exception as error:  # noqa: BLE001 - see `_fail`
