@@ -6,81 +6,24 @@ on the wire (errata 16): they are decoded as UTF-8 with surrogate escapes, so th
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_f32_be, read_f64_be, read_i16_be, read_i32_be, read_i64_be
-from mypy_extensions import i64
+from librt.strings import BytesWriter
 
 from waybill.wire.amqp091.errors import DecodeError, EncodeError, FrameError
+from waybill.wire.octet_reader import OctetReader
 
 MAX_SHORT_STRING: Final = 255
 MAX_U8: Final = 0xFF
 MAX_U64: Final = 0xFFFFFFFFFFFFFFFF
 
 
-class Reader:
-    """Reads `data[offset:end]`. Every method raises DecodeError if octets are missing."""
+class Reader(OctetReader):
+    """Reads `data[offset:end]`. Every method raises FrameError if octets are missing."""
 
-    def __init__(self, data: bytes, offset: i64, end: i64) -> None:
-        """Read `data[offset:end]`."""
-        if offset < 0 or end < offset or end > len(data):
-            raise DecodeError(f"octets {offset} to {end} are not within {len(data)}")
-        self.data = data
-        self.offset: i64 = offset
-        self.end: i64 = end
+    def malformed(self, text: str) -> DecodeError:
+        return DecodeError(text)
 
-    def take(self, size: i64) -> i64:
-        """Skip `size` octets. Returns their offset."""
-        start = self.offset
-        if size > self.end - start:
-            raise FrameError(f"{size} octets wanted at {start}, {self.end - start} left")
-        self.offset = start + size
-        return start
-
-    def u8(self) -> i64:
-        """An octet."""
-        return self.data[self.take(1)]
-
-    def u16(self) -> i64:
-        """A short-uint."""
-        return i64(read_i16_be(self.data, self.take(2))) & 0xFFFF
-
-    def u32(self) -> i64:
-        """A long-uint."""
-        return i64(read_i32_be(self.data, self.take(4))) & 0xFFFFFFFF
-
-    def u64(self) -> int:
-        """A longlong-uint: a Python integer, since it may exceed 63 bits."""
-        start = self.take(8)
-        return int.from_bytes(self.data[start : start + 8], "big")
-
-    def s8(self) -> i64:
-        """A short-short-int."""
-        value = self.u8()
-        return value - 0x100 if value > 0x7F else value
-
-    def s16(self) -> i64:
-        """A short-int."""
-        return i64(read_i16_be(self.data, self.take(2)))
-
-    def s32(self) -> i64:
-        """A long-int."""
-        return i64(read_i32_be(self.data, self.take(4)))
-
-    def s64(self) -> i64:
-        """A longlong-int."""
-        return read_i64_be(self.data, self.take(8))
-
-    def f32(self) -> float:
-        """An IEEE 754 single."""
-        return read_f32_be(self.data, self.take(4))
-
-    def f64(self) -> float:
-        """An IEEE 754 double."""
-        return read_f64_be(self.data, self.take(8))
-
-    def octets(self, size: i64) -> bytes:
-        """`size` octets as they are."""
-        start = self.take(size)
-        return self.data[start : start + size]
+    def missing(self, text: str) -> FrameError:
+        return FrameError(text)
 
     def short_string(self) -> str:
         """A shortstr: length octet, text."""
