@@ -50,10 +50,12 @@ FOREIGN_HEADER: Final = "x-amqp-0-9-1"
 SUBJECT_HEADER: Final = "qpid.subject"
 TYPE_HEADER: Final = "x-basic-type"
 MESSAGE_ID: Final = "x-message-id"
+MESSAGE_ID_TYPE: Final = MESSAGE_ID + TYPE_SUFFIX
+"""Only 0-9-1 has it: as an annotation, it would say there what the message id is."""
 CORRELATION_ID: Final = "x-correlation-id"
 CORRELATION_TYPE: Final = CORRELATION_ID + TYPE_SUFFIX
 _OWN_HEADERS: Final = frozenset(
-    {PRESERVED_HEADER, FOREIGN_HEADER, TYPE_HEADER, MESSAGE_ID, CORRELATION_ID, CORRELATION_TYPE}
+    {PRESERVED_HEADER, FOREIGN_HEADER, TYPE_HEADER, MESSAGE_ID, MESSAGE_ID_TYPE, CORRELATION_ID, CORRELATION_TYPE}
 )
 _OWN_ANNOTATIONS: Final = frozenset(
     str(one)
