@@ -4,8 +4,8 @@
     -> the broker has confirmed them: their events are recorded, and published as one message
     -> the broker has confirmed the events, and the view has applied them: all are told
 
-That is the usual case. `Publisher` and `JobView`, which can wait, handle jobs that the broker did not take, a broker
-that is away or blocks, and a view that is behind.
+`Publisher` and `JobView`, which can wait, handle the exceptions: jobs that the broker refuses, a broker that is
+unreachable or blocks publishers, and a view that lags.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from waybill.ojs.errors import PushFailed
 from waybill.ojs.push.publisher import Publisher
 
 Failures = dict[str, Exception]
-"""By job: why it was not enqueued."""
+"""The reason why a job was not enqueued, by job."""
 
 
 class _Sent(Confirmation):
@@ -98,7 +98,7 @@ class PushFlight:
         return broker.publishing.publish_run(broker.declarer.topology.direct, messages)
 
     def reschedule(self, when: float | None) -> None:
-        """Give up at a time, as the broker accepts nothing at the moment; None for never."""
+        """Set the time at which to give up while the broker accepts nothing; None for never."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if when is None else self._loop.call_at(when, self._expired)
@@ -111,7 +111,7 @@ class PushFlight:
             self._refused.append((job, error))
 
     def go_on(self) -> None:
-        """Go on with what the broker has. An error must not end the connection, whose confirms are being read."""
+        """Continue with the confirmed jobs. An error must not end the connection, whose confirms are being read."""
         try:
             if not self._is_over:
                 self._published()
@@ -136,7 +136,7 @@ class PushFlight:
         events.record_all_described([(one.id, one.time, one.template.kind, one.body) for one in jobs])
 
     def _recorded(self) -> None:
-        """Tell everyone: the events are confirmed, and normally applied to the view."""
+        """Answer all requests: the events are confirmed, and normally applied to the view."""
         if self._is_over:
             return
         if self._backend.view.knows_now([one.id for one in self._jobs]):
@@ -172,7 +172,7 @@ class PushFlight:
         await self._wait_for_view([one.id for one in taken], stuck)
 
     async def _mend(self) -> None:
-        """Publish again what was lost, and find out what was refused."""
+        """Publish lost jobs again, and find out which were refused."""
         publisher = self._publisher
         failures: Failures = {}
         again: list[JobMessage] = []

@@ -1,7 +1,7 @@
 """Acknowledges jobs without a task for each; answers when the view has applied the end.
 
-Acks that arrive together share one message of events, one confirm and one wait. Unusual ones, of an unknown job or of
-another worker's, are left to the handler.
+Acks that arrive together share one event message, one confirm and one wait. Others, such as those for an unknown job or
+from the wrong worker, are left to the handler.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Shortcuts: requests that repeat a head are answered from their bodies alone.
 
 Clients send the same head with every job. What depends only on the head - the route, the API key, the content type - is
-decided with the first of them. Later ones pass neither router nor wrappers, and make no `Request`:
+decided with the first of them. Later ones skip the router and the wrappers, and create no `Request`:
 
     connection -> head seen before -> take(body, asker) ... confirmed, known to the view -> asker.told(response)
 
-A shortcut takes only what is usual. Everything else goes through the application, which is authoritative.
+A shortcut takes only requests in the usual form. All others go through the application, which is authoritative.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from waybill.backend.message import ACCEPTED, MEDIA_TYPE, SPEC_VERSION, Request,
 from waybill.ojs.spec.identifiers import new_id
 
 MAX_SHORTCUT_BYTES: Final = 64 * 1024
-"""Larger bodies take the usual way, which looks at how heavy they are."""
+"""Larger bodies go through the application, which takes their size into account."""
 
 
 class Asker(Protocol):
-    """Whoever waits for an answer."""
+    """The recipient of an answer."""
 
     @property
     def address(self) -> str:
@@ -37,9 +37,9 @@ class Asker(Protocol):
 
 
 Take = Callable[[bytes, Asker], bool]
-"""Begins to answer a request with this body. False: it is not usual, and nothing was done.
+"""Begins to answer a request with this body. False: the request does not have the usual form, and nothing was done.
 
-The asker is told once, after the call.
+The asker gets one answer, after the call.
 """
 Shorten = Callable[[Request], "Take | None"]
 """Returns the shortcut for requests with the head of this one, which has no body; None if there is none."""

@@ -1,8 +1,8 @@
 """One connection: reads requests, and answers them in order.
 
 While a request is being answered, the next ones are read ahead, up to a limit, and then wait in the socket. Input is
-parsed in pieces; if a turn of the loop has worked long enough, the rest waits for another one. An invalid request gets
-an error after the answers before it. Further input is dropped for a while: a reset would keep it from the client.
+parsed in pieces; once a turn of the loop has used up its time, the rest waits for another turn. An invalid request gets
+an error after the answers before it. Further input is dropped for a while: after a reset, the error would be lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from waybill.backend.streams import close_stream
 
 WRITE_BUFFER_BYTES: Final = 64 * 1024
 REQUESTS_IN_A_ROW: Final = 16
-"""How many requests of a connection are answered before those of others, if these are in line."""
+"""How many requests of a connection are answered in a row while other connections wait."""
 
 _log = logging.getLogger("waybill.backend")
 
@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
         """Whether the client has ended its output."""
         self._reserved = 0
         self._unsent = 0
-        """Unread output at the last check."""
+        """The size of the unread output at the last check."""
         self._since = 0.0
         """When the current phase began, by the clock of the server's checks."""
         self.is_secure = False
@@ -84,12 +84,12 @@ class Connection(asyncio.Protocol):
             self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take note: the connections of thousands may be lost in one turn, and the loop calls this for all of them."""
+        """Only schedule the cleanup: the loop may call this for thousands of connections in one turn."""
         self._is_dropping = True
         self._server.turns.ends.add(self._leave)
 
     def _leave(self) -> None:
-        """Release what the client had, and cancel requests that only wait for it; changes are completed."""
+        """Release the resources of the client, and cancel requests that only wait; changes are completed."""
         self._server.leave(self)
         self._server.release(self._reserved)
         self._reserved = 0
@@ -102,7 +102,7 @@ class Connection(asyncio.Protocol):
             self._answer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Process received data, unless others have used the time of this turn."""
+        """Process received data if this turn has time left."""
         if self._is_dropping or self._refusal is not None:
             return
         if self._rest or not self._server.turns.may_begin():
@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
         self._server.release(size)
 
     def _wait_in_line(self) -> None:
-        """Continue in another turn, unless an answer or the client has to come first."""
+        """Continue in another turn, unless an answer must be finished or read first."""
         if self._may_answer and not self._is_in_line:
             self._is_in_line = True
             self._server.turns.put_in_line(self)
@@ -231,7 +231,7 @@ class Connection(asyncio.Protocol):
         return self._current is None and not self._is_paused
 
     def eof_received(self) -> bool:
-        """Take note: like `connection_lost`, this may be called for thousands in one turn."""
+        """Only schedule the work, as `connection_lost` does."""
         self._has_ended = True
         if self.is_secure or self._is_dropping:
             return False
@@ -321,7 +321,7 @@ class Connection(asyncio.Protocol):
         self._reserved += size
 
     def _advance(self, *, is_due: bool = False) -> None:
-        """Answer the next request; more only while there is time. `is_due`: it has waited in line for this."""
+        """Answer the next request, and further ones while there is time. `is_due`: this connection has waited."""
         reader = self._reader
         count = 0
         while self._may_answer and not self._is_dropping and not self._is_in_line:
@@ -394,7 +394,7 @@ class Connection(asyncio.Protocol):
             return
         response = self._server.application.conclude(request, answer)
         if len(response.body) > WRITE_BUFFER_BYTES:
-            # To copy and send it takes a while.
+            # Copying and sending it takes time.
             self._server.turns.answers.add(partial(self._conclude, head, response))
         else:
             self._conclude(head, response)
@@ -457,7 +457,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _is_gone(self) -> bool:
-        """Whether nothing can be sent any more. What waits for this client may not have ended yet."""
+        """Whether nothing can be sent any more. Work for this client may still be running."""
         return self._is_dropping or self._transport.is_closing()
 
     async def _stream(self, head: Head, response: Response, stream: AsyncIterator[bytes], *, stays: bool) -> None:

@@ -16,7 +16,7 @@ from waybill.backend.streams import close_stream
 
 MAX_SHORTCUTS: Final = 500
 UNREAD_STEPS: Final = 16
-"""What is unread is added up again when the connections concerned have become more by one in so many."""
+"""The unread output is added up again when the number of such connections has grown by this fraction (1/n)."""
 
 
 class Answering(Protocol):
@@ -29,14 +29,14 @@ class Answering(Protocol):
         """Return the answer from a finished future of `begin` or of a shortcut. Raises CancelledError."""
 
     def shortcut(self, request: Request, /) -> Take | None:
-        """Return how usual requests with the head of this one, which has no body, are answered; None if in no way."""
+        """Return the shortcut for requests with the head of this one, which has no body; None if there is none."""
 
     def refuse(self, request: Request, code: str, message: str, /) -> Response:
         """Return the answer to a request that the server could not read."""
 
 
 class Shortcut(NamedTuple):
-    """How requests with one head are answered, with bodies of one length."""
+    """Answers requests with the same head and a body of the same length."""
 
     length: int
     head: Head | None
@@ -93,7 +93,7 @@ class Connections:
         self._unread: dict[Looked, None] = {}
         """Connections whose clients do not read, the one that has waited longest first."""
         self._stops = 0
-        """How many connections were added to these since their sizes were added up."""
+        """The number of such connections since their sizes were last added up."""
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -137,7 +137,7 @@ class Connections:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so many clients were refused that the next ones are closed without an answer."""
+        """Whether so many clients are being refused that further ones are closed without an answer."""
         return len(self._connections) > self.limits.connections + self.limits.refused
 
     def leave(self, connection: Looked) -> None:

@@ -10,7 +10,7 @@ MAX_BODY_BYTES: Final = 1024 * 1024
 MAX_LENGTH_DIGITS: Final = 18
 """The maximum digits of a length: Python is slow for more, and refuses too many."""
 STREAM_BUFFER_BYTES: Final = 1024
-"""How much of a stream waits for its client: there may be thousands."""
+"""How much unread output of one stream is buffered. There may be thousands of streams."""
 MAX_BATCH_BYTES: Final = 16 * MAX_BODY_BYTES
 BATCH_PATH: Final = "/ojs/v1/jobs/batch"
 MANAGEMENT_PATH: Final = "/api/"
@@ -22,11 +22,11 @@ class Limits:
     """Times are in seconds."""
 
     connections: int = 12_000
-    """To end so many in one moment takes the kernel 0.15 s, during which nobody is served."""
+    """Closing this many at once takes the kernel 0.15 s, during which no client is served."""
     refused: int = 500
-    """How many more there may be that only wait for the answer that there are too many."""
+    """How many more may wait for the answer that there are too many."""
     tls_connections: int = 3000
-    """How many of them there may be with TLS: each has 50 KB of its own."""
+    """How many of them may use TLS, which takes 50 KB for each."""
     streams: int = 4096
     """How many event streams and streamed lists there may be at a time: an event may be for all of them."""
     keep_alive: float = 75.0

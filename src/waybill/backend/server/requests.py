@@ -61,7 +61,7 @@ class RequestReader:
         self.is_last = False
         """Whether the client has announced its last request."""
         self.has_more = False
-        """Whether it has sent more anyway."""
+        """Whether it has sent more nevertheless."""
         self._reserve = reserve
         self._parser: Any = httptools.HttpRequestParser(self)
         self._fault: BadRequest | None = None
@@ -263,12 +263,12 @@ class RequestReader:
 
 
 def head_end(data: bytes) -> int:
-    """Return where the head ends with which input begins; less than 4 if it is not whole, or longer than is cached."""
+    """Return the end of the head at the start of `data`; less than 4 if it is incomplete or too long for the cache."""
     return data.find(END_OF_HEAD, 0, REMEMBERED_BYTES) + len(END_OF_HEAD)
 
 
 def is_one_request(data: bytes) -> bool:
-    """Whether input is one request with a body that is not chunked: it is parsed at once, whatever its size."""
+    """Whether input is one request with a body that is not chunked: it is parsed at once, regardless of its size."""
     end = data.find(END_OF_HEAD, 0, PIECE_BYTES)
     if end < 0:
         return False
@@ -278,7 +278,7 @@ def is_one_request(data: bytes) -> bool:
 
 
 def known_head(raw: bytes) -> Head | None:
-    """Return the head of simple requests that begin with these octets, None if there was none lately."""
+    """Return the cached head of simple requests that begin with these octets, None if there is none."""
     return _known.get(raw)
 
 

@@ -1,12 +1,12 @@
-"""The work of the event loop's turns, in small portions, so that no crowd of clients makes another one wait.
+"""Divides the work of the event loop into turns, so that a crowd of clients does not delay others.
 
-A turn of the loop handles everything that has arrived, and the loop serves nobody else meanwhile. So a turn has time
-for a limited amount of work, and the rest stays in line:
+During a turn, the loop serves no one else. So a turn has a limited time, and the rest of the work waits for the next
+one:
 
-- Input. While there is no time, it is only set aside. The first request of a connection has more time than the next
+- Input. When the time is used up, it is only buffered. The first request of a connection has more time than the next
   ones: a client can send thousands in one piece.
-- Large answers: to copy and send one takes a while.
-- The ends of connections, for which nobody waits.
+- Large answers. Copying and sending one takes time.
+- The cleanup of closed connections, for which no client waits.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from waybill.backend.fair_line import FairLine
 from waybill.backend.portions import Portions
 
 FIRST_SECONDS: Final = 0.004
-"""How much longer a turn may begin the first requests of connections."""
+"""How much longer a turn may start first requests of connections."""
 BEGUN_SECONDS: Final = 0.0002
-"""What a request costs whose handler is a task, which runs later in the same turn."""
+"""The cost of a request that is handled by a task, which runs later in the same turn."""
 MOST_ENDS: Final = 20
 """How many connections end in a turn. A cancelled request costs most later in the turn, when its task runs."""
 MOST_ANSWERS: Final = 100
@@ -29,25 +29,25 @@ MOST_ANSWERS: Final = 100
 
 
 class Waiting(Protocol):
-    """A connection in line."""
+    """A connection that waits for its turn."""
 
     @property
     def address(self) -> str:
-        """Where it comes from: see `FairLine`."""
+        """The client's address: see `FairLine`."""
 
     def proceed(self) -> None:
         """Continue with the received input."""
 
 
 class Turns:
-    """The lines of one server. `seconds` is the time of a turn for requests beyond the first of each connection."""
+    """The waiting work of a server. `seconds`: the time of a turn for requests beyond the first of each connection."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
         self._ends_at: float | None = None
         self._is_over = False
-        """Whether this turn may not even begin first requests any more."""
+        """Whether this turn may not start even first requests any more."""
         self._line = FairLine[Waiting]()
         self._is_due = False
         """Whether `_proceed` is called soon."""
@@ -93,7 +93,7 @@ class Turns:
         self._is_over = False
 
     def _proceed(self) -> None:
-        """Work on the connections that are in line now. Each may join the line again."""
+        """Continue with the connections that wait now. Each may have to wait again."""
         self._is_due = False
         try:
             for _ in range(len(self._line)):
