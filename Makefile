@@ -239,6 +239,7 @@ soak-pipeline: setup ## kill -9 of the pipeline's driver, KILLS times on each br
 
 pipeline-incremental: setup ## late, odd and repeated events in batches, with kills between: all tables as all events give them at once
 	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.incremental $(if $(FORMAT),--format $(FORMAT))
+	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m pytest tests/pipeline/lake_refreshes.py
 
 pipeline-cluster: setup ## the whole pipeline with executors in processes of their own, as on a cluster
 	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.pipeline.cluster

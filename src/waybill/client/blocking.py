@@ -97,6 +97,14 @@ class Connection:
         return self._connection.server_properties
 
     @property
+    def product(self) -> str:
+        return self._connection.product
+
+    @property
+    def is_waybill(self) -> bool:
+        return self._connection.is_waybill
+
+    @property
     def heartbeat_s(self) -> int:
         return self._connection.heartbeat_s
 

@@ -26,7 +26,7 @@ OTHER_VARIABLES: Final = frozenset(
     f"{PREFIX}{name}"
     for name in (
         *("API_KEY", "CATALOG", "COMPILE", "CONFIG", "CONTEXT", "DESCRIBE_JOBS"),
-        *("MANAGEMENT", "TABLE_FORMAT", "URI", "URL"),
+        *("MANAGEMENT", "STATE", "TABLE_FORMAT", "URI", "URL"),
     )
 )
 """Variables of other parts of Waybill."""
