@@ -26,8 +26,17 @@ __all__ = ["events_of_one_module", "rabbitmq", "rabbitmq_uri", "waybill_uri"]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NO_SKIPS: Final = os.environ.get("CI") == "true"
-SPARK_TESTS: Final = ("tests/pipeline/", "tests/demo/", "tests/cli/test_pipeline.py")
-LONG_TESTS: Final = (*SPARK_TESTS, "tests/soak/", "tests/docs/", "tests/ojs/worker/", "tests/simulation/")
+SPARK_TESTS: Final = ("tests/pipeline/",)
+SPARK_PROGRAMS: Final = ("tests/demo/", "tests/cli/test_pipeline.py")
+"""They start Spark in processes of their own."""
+LONG_TESTS: Final = (
+    *SPARK_TESTS,
+    *SPARK_PROGRAMS,
+    "tests/soak/",
+    "tests/docs/",
+    "tests/ojs/worker/",
+    "tests/simulation/",
+)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -72,9 +81,11 @@ def pytest_make_collect_report(
 
 
 class SparkTogether(LoadFileScheduling):  # type: ignore[misc]
-    """Each file whole on one worker, and all that use Spark on the same: two at a time would starve each other."""
+    """Each file whole on one worker, and those that use Spark on two: more at a time would starve each other."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(SPARK_PROGRAMS):
+            return "spark programs"
         return "spark" if nodeid.startswith(SPARK_TESTS) else super()._split_scope(nodeid)
 
 
