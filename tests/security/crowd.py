@@ -4,6 +4,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
+from types import TracebackType
 from typing import Final, Self
 
 from tests.security.siege import RESET, SERVED_TIMEOUT_S, Besieged
@@ -27,6 +28,18 @@ class Crowd(Besieged):
     def __init__(self) -> None:
         super().__init__()
         self.sockets: list[socket.socket] = []
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bystander.end()
+        for attacker in self.sockets:
+            attacker.close()
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process."""
+        raise NotImplementedError
 
     def attack(self, attack: Callable[[Self, int], None], count: int) -> None:
         """Until it is over, and the bystander goes on."""

@@ -5,12 +5,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from tests.program_environment import program_environment
 from tests.security.crowd import Crowd
-from tests.security.siege import Bystander
 from waybill.backend.server.limits import Limits
 
 READY: Final = re.compile(r"ready https?://127\.0\.0\.1:(\d+)")
@@ -40,17 +38,10 @@ class HttpSiege(Crowd):
         found = READY.fullmatch(line)
         assert found, line + self.log()
         self.port = int(found[1])
-        self.bystander = Bystander("tests.security.http_served", self.port, self.process.pid, *self.trusted)
-        self.bystander.start()
-        self.serve(3)
+        self.watch("tests.security.http_served", self.port, *self.trusted, rounds=3)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bystander.end()
-        for attacker in self.sockets:
-            attacker.close()
+    def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         assert self.process.stdout is not None

@@ -195,6 +195,12 @@ class Besieged:
     def log(self) -> str:
         raise NotImplementedError
 
+    def watch(self, program: str, port: int, *more: str, rounds: int) -> None:
+        """Start the bystander, and return when it was served so many times."""
+        self.bystander = Bystander(program, port, self.process.pid, *more)
+        self.bystander.start()
+        self.serve(rounds)
+
     def look(self) -> None:
         """Note how much memory the process has."""
         if self.process.poll() is None:
@@ -255,9 +261,7 @@ class Siege(Besieged):
         self.broker.start()
         self.process, self.port = self.broker.process, self.broker.port
         self._reader.start()
-        self.bystander = Bystander("tests.security.served", self.port, self.process.pid)
-        self.bystander.start()
-        self.serve(1)
+        self.watch("tests.security.served", self.port, rounds=1)
         return self
 
     def __exit__(

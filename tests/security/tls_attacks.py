@@ -6,7 +6,6 @@ import ssl
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import trustme
@@ -14,7 +13,7 @@ import trustme
 from tests.broker.process import BrokerProcess
 from tests.security.crowd import Crowd
 from tests.security.http_siege import HttpSiege
-from tests.security.siege import Bystander, login
+from tests.security.siege import login
 from waybill.engine.host import Limits
 
 TlsAttack = Callable[[Crowd, int], None]
@@ -71,17 +70,10 @@ class BrokerTlsSiege(Crowd):
     def __enter__(self) -> Self:
         self._broker.start()
         self.process = self._broker.process
-        self.bystander = Bystander("tests.security.served", self._broker.port, self.process.pid)
-        self.bystander.start()
-        self.serve(1)
+        self.watch("tests.security.served", self._broker.port, rounds=1)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bystander.end()
-        for attacker in self.sockets:
-            attacker.close()
+    def kill(self) -> None:
         self._broker.kill()
 
     def log(self) -> str:
