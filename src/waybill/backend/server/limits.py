@@ -21,8 +21,8 @@ MANAGEMENT_PATH: Final = "/api/"
 class Limits:
     """Times are in seconds."""
 
-    connections: int = 12_000
-    """Closing this many at once takes the kernel 0.15 s, during which no client is served."""
+    connections: int = 10_240
+    """Closing this many at once takes the kernel more than 0.1 s, during which no client is served."""
     refused: int = 500
     """How many more may wait for the answer that there are too many."""
     tls_connections: int = 3000
