@@ -16,9 +16,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
-from waybill.client import Channel, Connection, Inspector, MessageNacked, MessageReturned, OutgoingMessage
+from waybill.client import Channel, Connection, MessageNacked, MessageReturned, OutgoingMessage
 from waybill.client.side_channel import SideChannel
 from waybill.move.bridged import Bridged, From091
+from waybill.move.checks import check_target, waiting_messages
 from waybill.move.errors import MoveFailed
 from waybill.move.sessions import Opener, Sessions, opener
 from waybill.move.shovel import IDLE_SECONDS, NAME, Destination
@@ -183,8 +184,7 @@ def _opener(uri: str, protocol: ProtocolName) -> Opener[Either]:
 @asynccontextmanager
 async def _source(connection: Either, source: From) -> AsyncIterator[Source]:
     if isinstance(connection, Connection):
-        if await Inspector(connection).queue(source.queue) is None:
-            raise MoveFailed(f"the source has no queue {source.queue}")
+        await waiting_messages(connection, source.queue)
         async with connection.side_channel() as channel:
             yield _Source091(channel, source.queue)
         return
@@ -199,8 +199,8 @@ async def _source(connection: Either, source: From) -> AsyncIterator[Source]:
 async def _target(connection: Either, target: To, *, keeps_user: bool) -> AsyncIterator[Target]:
     to = target.destination
     if isinstance(connection, Connection):
-        if not to.exchange and await Inspector(connection).queue(to.key or "") is None:
-            raise MoveFailed(f"the target has no queue {to.key}: declare it, or name another with --to-queue")
+        if not to.exchange:
+            await check_target(connection, to.key or "")
         user = connection.address.settings.user
         async with await connection.channel() as channel:
             yield _Target091(channel, to, user, keeps_user=keeps_user)

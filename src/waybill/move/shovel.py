@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
-from waybill.client import Connection, Inspector, connect
-from waybill.move.errors import MoveFailed
+from waybill.client import Connection, connect
+from waybill.move.checks import check_target, waiting_messages
 from waybill.move.identity import identity, lock
 from waybill.move.names import own_name
 from waybill.move.sessions import NO_RECONNECT, Sessions, opener
@@ -70,9 +70,9 @@ class Shovel:
         self.sessions.stop()
 
     async def waiting(self) -> int:
-        """Return the number of messages in the source queue. Raises MoveFailed if it is missing."""
+        """Return the number of messages in the source queue. Raises MoveFailed if it is missing, or has partitions."""
         async with connect(self._source, name=NAME, reconnect=NO_RECONNECT) as source:
-            return await self._count(source)
+            return await waiting_messages(source, self._queue)
 
     async def run(self, *, follows: bool = False) -> int:
         """Move until the queue is empty, or until `stop` with `follows`; returns the number of moved messages.
@@ -83,10 +83,9 @@ class Shovel:
         return self.moved
 
     async def _session(self, stack: AsyncExitStack, source: Connection, target: Connection, *, follows: bool) -> None:
-        await self._count(source)
-        to = self._destination
-        if not to.exchange and await Inspector(target).queue(to.key or "") is None:
-            raise MoveFailed(f"the target has no queue {to.key}: declare it, or name another with --to-queue")
+        await waiting_messages(source, self._queue)
+        if not self._destination.exchange:
+            await check_target(target, self._destination.key or "")
         await lock(source, own_name("waybill.shovel.lock", self._queue))
         ids = [await identity(one, "waybill.shovel.identity", {}) for one in (source, target)]
         transit = own_name(f"waybill.shovel.transit.{ids[1]}", self._queue)
@@ -122,9 +121,3 @@ class Shovel:
                 self._on_progress(self.moved)
         transfer.acknowledge([*arrived, *fresh])
         return len(fresh) + len(arrived)
-
-    async def _count(self, source: Connection) -> int:
-        found = await Inspector(source).queue(self._queue)
-        if found is None:
-            raise MoveFailed(f"the source has no queue {self._queue}")
-        return found.message_count
