@@ -87,7 +87,7 @@ async def test_requests_beyond_the_claims_without_answers_are_refused(
 
     for _ in range(2):
         with pytest.raises(RequestRefused, match="may be done"):
-            await client.backend.extensions.idempotency.handle(failing(), "", fails)
+            await client.backend.extensions.idempotency.handle(failing(), "k1", fails)
     refused = await post(client, "k2")
     assert (refused.status, read(refused)["error"]["code"]) == (503, "overloaded")
     assert (await client.send("POST", "/ojs/v1/jobs", JOB)).status == 201
@@ -95,7 +95,7 @@ async def test_requests_beyond_the_claims_without_answers_are_refused(
     async def works(_request: Request) -> Response:
         return Response(200)
 
-    assert (await client.backend.extensions.idempotency.handle(failing(), "", works)).status == 200
+    assert (await client.backend.extensions.idempotency.handle(failing(), "k1", works)).status == 200
     assert (await post(client, "k2")).status == 201
     assert (await post(client, "k3", {"type": "email.send"})).status == 400
     assert (await post(client, "k4")).status == 201
@@ -107,6 +107,21 @@ async def test_a_key_stands_for_one_request(client: Client) -> None:
     assert (refused.status, read(refused)["error"]["code"]) == (409, "conflict")
     assert (await post(client, "k1", {"jobs": [JOB]}, "jobs/batch")).status == 201
     assert await waiting(client) == 2
+
+
+@pytest.mark.parametrize("path", ["jobs/bulk", "jobs/bulk/cancel", "admin/jobs/bulk/cancel"])
+async def test_a_bulk_operation_may_have_its_key_in_the_body(client: Client, path: str) -> None:
+    job_id = await client.push()
+    body = {"idempotency_key": "k1", "jobs": [JOB, {}], "job_ids": [job_id, "nobody"], "confirm": True}
+    first, second = [await client.send("POST", f"/ojs/v1/{path}", body) for _ in range(2)]
+    assert first.status in {200, 207}
+    assert (second.status, second.body) == (first.status, first.body)
+    assert dict(second.headers)["Idempotency-Replayed"] == "true"
+    assert (await client.send("POST", f"/ojs/v1/{path}", body | {"atomicity": "atomic"})).status == 409
+    # The header wins.
+    assert (await post(client, "k2", body, path)).body != first.body
+    for key in (1, "", "a" * 257):
+        assert (await client.send("POST", f"/ojs/v1/{path}", body | {"idempotency_key": key})).status == 400
 
 
 async def test_who_asks_at_the_same_time_waits_for_the_first(client: Client) -> None:
@@ -130,7 +145,7 @@ async def test_who_comes_as_another_ends_waits_for_those_before_it(
 
     def ask() -> asyncio.Task[Response]:
         request = Request("DELETE", "/ojs/v1/queues/email", headers={"idempotency-key": "k1"})
-        return asyncio.create_task(idempotency.handle(request, "owner", once))
+        return asyncio.create_task(idempotency.handle(request, request.headers["idempotency-key"], once))
 
     async def turns(count: int = 5) -> None:
         for _ in range(count):
@@ -229,7 +244,7 @@ async def test_a_queue_that_is_too_long_to_look_into_gets_nothing_twice(
 
         request = Request("POST", "/ojs/v1/jobs", {}, {"idempotency-key": "k1"}, msgspec.json.encode(JOB))
         with pytest.raises(asyncio.CancelledError):
-            await client.backend.extensions.idempotency.handle(request, "", die)
+            await client.backend.extensions.idempotency.handle(request, request.headers["idempotency-key"], die)
     async with client_of(uri) as client:
         refused = await post(client, "k1")
         assert (refused.status, read(refused)["error"]["code"]) == (503, "overloaded")
@@ -251,7 +266,7 @@ async def test_a_batch_that_was_cut_is_made_whole(uri: str, monkeypatch: pytest.
         headers = {"idempotency-key": "k1"}
         request = Request("POST", "/ojs/v1/jobs/batch", {}, headers, msgspec.json.encode(body))
         with pytest.raises(asyncio.CancelledError):
-            await client.backend.extensions.idempotency.handle(request, "", die)
+            await client.backend.extensions.idempotency.handle(request, request.headers["idempotency-key"], die)
     async with client_of(uri) as client:
         found = read(await post(client, "k1", body, "jobs/batch"))
         assert [job["args"] for job in found["jobs"]] == [[0], [1], [2], [3]]
@@ -273,7 +288,9 @@ async def test_a_request_that_another_server_is_at_is_waited_for(uri: str, monke
 
         def ask(client: Client, handler: Handler) -> asyncio.Future[Response]:
             request = Request("POST", "/x", {}, {"idempotency-key": "k"}, b"{}")
-            return asyncio.ensure_future(client.backend.extensions.idempotency.handle(request, "", handler))
+            return asyncio.ensure_future(
+                client.backend.extensions.idempotency.handle(request, request.headers["idempotency-key"], handler)
+            )
 
         first = ask(one, slow)
         await begun.wait()

@@ -117,6 +117,47 @@ async def test_a_checkpoint_is_there_for_the_next_attempt(client: Client) -> Non
     await client.ask("POST", "/ojs/v1/jobs/nobody/checkpoint", {"state": 1}, 404)
 
 
+async def test_a_checkpoint_may_have_the_number_of_its_worker(client: Client) -> None:
+    path = f"/ojs/v1/jobs/{await active(client)}/checkpoint"
+    for number in (0, 7):
+        found = await client.ask("POST", path, {"state": number, "sequence": number})
+        assert found["checkpoint"]["sequence"] == (number or 1)
+    error = (await client.ask("POST", path, {"state": 8, "sequence": 7}, 409))["error"]
+    assert error["details"]["current_sequence"] == 7
+    await client.ask("POST", path, {"state": 8, "sequence": -1}, 400)
+    assert (await client.ask("GET", path))["checkpoint"]["state"] == 7
+    assert (await client.ask("POST", path, {"state": 8}))["checkpoint"]["sequence"] == 8
+
+
+async def test_a_requeued_job_keeps_its_checkpoint_and_begins_without_progress(client: Client) -> None:
+    """It is the same attempt, and the last report of its former worker was not sent yet."""
+    job_id = await active(client)
+    for number in (0.3, 0.5):
+        await put(client, job_id, progress=number)
+    await client.ask("POST", f"/ojs/v1/jobs/{job_id}/checkpoint", {"state": {"row": 1}})
+    await put(client, job_id, progress=0.6)
+    await client.nack(job_id, requeue=True)
+    [again] = await client.fetch()
+    assert (again["attempt"], again["checkpoint"]["state"]) == (1, {"row": 1})
+    await put(client, job_id, progress=0.1)
+    assert (await progress(client, job_id))["progress"] == 0.1
+    await client.nack(job_id, requeue=True)
+    [again] = await client.fetch()
+    assert again["checkpoint"]["state"] == {"row": 1}
+    await put(client, job_id, progress=0.2)
+    await client.ack(job_id)
+    assert (await progress(client, job_id))["progress"] == 1.0
+
+
+async def test_the_last_report_of_an_attempt_is_kept(client: Client) -> None:
+    """Reports are sent once a second: the end of the attempt does not wait for that."""
+    job_id = await active(client)
+    for row in (1, 2):
+        await put(client, job_id, data={"row": row})
+    await client.ack(job_id)
+    assert (await progress(client, job_id))["data"] == {"row": 2}
+
+
 async def test_a_checkpoint_outlives_the_server_that_took_it(uri: str) -> None:
     async with client_of(uri) as other:
         doomed = Client(gone := Backend(Jobs(uri, results=False)))

@@ -121,7 +121,7 @@ class Backend(Service):
             settlement = Settlement(broker, "dead_letter", exact_delays=True)
             settings = Settings(Records(self.view, broker.events), self.coordinator.records)
             self.limits = Limits(self.jobs, settlement, broker.events, _levels(broker), settings)
-            self.leases = Leases(broker.events, self.view, settlement, self.id, self.limits.ended)
+            self.leases = Leases(broker.events, self.view, settlement, self.id, self._lease_ended)
             self.fetcher = Fetcher(broker, self.view, settlement, self.leases, self.id, self.limits)
             self._settlement = settlement
             await self.fetcher.start()
@@ -243,6 +243,10 @@ class Backend(Service):
                     return
                 raise
             self._coordinated.add(queue)
+
+    def _lease_ended(self, job_id: str) -> None:
+        self.limits.ended(job_id)
+        self.extensions.progress.end(job_id)
 
     async def _drop_oldest(self, queue: str, count: int) -> int:
         """Discard the oldest jobs of a queue; returns how many, after the view has applied it."""

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.backend.errors import RequestRefused, is_valid_queue_name
+from waybill.backend.errors import RequestRefused, invalid, is_valid_queue_name
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.presence import Presence
@@ -134,13 +134,12 @@ class Idempotency:
         self._quota = _AnswerQuota()
         self._unanswered = _Unanswered()
 
-    async def handle(self, request: Request, owner: str, handler: Handler) -> Response:
-        """Return the answer to a request with a key. Keys are separate for each `owner`."""
-        given = request.headers[HEADER]
+    async def handle(self, request: Request, given: str, handler: Handler) -> Response:
+        """Return the answer to a request with a key. Each actor has its own keys."""
         if not 0 < len(given) <= MAX_KEY or not given.isprintable():
-            text = f"The header Idempotency-Key must have 1 to {MAX_KEY} printable characters."
+            text = f"An idempotency key must have 1 to {MAX_KEY} printable characters."
             raise RequestRefused("invalid_request", text, details={"field": "Idempotency-Key"})
-        key = KIND + _digest(owner, request.method, request.path, given)
+        key = KIND + _digest(request.actor, request.method, request.path, given)
         digest = _digest(request.body.decode("latin-1"), *(f"{name}={text}" for name, text in request.query.items()))
         queue = self._in_progress.setdefault(key, _KeyQueue())
         queue.length += 1
@@ -240,6 +239,14 @@ class Idempotency:
         items = [{"index": index, "status": "created", "job": form} for index, form in enumerate(found)]
         counts = {"count": len(found), "total": len(found), "succeeded": len(found), "failed": 0}
         return answer({"jobs": found, "items": items, **counts}, 201)
+
+
+def key_in_body(request: Request) -> str | None:
+    """Return the key in the body of a bulk operation, None if it has none. Raises RequestRefused."""
+    found = request.json().get("idempotency_key")
+    if found is None or isinstance(found, str):
+        return found
+    raise invalid("idempotency_key", "must be a string")
 
 
 def _name_jobs(request: Request, seed: str) -> list[tuple[str, str]]:

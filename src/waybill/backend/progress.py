@@ -82,18 +82,25 @@ class ProgressWriter:
         _, report = reported.pending or (job, Report())
         self._write(job, reported, report, checkpoint, event_id, is_removed=checkpoint is None)
 
-    def flush(self, job_id: str) -> None:
-        """Publish pending reports of a job whose attempt ends."""
-        reported = self._reported.get(job_id)
-        if reported is not None and reported.pending is not None:
-            self._write(reported.pending[0], reported, reported.pending[1])
+    def end(self, job_id: str) -> None:
+        """Publish pending reports of a job whose lease ends. The next one may be of the same attempt."""
+        reported = self._reported.pop(job_id, None)
+        if reported is not None:
+            if reported.timer is not None:
+                reported.timer.cancel()
+            self._flush(reported)
 
     async def wait_until_applied(self, job_id: str) -> None:
         """Wait until the view has applied the reports of a job, at most FOLD_SECONDS."""
-        self.flush(job_id)
         reported = self._reported.get(job_id)
-        if reported is not None and reported.folded is not None:
-            await asyncio.wait([reported.folded], timeout=FOLD_SECONDS)
+        if reported is not None:
+            self._flush(reported)
+            if reported.folded is not None:
+                await asyncio.wait([reported.folded], timeout=FOLD_SECONDS)
+
+    def _flush(self, reported: _Reported) -> None:
+        if reported.pending is not None:
+            self._write(reported.pending[0], reported, reported.pending[1])
 
     def _reported_of(self, job: JobInfo) -> _Reported:
         reported = self._reported.get(job.id)

@@ -153,7 +153,7 @@ _EXTENSIONS: Final[dict[tuple[str, str], Operation]] = {
         "Enqueue jobs independently of each other",
         "bulk",
         {201: dict, 207: dict, 422: dict},
-        requests.NewJobs,
+        requests.NewBulk,
         errors=(*_PUSH_ERRORS, "conflict"),
     ),
     ("POST", "/ojs/v1/jobs/bulk/cancel"): Operation(

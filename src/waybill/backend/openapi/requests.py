@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 JobType = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*$", max_length=255)]
+IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=256)]
 Queue = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=128)]
 JobId = Annotated[str, Meta(description="A lower-case UUIDv7.", max_length=255)]
 WorkerId = Annotated[str, Meta(max_length=255)]
@@ -72,6 +73,13 @@ class NewJobs(msgspec.Struct):
     """A batch of jobs to enqueue."""
 
     jobs: Annotated[list[NewJob], Meta(min_length=1, max_length=1000)]
+
+
+class NewBulk(NewJobs):
+    """Jobs to enqueue independently of each other. `idempotency_key` is used without the header Idempotency-Key."""
+
+    atomicity: Literal["atomic", "partial"] | UnsetType = UNSET
+    idempotency_key: IdempotencyKey | UnsetType = UNSET
 
 
 class EnqueueRate(msgspec.Struct):
@@ -258,6 +266,7 @@ class Bulk(msgspec.Struct):
     dry_run: bool | UnsetType = UNSET
     confirm: bool | UnsetType = UNSET
     atomicity: Literal["atomic", "partial"] | UnsetType = UNSET
+    idempotency_key: IdempotencyKey | UnsetType = UNSET
 
 
 class Backpressure(msgspec.Struct):
@@ -285,9 +294,10 @@ class Progress(msgspec.Struct):
 
 
 class NewCheckpoint(msgspec.Struct):
-    """The checkpoint for the next attempt."""
+    """The checkpoint for the next attempt. A `sequence` must be above that of the last checkpoint."""
 
     state: Any
+    sequence: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     worker_id: WorkerId | UnsetType = UNSET
 
 

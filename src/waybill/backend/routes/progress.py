@@ -12,12 +12,12 @@ from waybill.backend.errors import RequestRefused, invalid, is_valid_queue_name,
 from waybill.backend.event_streams import MEDIA_TYPE, Pieces, event_text, follow, stream_head
 from waybill.backend.job_form import TERMINAL, Form
 from waybill.backend.listeners import Predicate
-from waybill.backend.message import Request, Response, answer, streamed
+from waybill.backend.message import Request, Response, answer, integer_of, streamed
 from waybill.backend.missed_events import Gap, missed_events
 from waybill.backend.progress import read_report
 from waybill.backend.recent_events import INTERNAL_PREFIX, form_of, is_of
 from waybill.backend.router import OPERATE, READ, Route
-from waybill.ojs.spec.checkpoint import MAX_CHECKPOINT_BYTES, make_checkpoint
+from waybill.ojs.spec.checkpoint import MAX_CHECKPOINT_BYTES, MAX_SEQUENCE, make_checkpoint
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.identifiers import new_id
@@ -101,17 +101,23 @@ class ProgressRoutes:
             details: Form = {"job_id": job.id, "current_state": job.state, "expected_state": _ACTIVE}
             text = "Another worker has this job." if job.state == _ACTIVE else f"The job is {job.state}, not active."
             raise RequestRefused("conflict", text, details=details)
+        sequence = integer_of(body, "sequence", 0, 0, MAX_SEQUENCE) if body.get("sequence") is not None else None
         event_id = f"evt_{new_id()}"
         async with self._backend.folded([("job.progress", event_id)]):
-            made = self._publish_checkpoint(job, body["state"], event_id)
+            made = self._publish_checkpoint(job, body["state"], event_id, sequence)
         return answer({"checkpoint": {"job_id": job.id, **made}})
 
-    def _publish_checkpoint(self, job: JobInfo, state: object, event_id: str | None = None) -> Form:
+    def _publish_checkpoint(
+        self, job: JobInfo, state: object, event_id: str | None = None, sequence: int | None = None
+    ) -> Form:
         lease = self._backend.leases.get(job.id)
         reported = None if lease is None or not lease.execution.has_told_checkpoint else lease.execution.checkpoint
         before = reported if reported is not None else job.checkpoint
+        if sequence is not None and before is not None and sequence <= before.sequence:
+            known: Form = {"job_id": job.id, "current_sequence": before.sequence}
+            raise RequestRefused("conflict", f"The job has checkpoint {before.sequence}.", details=known)
         try:
-            checkpoint = make_checkpoint(state, before)
+            checkpoint = make_checkpoint(state, before, sequence)
         except ValueError as error:
             details: Form = {"max_bytes": MAX_CHECKPOINT_BYTES}
             raise RequestRefused("payload_too_large", f"{error}.", details=details) from None

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from waybill.backend.audit import record_change
 from waybill.backend.backend import Backend
-from waybill.backend.idempotency import HEADER, METHODS, UNKEYED
+from waybill.backend.idempotency import HEADER, METHODS, UNKEYED, key_in_body
 from waybill.backend.message import Request, Response
 from waybill.backend.push_checks import PUSHES
 from waybill.backend.router import OPEN, Route
@@ -18,6 +18,7 @@ from waybill.backend.tenancy import Tenancy
 UNAUDITED: Final = ("/ojs/v1/workers/", "/ojs/v1/jobs/results", "/ojs/v1/jobs/{id}/")
 """Routes that are not audited, because job events record them."""
 _PUSHES: Final = frozenset({"/ojs/v1/jobs", "/ojs/v1/jobs/batch", "/ojs/v1/jobs/bulk", "/ojs/v1/workflows"})
+_BULK: Final = "/jobs/bulk"
 
 
 def wrapped(route: Route, backend: Backend, tenancy: Tenancy) -> Route:
@@ -55,11 +56,13 @@ def _restricted(route: Route, tenancy: Tenancy) -> Route:
 def _idempotent(route: Route, backend: Backend) -> Route:
     """Make a change once for each idempotency key."""
     handler, quick, shorten = route.handler, route.quick, route.shorten
+    is_bulk = _BULK in route.path
 
     def handle(request: Request) -> Coroutine[Any, Any, Response]:
-        if HEADER in request.headers:
-            return backend.extensions.idempotency.handle(request, request.actor, handler)
-        return handler(request)
+        key = request.headers.get(HEADER)
+        if key is None and is_bulk:
+            key = key_in_body(request)
+        return handler(request) if key is None else backend.extensions.idempotency.handle(request, key, handler)
 
     def answer_quickly(request: Request) -> Response | asyncio.Future[Response] | None:
         return None if HEADER in request.headers or quick is None else quick(request)

@@ -205,7 +205,6 @@ class WorkerRoutes:
             text = f"This server has not given out job {job_id}: it is {state}."
             raise RequestRefused("conflict", text, details=details)
         leases.end(job_id)
-        self._backend.extensions.progress.flush(job_id)
         return lease
 
     async def _ended(self, job_id: str) -> Form:

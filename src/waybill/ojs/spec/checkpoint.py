@@ -22,14 +22,17 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     created_at: str | None = None
 
 
-def make_checkpoint(state: object, previous: Checkpoint | None) -> Checkpoint:
-    """Return the checkpoint after `previous`. Raises TypeError if it is not JSON, ValueError if it is too large."""
+def make_checkpoint(state: object, previous: Checkpoint | None, sequence: int | None = None) -> Checkpoint:
+    """Return the checkpoint after `previous`, with the next number unless `sequence` is given.
+
+    Raises TypeError if it is not JSON, ValueError if it is too large.
+    """
     encoded = msgspec.json.encode(state)
     if len(encoded) > MAX_CHECKPOINT_BYTES:
         raise ValueError(f"a checkpoint of {len(encoded)} bytes is too large: {MAX_CHECKPOINT_BYTES} are allowed")
     if is_nested_deeper(encoded, MAX_CARRIED_NESTING):
         raise ValueError(f"a checkpoint is nested deeper than {MAX_CARRIED_NESTING} levels")
-    sequence = 1 if previous is None else previous.sequence + 1
+    sequence = sequence or (1 if previous is None else previous.sequence + 1)
     # A copy: what the handler does to its own objects afterwards is not part of it.
     return Checkpoint(msgspec.json.decode(encoded), min(sequence, MAX_SEQUENCE), format_timestamp(datetime.now(UTC)))
 

@@ -21,6 +21,7 @@ from waybill.ojs.spec.envelope import (
     MAX_RESULT_TTL_SECONDS,
     Envelope,
     ErrorRecord,
+    edit_envelope,
 )
 from waybill.ojs.spec.events import ErrorSummary, JobFailure
 from waybill.ojs.spec.headers import max_attempts
@@ -79,12 +80,8 @@ def delay_of(execution: Execution) -> float:
 
 async def next_checkpoint(control: Control, execution: Execution, failure: Failure) -> Checkpoint | None:
     """Return the checkpoint for the next attempt, from this attempt or from the coordinator."""
-    carried = read_checkpoint(execution.envelope.checkpoint)
-    if execution.context is not None:
-        return execution.context.current_checkpoint
-    if execution.has_told_checkpoint:
-        return execution.checkpoint
-    if failure.record.type != LOST:
+    carried = _checkpoint_of(execution)
+    if execution.context is not None or execution.has_told_checkpoint or failure.record.type != LOST:
         return carried
     try:
         if await control.is_heard(execution.queue):
@@ -93,6 +90,22 @@ async def next_checkpoint(control: Control, execution: Execution, failure: Failu
     except (ClientError, ControlFailed) as error:
         _log.warning("the checkpoint of job %s could not be looked up: %r", execution.envelope.id, error)
     return carried
+
+
+def postponed_body(execution: Execution) -> bytes:
+    """Return the message of an attempt that will start again: with its checkpoint, otherwise unchanged."""
+    body, checkpoint = execution.delivery.body, _checkpoint_of(execution)
+    is_same = checkpoint == read_checkpoint(execution.envelope.checkpoint)
+    return body if is_same else edit_envelope(body, {"checkpoint": checkpoint})
+
+
+def _checkpoint_of(execution: Execution) -> Checkpoint | None:
+    """Return the latest checkpoint that this process knows, from this attempt or an earlier one."""
+    if execution.context is not None:
+        return execution.context.current_checkpoint
+    if execution.has_told_checkpoint:
+        return execution.checkpoint
+    return read_checkpoint(execution.envelope.checkpoint)
 
 
 def lifetime_of(envelope: Envelope) -> tuple[str, timedelta]:

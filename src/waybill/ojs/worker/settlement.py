@@ -55,6 +55,7 @@ from waybill.ojs.worker.attempt_ends import (
     log_failure,
     next_checkpoint,
     placeholder_of,
+    postponed_body,
     summary_of,
 )
 from waybill.ojs.worker.cancellations import cancelled_event_id
@@ -296,7 +297,7 @@ class Settlement:
     async def _postpone(self, execution: Execution, seconds: float) -> None:
         delivery, queue = execution.delivery, execution.queue
         headers = kept_headers(delivery.properties.headers)
-        if not await self._copies.republish(delivery, queue, delivery.body, headers, seconds):
+        if not await self._copies.republish(delivery, queue, postponed_body(execution), headers, seconds):
             return
         envelope = execution.envelope
         events = self._broker.events
