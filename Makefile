@@ -195,8 +195,8 @@ FAILOVER_ROUNDS ?= 10
 failover: setup $(BUILT)/stamp ## kill -9 of PostgreSQL's primary under jobs, FAILOVER_ROUNDS times, each time its replica is promoted: nothing is lost
 	@$(BUILT_RUN) -m tests.soak.failover --rounds $(FAILOVER_ROUNDS)
 
-cluster: setup $(BUILT)/stamp ## three RabbitMQ nodes, killed, parted and restarted under JOBS jobs, chains and a clock: each ends once (root)
-	@unshare --net env $(BUILT_RUN) -m tests.soak.cluster --jobs $(JOBS)
+cluster: setup $(BUILT)/stamp ## three RabbitMQ nodes, killed, parted and restarted under JOBS jobs, chains and a clock, DATABASE=postgresql for a shared one: each ends once (root)
+	@unshare --net env $(BUILT_RUN) -m tests.soak.cluster --jobs $(JOBS) $(if $(DATABASE),--database $(DATABASE))
 
 soak-http: setup $(BUILT)/stamp ## kill -9 of workers, backend and broker under JOBS jobs that are pushed and done over HTTP
 	@$(BUILT_RUN) -m tests.soak.http --jobs $(JOBS)

@@ -19,7 +19,7 @@ AGAIN = Retry(max_attempts=2, initial_interval=timedelta(seconds=1), jitter=Fals
 
 def time_out(broker: BrokerConnection) -> None:
     """Let the time for all confirms that a program waits for be over."""
-    for channel in (broker.publishing, broker.events._channel):
+    for channel in (broker.publishing, *broker.events._channels):
         current = channel._current
         assert current is not None
         assert current.publisher.confirms is not None

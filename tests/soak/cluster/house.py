@@ -1,4 +1,4 @@
-"""The processes of the run: three nodes, workers and two coordinators, and what is done to them."""
+"""The processes of the run: three nodes, workers, two coordinators, perhaps a database, and what is done to them."""
 
 import random
 import subprocess
@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from tests.postgresql import Server
 from tests.program_environment import program_environment
 from tests.soak.cluster.nodes import Cluster
 from tests.soak.jobs.house import QUEUE, REPOSITORY, House
@@ -15,24 +16,35 @@ DOWN_SECONDS: Final = 10.0
 """How long a killed node stays away."""
 PARTED_SECONDS: Final = 25.0
 """Longer than nodes need to take one that says nothing for gone, several times."""
+DATABASE_DOWN_SECONDS: Final = 5.0
+DATABASE: Final = "jobs"
+EVENT_PARTITIONS: Final = 2
+"""With a database: each coordinator folds one of them."""
 
 
 class ClusterHouse(House):
     """Ends nodes, parts them from the others, and restarts them in turn."""
 
-    def __init__(self, directory: Path, workers: int, chance: random.Random) -> None:
+    def __init__(self, directory: Path, workers: int, chance: random.Random, database: Server | None = None) -> None:
+        """The coordinators share `database`; without it, each has a store of its own."""
         self._cluster = Cluster()
         super().__init__("cluster", directory, workers, chance, self._cluster)
         self.kills = {"node": 0, "partition": 0, "rolling restart": 0, "coordinator": 0, "worker": 0}
+        self.database = database
+        self.event_partitions = 1
         self.second_store = directory / "second.sqlite"
+        if database is not None:
+            self.kills["database"] = 0
+            self.event_partitions = EVENT_PARTITIONS
         self._second: subprocess.Popen[bytes] | None = None
         # Commands know by their context what is declared in a cluster.
         self.environment["XDG_CONFIG_HOME"] = str(directory / "settings")
 
     def start(self) -> None:
         placement = ("--queue-type", "quorum", "--replicas", "3", "--leader-locator", "balanced")
+        partitions = ("--event-partitions", str(self.event_partitions))
         subprocess.run(
-            [sys.executable, "-m", "waybill", "context", "add", "cluster", self.uri, *placement],
+            [sys.executable, "-m", "waybill", "context", "add", "cluster", self.uri, *placement, *partitions],
             env=program_environment() | self.environment,
             cwd=REPOSITORY,
             check=True,
@@ -63,6 +75,10 @@ class ClusterHouse(House):
                 for node in self._cluster.nodes:
                     node.restart()
                     self._cluster.await_whole()
+            case "database" if self.database is not None:
+                self.database.kill()
+                time.sleep(DATABASE_DOWN_SECONDS)
+                self.database.start(is_durable=True)
             case _:
                 raise ValueError(what)
         self.kills[what] += 1
@@ -85,10 +101,14 @@ class ClusterHouse(House):
     def _choose(self) -> str:
         """Each fault once, in this order; then what is quick."""
         spared = [kind for kind, count in self.kills.items() if not count]
-        return spared[0] if spared else self._chance.choice(("node", "coordinator", "worker", "worker"))
+        quick = ["node", "coordinator", "worker", "worker"]
+        if self.database is not None:
+            quick.append("database")
+        return spared[0] if spared else self._chance.choice(quick)
 
     def _start_worker(self, index: int) -> None:
-        program = ["-m", "tests.soak.cluster.programs", self.uri, str(self._directory), QUEUE]
+        place = (self.uri, str(self._directory), QUEUE, str(self.event_partitions))
+        program = ["-m", "tests.soak.cluster.programs", *place]
         self._workers[index] = self._spawn(program)
 
     def _start_coordinator(self) -> None:
@@ -108,4 +128,5 @@ class ClusterHouse(House):
             self._coordinator = self._coordinate(self.store)
 
     def _coordinate(self, store: Path) -> subprocess.Popen[bytes]:
-        return self._spawn(["-m", "waybill", "coordinator", QUEUE, "--database", str(store), "--context", "cluster"])
+        database = str(store) if self.database is None else self.database.dsn(DATABASE)
+        return self._spawn(["-m", "waybill", "coordinator", QUEUE, "--database", database, "--context", "cluster"])

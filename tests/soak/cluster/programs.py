@@ -1,4 +1,4 @@
-"""The worker of the run, as a program: `python -m tests.soak.cluster.programs URI DIRECTORY QUEUE`.
+"""The worker of the run, as a program: `python -m tests.soak.cluster.programs URI DIRECTORY QUEUE EVENT_PARTITIONS`.
 
 The handlers of `tests.soak.jobs`, the steps of chains, and a tick of the clock. What steps and ticks have done is a row
 in the file of the process.
@@ -13,16 +13,18 @@ from tests.soak.jobs.programs import CONCURRENCY, RETRY, make_jobs, open_effects
 from waybill.ojs import Jobs, Topology, Worker, current_job
 from waybill.transport.loop import run
 
-TOPOLOGY = Topology(queue_type="quorum", replicas=3, leader_locator="balanced")
 TICK = timedelta(seconds=5)
 CRON = "soak-tick"
 STEPS = 3
 SCHEMA = "create table done (what text, subject text, job text, unique (what, subject, job))"
 
 
-def make_cluster_jobs(uri: str, queue: str, effects: sqlite3.Connection | None = None) -> Jobs:
+def make_cluster_jobs(
+    uri: str, queue: str, effects: sqlite3.Connection | None = None, *, event_partitions: int = 1
+) -> Jobs:
     """The handlers; without a place for their effects, to push only."""
-    jobs = make_jobs(uri, queue, effects, TOPOLOGY)
+    topology = Topology(queue_type="quorum", replicas=3, leader_locator="balanced", event_partitions=event_partitions)
+    jobs = make_jobs(uri, queue, effects, topology)
 
     def note(what: str, subject: object) -> None:
         if effects is not None:
@@ -41,11 +43,11 @@ def make_cluster_jobs(uri: str, queue: str, effects: sqlite3.Connection | None =
 
 
 def main() -> None:
-    uri, directory, queue = sys.argv[1:4]
+    uri, directory, queue, event_partitions = sys.argv[1:5]
     logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     effects = open_effects(directory)
     effects.execute(SCHEMA)
-    jobs = make_cluster_jobs(uri, queue, effects)
+    jobs = make_cluster_jobs(uri, queue, effects, event_partitions=int(event_partitions))
     run(Worker(jobs, queues=[queue], concurrency=CONCURRENCY, prefetch=2 * CONCURRENCY).run())
 
 

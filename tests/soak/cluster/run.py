@@ -12,7 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tests.soak.cluster.house import ClusterHouse
+import psycopg
+
+from tests.soak.cluster.house import DATABASE, ClusterHouse
 from tests.soak.cluster.programs import CRON, STEPS, TICK, make_cluster_jobs
 from tests.soak.jobs.house import QUEUE
 from tests.soak.jobs.run import JobLostError, Run
@@ -29,7 +31,7 @@ STATES: Final = "select id, state from waybill_job where type = 'soak.effect'"
 
 
 class ClusterRun(Run):
-    """A run with chains and a clock; two coordinators have to agree."""
+    """A run with chains and a clock; two coordinators have to agree, or share a database."""
 
     def __init__(self, house: ClusterHouse, directory: Path, jobs: int, chance: random.Random) -> None:
         super().__init__(house, directory, jobs, chance)
@@ -38,7 +40,17 @@ class ClusterRun(Run):
         self.ticks = 0
 
     def _make_jobs(self) -> Jobs:
-        return make_cluster_jobs(self._house.uri, QUEUE)
+        return make_cluster_jobs(self._house.uri, QUEUE, event_partitions=self._cluster_house.event_partitions)
+
+    def _query(self, sql: str) -> list[tuple[object, ...]]:
+        database = self._cluster_house.database
+        if database is None:
+            return super()._query(sql)
+        try:
+            with psycopg.connect(database.dsn(DATABASE)) as connection:
+                return connection.execute(sql.encode()).fetchall()
+        except (psycopg.OperationalError, psycopg.errors.UndefinedTable):
+            return []  # It is down, or the coordinators have not made the table yet.
 
     async def _push_besides(self, jobs: Jobs, batch: int) -> None:
         step = jobs.handlers["soak.step"]
@@ -74,7 +86,9 @@ class ClusterRun(Run):
         return rows != [(0,)] or steps != [(STEPS * len(self._chains),)]
 
     def _second_has_all(self) -> bool:
-        """Whether both coordinators say the same of each job."""
+        """Whether both coordinators say the same of each job, if each has a store of its own."""
+        if self._cluster_house.database is not None:
+            return True
         with closing(sqlite3.connect(f"file:{self._cluster_house.second_store}?mode=ro", uri=True)) as connection:
             return sorted(connection.execute(STATES).fetchall()) == sorted(self._query(STATES))
 
@@ -99,10 +113,14 @@ class ClusterRun(Run):
         if len(times) != self.ticks:
             raise JobLostError(f"{self.ticks} ticks have fired, {len(times)} were done")
 
+    @property
+    def _bond(self) -> str:
+        return "agree" if self._cluster_house.database is None else "share a database"
+
     def __str__(self) -> str:
         return (
             f"{self.figures}; {len(self._chains):,} chains of {STEPS} steps, each step by one job; "
-            f"{self.ticks:,} ticks every {TICK.seconds} s, none missing, each by one job; two coordinators agree"
+            f"{self.ticks:,} ticks every {TICK.seconds} s, none missing, each by one job; two coordinators {self._bond}"
         )
 
 

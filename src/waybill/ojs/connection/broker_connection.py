@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from contextlib import AsyncExitStack
 from typing import Self
 
-from waybill.client import Channel, Connection, ReconnectPolicy, connect
+import msgspec
+
+from waybill.client import BasicProperties, Channel, Connection, MessageReturned, ReconnectPolicy, connect
 from waybill.ojs.connection.identity import Identity
 from waybill.ojs.observe.event_writer import EventWriter
+from waybill.ojs.spec.control_message import CONTENT_TYPE, ControlRequest
+from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.topology.declarer import TopologyDeclarer
 from waybill.ojs.topology.topology import Topology
 
@@ -16,7 +21,8 @@ from waybill.ojs.topology.topology import Topology
 class BrokerConnection:
     """A connection, a channel with confirms for jobs, the declarer and the event writer.
 
-    The channels for declarations and for events are separate: an error on one leaves the others alone.
+    The channels for declarations, for events and for messages to all workers are separate: an error on one leaves the
+    others alone, and what is published to a stream has a channel of its own (see `event_writer`).
     """
 
     def __init__(
@@ -35,6 +41,8 @@ class BrokerConnection:
         self.declarer = declarer
         self.events = events
         self.identity = identity
+        self._opening = asyncio.Lock()
+        self._relay: Channel | None = None
 
     @classmethod
     async def open(cls, uri: str, topology: Topology, source: str, reconnect: ReconnectPolicy | None) -> Self:
@@ -45,12 +53,35 @@ class BrokerConnection:
             )
             declarer = TopologyDeclarer(await connection.channel(), topology)
             identity = Identity(connection.address)
-            events = EventWriter(await connection.channel(confirms=True), declarer, source, identity)
+            open_channel = functools.partial(connection.channel, confirms=True)
+            events = await EventWriter.open(open_channel, declarer, source, identity)
             publishing = await connection.channel(confirms=True)
             broker = cls(stack.pop_all(), connection, publishing, declarer, events, identity)
         connection.on_reconnect(events.resume)
         connection.after_reading(events.push_out)
         return broker
+
+    async def tell_workers(self, kind: str, request: ControlRequest) -> None:
+        """Publish a message of `control_message` to the relay, which all workers read.
+
+        Returns when the broker has it. Raises ClientError.
+        """
+        async with self._opening:
+            if self._relay is None:
+                self._relay = await self.connection.channel(confirms=True)
+            channel = self._relay
+        try:
+            await channel.publish(
+                msgspec.json.encode(request),
+                exchange=self.declarer.topology.relay,
+                properties=BasicProperties(content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=kind),
+                mandatory=True,
+            )
+        except MessageReturned:
+            if self._relay is channel:
+                self._relay = None
+                channel.abandon()
+            raise
 
     async def wait_for_connection(self, timeout_seconds: float) -> None:
         """Return when the connection is open; raise TimeoutError if it does not come back in time."""

@@ -14,14 +14,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
-
-from waybill.client import BasicProperties, ClientError, Inspector
+from waybill.client import ClientError, Inspector
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.spec.control_message import CONTENT_TYPE, PAUSE, RESUME, ControlRequest
+from waybill.ojs.spec.control_message import PAUSE, RESUME, ControlRequest
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import QueuePaused, QueueResumed
-from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.timestamps import format_timestamp
 
 CONFIRM_SECONDS: Final = 30.0
@@ -60,12 +57,7 @@ async def _announce(broker: BrokerConnection, kind: str, queue: str, data: Event
     """Tell all workers, and write the event; returns when the broker has both."""
     await broker.declarer.ensure_relay()
     await broker.declarer.ensure_shared()
-    await broker.publishing.publish(
-        msgspec.json.encode(ControlRequest(queue=queue)),
-        exchange=broker.declarer.topology.relay,
-        properties=BasicProperties(content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=kind),
-        mandatory=True,
-    )
+    await broker.tell_workers(kind, ControlRequest(queue=queue))
     broker.events.record(queue, data, format_timestamp(datetime.now(UTC)))
     confirmed = asyncio.Event()
     broker.events.after(confirmed.set)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from waybill.client import BasicProperties
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.spec.control_message import CONTENT_TYPE, ControlRequest
-from waybill.ojs.spec.headers import PERSISTENT
+from waybill.ojs.spec.control_message import ControlRequest
 
 
 async def direct_worker(broker: BrokerConnection, worker_id: str, directive: str) -> None:
@@ -16,9 +12,4 @@ async def direct_worker(broker: BrokerConnection, worker_id: str, directive: str
     A worker obeys when it reads the relay; there is no reply. Raises ClientError.
     """
     await broker.declarer.ensure_relay()
-    await broker.publishing.publish(
-        msgspec.json.encode(ControlRequest(worker_id=worker_id)),
-        exchange=broker.declarer.topology.relay,
-        properties=BasicProperties(content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=directive),
-        mandatory=True,
-    )
+    await broker.tell_workers(directive, ControlRequest(worker_id=worker_id))

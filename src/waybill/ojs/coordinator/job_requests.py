@@ -14,14 +14,12 @@ from typing import Final
 
 import msgspec
 
-from waybill.client import BasicProperties
 from waybill.ojs.coordinator.certainty import Certainty
 from waybill.ojs.coordinator.job_fold import has_ended
 from waybill.ojs.coordinator.replacement import Replacement
 from waybill.ojs.coordinator.responder import Answer, Request, Responder
 from waybill.ojs.spec import control_message
 from waybill.ojs.spec.control_message import (
-    CONTENT_TYPE,
     MAX_LEASE_SECONDS,
     MAX_LISTED,
     ControlReply,
@@ -31,7 +29,6 @@ from waybill.ojs.spec.control_message import (
 )
 from waybill.ojs.spec.envelope import DEFAULT_VISIBILITY_SECONDS
 from waybill.ojs.spec.events import JobCancellation, JobHeartbeat, JobReleased, JobReserved
-from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import format_timestamp
@@ -94,14 +91,7 @@ class JobRequests:
         if job is not None and has_ended(job):
             _log.info("job %s cannot be cancelled: it is already %s", job_id, job.state)
             return
-        await broker.publishing.publish(
-            msgspec.json.encode(ControlRequest(job_id)),
-            exchange=broker.declarer.topology.relay,
-            properties=BasicProperties(
-                content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=control_message.CANCEL
-            ),
-            mandatory=True,
-        )
+        await broker.tell_workers(control_message.CANCEL, ControlRequest(job_id))
         if job is None or job.state == State.ACTIVE.value:
             # The worker that has the job writes what became of it.
             return

@@ -24,7 +24,6 @@ from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec import control_message
 from waybill.ojs.spec.control_message import CONTENT_TYPE, ControlRequest
 from waybill.ojs.spec.envelope import read_envelope
-from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.nesting import shown
 from waybill.ojs.worker.execution import Execution, lost_failure
 from waybill.ojs.worker.settlement import Settlement
@@ -161,14 +160,7 @@ class Replacement:
             _log.error("job %s cannot be replaced: its heartbeat contains the message of another job", shown(job_id))
             return
         request = ControlRequest(job_id, attempt=attempt, enqueued_at=envelope.enqueued_at)
-        await self._broker.publishing.publish(
-            msgspec.json.encode(request),
-            exchange=self._broker.declarer.topology.relay,
-            properties=BasicProperties(
-                content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=control_message.REPLACE
-            ),
-            mandatory=True,
-        )
+        await self._broker.tell_workers(control_message.REPLACE, request)
         _log.warning("no heartbeat for attempt %d of job %s: the attempt is replaced", attempt, job_id)
         delivery = copied_delivery(message.properties, message.body)
         execution = Execution(delivery, queue, envelope, attempt)

@@ -8,6 +8,10 @@ called when the broker has confirmed the event:
 A few messages are in flight at a time. Meanwhile events are collected, so messages are small when the rate is low and
 large when it is high. Large messages overlap: the broker stores one while the next is filled. Messages that were lost
 with a connection are published again, in order, before anything new; a reader may see such an event twice with one id.
+
+Each partition has a channel of its own. If a stream's leader fails, RabbitMQ 3.10 publishes what it has not confirmed
+to the next leader, and numbers these messages as the channel does, not as the stream does. If the channel has published
+more than the stream has got, RabbitMQ then confirms messages that it does not store.
 """
 
 from __future__ import annotations
@@ -16,9 +20,9 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import time as clock
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -60,6 +64,7 @@ RETRY_SECONDS: Final = 1.0
 MAX_SHORT_STRING: Final = 255
 """The maximum bytes of a text property."""
 
+OpenChannel = Callable[[], Awaitable[Channel]]
 DescribedJob = tuple[str, str, JobKind, bytes]
 """A pushed job: its id, its time, its kind and its envelope."""
 
@@ -67,16 +72,24 @@ _log = logging.getLogger("waybill.ojs.events")
 
 
 class EventWriter:
-    """Publishes events of one source on a channel with confirms."""
+    """Publishes events of one source, on a channel with confirms for each partition."""
 
     def __init__(
-        self, channel: Channel, declarer: TopologyDeclarer, source: str, identity: Identity | None = None
+        self,
+        open_channel: OpenChannel,
+        channels: Sequence[Channel],
+        declarer: TopologyDeclarer,
+        source: str,
+        identity: Identity | None,
     ) -> None:
-        """`source` is a URI: see `event_source`."""
+        """Use `open`."""
         self.counters = Counters()
         self.follower: EventFollower | None = None
         """Told of messages that contain only events of the usual types."""
-        self._channel = channel
+        self._open_channel = open_channel
+        self._channels = list(channels)
+        self._returned: set[int] = set()
+        """The partitions that a message was returned for: their channels have published more than the streams have."""
         self._declarer = declarer
         self._exchange = declarer.topology.events
         self._partitions = declarer.topology.event_partitions
@@ -100,6 +113,14 @@ class EventWriter:
         self._idle.set()
         self._millisecond = 0
         self._time = ""
+
+    @classmethod
+    async def open(
+        cls, open_channel: OpenChannel, declarer: TopologyDeclarer, source: str, identity: Identity | None = None
+    ) -> Self:
+        """Open the channels; `source` is a URI: see `event_source`. Raises what `open_channel` raises."""
+        channels = [await open_channel() for _ in range(declarer.topology.event_partitions)]
+        return cls(open_channel, channels, declarer, source, identity)
 
     @property
     def gathering(self) -> object:
@@ -368,7 +389,7 @@ class EventWriter:
             self.follower.announce(batch.first_id, batch.own, user)
         # An event's id may be derived from a foreign job's id, which may be too long for a property.
         message_id = batch.first_id if len(batch.first_id.encode(errors="replace")) <= MAX_SHORT_STRING else None
-        self._channel.publish_telling(
+        self._channels[batch.partition].publish_telling(
             lambda error: self._confirmed(batch, error),
             batch.body,
             exchange=self._exchange,
@@ -408,6 +429,7 @@ class EventWriter:
         if isinstance(error, MessageReturned):
             self.counters.returned += 1
             _log.error("no queue is bound to the event exchange %s: declaring the stream again", self._exchange)
+            self._returned.add(batch.partition)
             self._declarer.forget_shared()
         else:
             _log.warning("events cannot be published and are buffered: %r", error)
@@ -431,6 +453,11 @@ class EventWriter:
 
     async def _declare_and_flush(self) -> None:
         await self._declarer.ensure_shared()
+        for partition in list(self._returned):
+            opened = await self._open_channel()
+            self._channels[partition].abandon()
+            self._channels[partition] = opened
+            self._returned.discard(partition)
         self._flush()
 
     @staticmethod

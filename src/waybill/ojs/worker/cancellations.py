@@ -11,15 +11,12 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
-from waybill.client import BasicProperties, Channel, ClientError, Delivery
+from waybill.client import Channel, ClientError, Delivery
 from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.spec.control_message import (
     CANCEL,
-    CONTENT_TYPE,
     PAUSE,
     REPLACE,
     RESUME,
@@ -28,7 +25,6 @@ from waybill.ojs.spec.control_message import (
     ControlRequest,
     read_request,
 )
-from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.worker.directives import DIRECTIVES
 from waybill.ojs.worker.execution import AttemptKey
 from waybill.ojs.workflow.numbering import MEMBERS_LENGTH, NODES_LENGTH, nodes_prefix
@@ -80,12 +76,7 @@ class Cancellations:
             await declarer.ensure_relay()
             channel = await self._broker.connection.channel(prefetch_count=PREFETCH)
             await channel.consume(declarer.topology.relay_stream, self._take, arguments={"x-stream-offset": "first"})
-            await self._broker.publishing.publish(
-                msgspec.json.encode(ControlRequest(worker_id=self._worker_id)),
-                exchange=declarer.topology.relay,
-                properties=BasicProperties(content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=SYNC),
-                mandatory=True,
-            )
+            await self._broker.tell_workers(SYNC, ControlRequest(worker_id=self._worker_id))
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await self._caught_up.wait()
         except (ClientError, TopologyConflict, TimeoutError) as error:

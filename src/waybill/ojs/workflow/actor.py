@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from waybill.client import BasicProperties, ClientError
+from waybill.client import ClientError
 from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.client import Jobs
 from waybill.ojs.coordinator.claims import Claim
@@ -24,7 +24,7 @@ from waybill.ojs.coordinator.responder import Responder
 from waybill.ojs.dead_letters import DeadLetters
 from waybill.ojs.errors import JobsError
 from waybill.ojs.job_context import CALLBACK
-from waybill.ojs.spec.control_message import CONTENT_TYPE, STOP_WORKFLOW, ControlRequest
+from waybill.ojs.spec.control_message import STOP_WORKFLOW, ControlRequest
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import (
     JobCancellation,
@@ -33,7 +33,6 @@ from waybill.ojs.spec.events import (
     WorkflowRevived,
     WorkflowStopped,
 )
-from waybill.ojs.spec.headers import PERSISTENT
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.cancellations import cancelled_event_id
 from waybill.ojs.workflow.announce import Announcement, announcements
@@ -145,12 +144,7 @@ class WorkflowActor(LeaderLoop):
             return
         broker = self._responder.broker
         try:
-            await broker.publishing.publish(
-                msgspec.json.encode(ControlRequest(progress.id, attempt=progress.run)),
-                exchange=broker.declarer.topology.relay,
-                properties=BasicProperties(content_type=CONTENT_TYPE, delivery_mode=PERSISTENT, type=STOP_WORKFLOW),
-                mandatory=True,
-            )
+            await broker.tell_workers(STOP_WORKFLOW, ControlRequest(progress.id, attempt=progress.run))
         except ClientError as error:
             _log.warning("workers could not be told that workflow %s is over, trying again: %r", progress.id, error)
             return
