@@ -39,6 +39,7 @@ KINDS: Final[dict[str, Kind]] = {
     "payload_too_large": Kind(413, "Store large data elsewhere and send a reference to it."),
     "uri_too_long": Kind(414, "Send a shorter path and query."),
     "expectation_failed": Kind(417, "Leave out the header Expect, or send 100-continue."),
+    "schema_validation": Kind(400, "Correct the arguments, or name another schema."),
     "unsupported": Kind(422, "The manifest lists what this server supports."),
     "QUEUE_FULL": Kind(429, "Try again after the time in the header Retry-After.", is_retryable=True),
     "TENANT_LIMIT_EXCEEDED": Kind(429, "Try again when the tenant has fewer waiting jobs.", is_retryable=True),

@@ -46,12 +46,24 @@ Validate = Callable[[object], list[str]]
 
 
 class Schema(msgspec.Struct, omit_defaults=True):
-    """A version of a schema."""
+    """A version of a schema. `has_number`: its version was given as a whole number (ojs-http-binding section 15)."""
 
     job_type: str
     version: str
     schema: Form
     compatible_with: list[str] = msgspec.field(default_factory=list)
+    given_uri: str = ""
+    has_number: bool = False
+
+    @property
+    def shown_version(self) -> str | int:
+        """The version as it was given."""
+        return order_of(self.version)[0] if self.has_number else self.version
+
+    @property
+    def uri(self) -> str:
+        """The URI by which jobs name this schema (ojs-core section 5.2, schema)."""
+        return self.given_uri or f"urn:ojs:schema:{self.job_type}:v{self.shown_version}"
 
 
 class Mode(msgspec.Struct):
@@ -67,6 +79,9 @@ class Schemas:
         self.versions = settings.table("schema", Schema)
         self.modes = settings.table("schema-mode", Mode)
         self._compiled: BoundedDict[bytes, Validate] = BoundedDict(MOST_COMPILED)
+        self._indexed: dict[str, Schema] = {}
+        self._by_uri: dict[str, Schema] = {}
+        """The schemas of `_indexed`."""
 
     @property
     def is_idle(self) -> bool:
@@ -78,14 +93,25 @@ class Schemas:
         found = [schema for _, schema in self.versions.items() if schema.job_type == job_type]
         return sorted(found, key=lambda one: order_of(one.version), reverse=True)
 
-    def mode_of(self, job_type: str) -> str:
+    def with_uri(self, uri: object) -> Schema | None:
+        """Return the schema with a URI, None if there is none."""
+        if self._indexed is not self.versions.known:
+            self._indexed = self.versions.known
+            self._by_uri = {schema.uri: schema for schema in self._indexed.values()}
+        return self._by_uri.get(uri) if isinstance(uri, str) else None
+
+    def mode_of(self, job_type: str, default: str = WARN) -> str:
         """Return how strictly a type is validated."""
         found = self.modes.get(job_type) or self.modes.get("*")
-        return WARN if found is None else found.mode
+        return default if found is None else found.mode
 
     async def register(self, schema: Schema, *, replaces: bool) -> bool:
         """Store a schema; False if this version exists. Raises RequestRefused if it is invalid."""
         compile_schema(schema.schema)
+        named = self.with_uri(schema.uri)
+        if named is not None and (named.job_type, named.version) != (schema.job_type, schema.version):
+            details: Form = {"uri": schema.uri}
+            raise RequestRefused("conflict", "Another schema has this URI.", details=details)
         known = self.of_type(schema.job_type)
         older = [one for one in known if order_of(one.version) < order_of(schema.version)]
         if not replaces and len(known) >= MAX_VERSIONS:
@@ -94,23 +120,28 @@ class Schemas:
             changes = breaking_changes(older[0].schema, schema.schema)
             if changes:
                 text = f"Version {schema.version} is incompatible with {older[0].version}: raise the major version."
-                details: Form = {"breaking_changes": changes}
+                details = {"breaking_changes": changes}
                 raise RequestRefused("validation_error", text, details=details)
         return await self.versions.put(name_of(schema.job_type, schema.version), schema, is_new=not replaces)
 
     def check(self, job: Mapping[str, object]) -> list[str]:
-        """Return warnings about the arguments of a job. Raises RequestRefused for invalid ones in strict mode."""
+        """Return warnings about the arguments of a job. Raises RequestRefused for invalid ones in strict mode.
+
+        A job that names a schema is validated strictly, unless a mode is set.
+        """
         job_type, version = job.get("type"), job.get("version")
         if not isinstance(job_type, str):
             return []
-        mode = self.mode_of(job_type)
-        schema = None if mode == OFF else self._schema_for(job_type, version)
+        named = self.with_uri(job.get("schema"))
+        mode = self.mode_of(job_type, WARN if named is None else STRICT)
+        schema = None if mode == OFF else named or self._schema_for(job_type, version)
         if schema is None:
             return []
         errors = self._validate(schema, job.get("args"))
         if errors and mode == STRICT:
             text = f"The arguments do not match the schema of {schema.job_type}@{schema.version}."
-            raise RequestRefused("validation_error", text, details={"validation_errors": errors, "field": "args"})
+            code = "validation_error" if named is None else "schema_validation"
+            raise RequestRefused(code, text, details={"validation_errors": errors, "field": "args"})
         return [f"Schema validation warning: {one}" for one in errors]
 
     def _schema_for(self, job_type: str, version: object) -> Schema | None:
@@ -209,7 +240,9 @@ def _size(schema: object, definitions: Form, inside: tuple[str, ...] = (), known
 
 
 def _no_schema(why: str) -> RequestRefused:
-    return invalid("schema", f"is not a JSON Schema: {why}")
+    error = invalid("schema", f"is not a JSON Schema: {why}")
+    error.details["schema_error"] = why
+    return error
 
 
 def name_of(job_type: str, version: str) -> str:

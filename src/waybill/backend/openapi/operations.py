@@ -13,7 +13,15 @@ _LIMIT: Final = Parameter("limit", "Maximum number of items.", int)
 _OFFSET: Final = Parameter("offset", "Number of items to skip.", int)
 _CONFLICT: Final = ("conflict",)
 _PUSH_ERRORS: Final = (
-    *("duplicate", "unsupported", "validation_error", "payload_too_large", "QUEUE_FULL", "TENANT_LIMIT_EXCEEDED"),
+    *(
+        "duplicate",
+        "unsupported",
+        "validation_error",
+        "schema_validation",
+        "payload_too_large",
+        "QUEUE_FULL",
+        "TENANT_LIMIT_EXCEEDED",
+    ),
 )
 
 OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
@@ -242,8 +250,9 @@ _EXTENSIONS: Final[dict[tuple[str, str], Operation]] = {
         requests.NewSchema,
         errors=("conflict", "validation_error", "unsupported", "payload_too_large"),
     ),
-    ("GET", "/ojs/v1/schemas"): Operation("List the schemas of all job types", "schemas", parameters=_PAGE),
-    ("GET", "/ojs/v1/schemas/{type}"): Operation("Get the newest schema of a job type", "schemas"),
+    ("GET", "/ojs/v1/schemas"): Operation("List all schemas", "schemas", parameters=_PAGE),
+    ("GET", "/ojs/v1/schemas/{type}"): Operation("Get the newest schema of a job type, or one by its URI", "schemas"),
+    ("DELETE", "/ojs/v1/schemas/{type}"): Operation("Remove a schema by its URI", "schemas"),
     ("GET", "/ojs/v1/schemas/{type}/versions"): Operation("List the versions of a schema", "schemas"),
     ("GET", "/ojs/v1/schemas/{type}/mode"): Operation("Get the validation mode of a job type", "schemas"),
     ("PUT", "/ojs/v1/schemas/{type}/mode"): Operation(

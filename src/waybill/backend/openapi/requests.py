@@ -302,11 +302,14 @@ class NewCheckpoint(msgspec.Struct):
 
 
 class NewSchema(msgspec.Struct):
-    """A version of a schema to register."""
+    """A version of a schema to register. Jobs can name it by its `uri`."""
 
     job_type: JobType
-    version: Annotated[str, Meta(pattern=r"^[0-9]{1,5}\.[0-9]{1,5}(\.[0-9]{1,5})?$")]
+    version: (
+        Annotated[str, Meta(pattern=r"^[0-9]{1,5}\.[0-9]{1,5}(\.[0-9]{1,5})?$")] | Annotated[int, Meta(ge=0, le=99999)]
+    )
     schema: dict[str, Any]
+    uri: Annotated[str, Meta(pattern=r"^urn:[A-Za-z0-9._:-]{1,200}$")] | UnsetType = UNSET
     mode: Literal["strict", "warn", "off"] | UnsetType = UNSET
 
 

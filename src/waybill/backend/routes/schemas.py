@@ -14,6 +14,7 @@ from waybill.backend.router import ADMIN, READ, Route
 from waybill.backend.schemas import MODES, Mode, Schema, Schemas, name_of, order_of
 
 MAX_TYPE: Final = 200
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,31}:[A-Za-z0-9._~:?#@!$&'()*+,;=%\[\]-]{1,255}")
 _TYPE = re.compile(r"[a-z][a-z0-9_\-]*(\.[a-z][a-z0-9_\-]*)*")
 
 
@@ -29,6 +30,7 @@ class SchemaRoutes:
             Route("POST", "/ojs/v1/schemas", self._register, ADMIN),
             Route("GET", "/ojs/v1/schemas", self._list, READ),
             Route("GET", "/ojs/v1/schemas/{type}", self._latest, READ),
+            Route("DELETE", "/ojs/v1/schemas/{type}", self._remove_named, ADMIN),
             Route("GET", "/ojs/v1/schemas/{type}/versions", self._versions, READ),
             Route("GET", "/ojs/v1/schemas/{type}/mode", self._mode, READ),
             Route("PUT", "/ojs/v1/schemas/{type}/mode", self._set_mode, ADMIN),
@@ -61,18 +63,23 @@ class SchemaRoutes:
         return self._answer(schema)
 
     async def _list(self, request: Request) -> Response:
-        types = sorted({schema.job_type for _, schema in self._schemas.versions.items()})
-        names, pagination = page_of(request, types, str)
-        items = [self._form_of(self._schemas.of_type(name)[0]) for name in names]
+        page, pagination = page_of(request, self._schemas.versions.items(), lambda one: one[0])
+        items = [self._form_of(schema) for _, schema in page]
         return answer({"schemas": items, "items": items, "count": len(items), "pagination": pagination})
 
     async def _latest(self, request: Request) -> Response:
-        return self._answer(self._of_type(request)[0])
+        return self._answer(self._schemas.with_uri(request.parameters["type"]) or self._of_type(request)[0])
 
     async def _versions(self, request: Request) -> Response:
         found = self._of_type(request)
         versions = [
-            {"version": one.version, "created_at": self._created_at(one), "is_latest": one is found[0]} for one in found
+            {
+                "version": one.shown_version,
+                "uri": one.uri,
+                "created_at": self._created_at(one),
+                "is_latest": one is found[0],
+            }
+            for one in found
         ]
         forms = [self._form_of(one) for one in found]
         return answer({"job_type": found[0].job_type, "versions": versions, "schemas": forms, "count": len(forms)})
@@ -81,9 +88,19 @@ class SchemaRoutes:
         return self._answer(self._one(request))
 
     async def _remove(self, request: Request) -> Response:
-        schema = self._one(request)
+        return await self._removed(self._one(request))
+
+    async def _remove_named(self, request: Request) -> Response:
+        uri = request.parameters["type"]
+        schema = self._schemas.with_uri(uri)
+        if schema is None:
+            raise not_found("schema", uri)
+        return await self._removed(schema)
+
+    async def _removed(self, schema: Schema) -> Response:
         await self._schemas.versions.remove(name_of(schema.job_type, schema.version))
-        return answer({"deleted": True, "job_type": schema.job_type, "version": schema.version})
+        form = {"job_type": schema.job_type, "version": schema.shown_version, "uri": schema.uri}
+        return answer({"deleted": True, **form})
 
     async def _mode(self, request: Request) -> Response:
         job_type = request.parameters["type"]
@@ -114,7 +131,8 @@ class SchemaRoutes:
         return answer({**form, "schema": form}, status)
 
     def _form_of(self, schema: Schema) -> Form:
-        form: Form = {"job_type": schema.job_type, "version": schema.version, "schema": schema.schema}
+        form: Form = {"uri": schema.uri, "type": schema.job_type, "job_type": schema.job_type}
+        form |= {"version": schema.shown_version, "schema": schema.schema}
         form["created_at"] = self._created_at(schema)
         form["mode"] = self._schemas.mode_of(schema.job_type)
         if schema.compatible_with:
@@ -129,15 +147,21 @@ def _schema_of(body: Form, job_type: object, version: object, field: str) -> Sch
     if not isinstance(job_type, str):
         raise invalid("job_type", "must be a string")
     _check_type(job_type)
+    has_number = isinstance(version, int) and not isinstance(version, bool)
+    if has_number:
+        version = f"{version}.0.0"
     if not isinstance(version, str):
-        raise invalid("version", "must be a string")
+        raise invalid("version", "must be a string or a whole number")
     order_of(version)
+    uri = body.get("uri", "")
+    if not isinstance(uri, str) or (uri and _URI.fullmatch(uri) is None):
+        raise invalid("uri", "must be a URI without '/', such as urn:ojs:schema:email.send:v1")
     schema, compatible = body.get(field), body.get("compatible_with", [])
     if not isinstance(schema, dict):
         raise invalid(field, "must be a JSON Schema")
     if not isinstance(compatible, list) or not all(isinstance(one, str) for one in compatible):
         raise invalid("compatible_with", "must be an array of versions")
-    return Schema(job_type, version, schema, compatible)
+    return Schema(job_type, version, schema, compatible, uri, has_number)
 
 
 def _check_type(job_type: str) -> None:
