@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -41,6 +42,26 @@ async def test_what_is_atomic_is_all_or_nothing(client: Client) -> None:
     one, two = await client.push(), await client.push()
     await bulk(client, "/cancel", {"atomicity": "atomic", "job_ids": [one, two, "nobody"]}, 422)
     assert await states(client, one, two) == ["available", "available"]
+
+
+async def test_the_end_of_a_bulk_operation_is_an_event(client: Client) -> None:
+    """ojs-bulk-operations section 12.1."""
+    job_id = (await bulk(client, "", {"jobs": [JOB, {}]}, 207))["items"][0]["job"]["id"]
+    await bulk(client, "/cancel", {"job_ids": [job_id], "dry_run": True})
+    await bulk(client, "/cancel", {"job_ids": [job_id]})
+    await bulk(client, "/retry", {"job_ids": [job_id]}, 422)
+    async with asyncio.timeout(20):
+        while True:
+            found = (await client.ask("GET", "/ojs/v1/events?limit=1000"))["events"][::-1]
+            told = [(one["type"], one["data"]) for one in found if one["type"].startswith("bulk.")]
+            if len(told) >= 3:
+                break
+            await asyncio.sleep(0.01)
+    assert told == [
+        ("bulk.enqueue.completed", {"total": 2, "succeeded": 1, "failed": 1, "atomicity": "partial"}),
+        ("bulk.cancel.completed", {"total": 1, "cancelled": 1, "skipped": 0}),
+        ("bulk.retry.completed", {"total": 1, "retried": 0, "skipped": 1}),
+    ]
 
 
 async def test_too_many_are_refused(client: Client) -> None:

@@ -23,6 +23,17 @@ async def push(client: Client, body: object = JOB, path: str = "jobs", **headers
     return await client.send("POST", f"/ojs/v1/{path}", body, **headers)
 
 
+async def events(client: Client, prefix: str, count: int) -> list[Any]:
+    """Return the first events of some types, when there are so many."""
+    async with asyncio.timeout(20):
+        while True:
+            found = (await client.ask("GET", "/ojs/v1/events?limit=1000"))["events"][::-1]
+            found = [one for one in found if one["type"].startswith(prefix)]
+            if len(found) >= count:
+                return found
+            await asyncio.sleep(0.01)
+
+
 def read(response: Response) -> Any:
     return msgspec.json.decode(response.body)
 
@@ -96,11 +107,29 @@ async def test_the_oldest_make_room_for_the_newest(client: Client) -> None:
     ids = [read(await push(client))["id"] for _ in range(4)]
     states = [(await client.job(job_id))["state"] for job_id in ids]
     assert states == ["discarded", "discarded", "available", "available"]
+    dropped = [one for one in await events(client, "backpressure.", 3) if one["type"] == "backpressure.dropped"]
+    assert [one["data"]["job_id"] for one in dropped] == ids[:2]
     assert (await client.job(ids[0]))["error"]["type"] == "backpressure_dropped"
     assert (await push(client, {"jobs": [JOB] * 3}, "jobs/batch")).status == 429
     more = [job["id"] for job in read(await push(client, {"jobs": [JOB] * 2}, "jobs/batch"))["jobs"]]
     assert [job["id"] for job in await client.fetch(count=10)] == more
     assert (await push(client)).status == 201
+
+
+async def test_a_queue_that_fills_up_is_an_event(client: Client) -> None:
+    """ojs-backpressure section 10.1; of many refused pushes, one is told."""
+    await bound(client, 2, warning_threshold=1.0)
+    for status in (201, 201, 429, 429, 429):
+        assert (await push(client)).status == status
+    await client.fetch(count=2)
+    assert (await push(client)).status == 201
+    found = await events(client, "backpressure.", 3)
+    assert [(one["type"], one["data"]["depth"], one["data"].get("job_type")) for one in found] == [
+        ("backpressure.warning", 2, None),
+        ("backpressure.rejected", 2, "email.send"),
+        ("backpressure.cleared", 1, None),
+    ]
+    assert {(one["subject"], one["data"]["queue"], one["data"]["bound"]) for one in found} == {("email", "email", 2)}
 
 
 async def test_what_runs_or_is_for_later_is_not_dropped(client: Client) -> None:

@@ -35,6 +35,7 @@ from waybill.ojs.coordinator.records import Records
 from waybill.ojs.errors import InvalidJob, ResponseCode
 from waybill.ojs.spec.envelope import MAX_ID_LENGTH, ErrorRecord
 from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.server_events import BackpressureDropped
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.execution import Failure
 from waybill.ojs.worker.settlement import Settlement
@@ -137,6 +138,7 @@ class Backend(Service):
                 allows_private=self._allows_private,
             )
             self.extensions.push_checks.drop = self._drop_oldest
+            self.extensions.push_checks.record = broker.events.record
             self.extensions.seen_count = lambda: self.events.seen_count
             await self.extensions.start()
             for queue in list((await self.job_counts()).by_queue)[:MAX_QUEUES]:
@@ -259,6 +261,8 @@ class Backend(Service):
                     type="backpressure_dropped", message="the queue was full, and newer jobs replaced this one"
                 )
                 self.settlement.failed(one, Failure(record, ResponseCode.DISCARD), 0.0)
+                dropped = BackpressureDropped(queue=queue, job_id=one.envelope.id, job_type=one.envelope.type)
+                self.broker.events.record(queue, dropped)
         return len(executions)
 
     async def begun(self, leases: Sequence[Lease]) -> None:

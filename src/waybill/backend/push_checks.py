@@ -22,7 +22,9 @@ from waybill.backend.settings import Settings
 from waybill.backend.tenants import Tenants
 from waybill.backend.type_defaults import TypeDefaults
 from waybill.ojs.coordinator.job_counts import FollowedCounts
+from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.federation import REGION, meta_of, pinned_region
+from waybill.ojs.spec.server_events import BackpressureCleared, BackpressureRejected, BackpressureWarning
 from waybill.ojs.spec.states import State
 
 REJECT: Final = "reject"
@@ -30,6 +32,7 @@ BLOCK: Final = "block"
 DROP: Final = "drop_oldest"
 STRATEGIES: Final = frozenset({REJECT, BLOCK, DROP})
 MAX_BLOCK_SECONDS: Final = 60.0
+TELL_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 0.05
 TENANT_HEADER: Final = "x-ojs-tenant"
 BLOCK_HEADER: Final = "ojs-block-timeout"
@@ -41,6 +44,7 @@ _TENANT = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:-]{0,127}")
 
 
 Drop = Callable[[str, int], Awaitable[int]]
+RecordEvent = Callable[[str, EventData], None]
 
 
 class QueueBound(msgspec.Struct):
@@ -59,6 +63,8 @@ class PushChecks:
     ) -> None:
         self.drop: Drop | None = None
         """Discards a number of the oldest available jobs of a queue; returns how many it found."""
+        self.record: RecordEvent | None = None
+        """Publishes an event about a queue."""
         self.tenants = tenants
         self.bounds = settings.table("queue-bound", QueueBound)
         self._schemas = schemas
@@ -68,6 +74,10 @@ class PushChecks:
         """The region of this server in a federation."""
         self._unapplied: Counter[str] = Counter()
         """Pushed jobs of bounded queues that the view has not applied yet."""
+        self._warned: set[str] = set()
+        """Queues whose last event says that they are nearly full."""
+        self._rejected_at: dict[str, float] = {}
+        """When the last rejection was published, by queue."""
 
     @property
     def is_idle(self) -> bool:
@@ -111,7 +121,11 @@ class PushChecks:
             request.body = msgspec.json.encode(body)
         counts = Counter(queue_of(job) for job in jobs)
         bounded = {queue: count for queue, count in counts.items() if self.bounds.get(queue) is not None}
-        headers = await self._admit(request, bounded)
+        try:
+            headers = await self._admit(request, bounded)
+        except RequestRefused as error:
+            self._tell_rejected(error.details, jobs)
+            raise
         of_tenants: dict[str, int] = {}
         try:
             if self.tenants:
@@ -185,6 +199,8 @@ class PushChecks:
 
     def _pressure(self, depths: dict[str, int]) -> list[tuple[str, str]]:
         """Return the headers of the fullest queue, if it is nearly full (section 7.3)."""
+        for one, depth in depths.items():
+            self._tell_pressure(one, depth)
         queue = max(depths, key=lambda one: depths[one] / self._bound(one))
         found = self.bounds.get(queue)
         pressure = depths[queue] / self._bound(queue)
@@ -195,6 +211,30 @@ class PushChecks:
             ("X-OJS-Queue-Bound", str(found.max_depth)),
             ("X-OJS-Queue-Pressure", f"{pressure:.2f}"),
         ]
+
+    def _tell_pressure(self, queue: str, depth: int) -> None:
+        """Publish that a queue is nearly full, or no longer."""
+        bound = self.bounds.get(queue)
+        if bound is None or self.record is None:
+            return
+        is_pressed = depth >= bound.warning_threshold * bound.max_depth
+        if is_pressed and queue not in self._warned:
+            self._warned.add(queue)
+            self.record(queue, BackpressureWarning(queue=queue, depth=depth, bound=bound.max_depth))
+        elif not is_pressed and queue in self._warned:
+            self._warned.discard(queue)
+            self.record(queue, BackpressureCleared(queue=queue, depth=depth, bound=bound.max_depth))
+
+    def _tell_rejected(self, details: Form, jobs: list[Form]) -> None:
+        """Publish that a queue is full, at most once a second: the stream must not grow with refused pushes."""
+        queue, depth, bound = details.get("queue"), details.get("depth"), details.get("bound")
+        now = asyncio.get_running_loop().time()
+        if self.record is None or not isinstance(queue, str) or now - self._rejected_at.get(queue, -1e9) < TELL_SECONDS:
+            return
+        self._rejected_at[queue] = now
+        job_type = next((str(job.get("type")) for job in jobs if queue_of(job) == queue), "")
+        data = BackpressureRejected(queue=queue, depth=int(str(depth)), bound=int(str(bound)), job_type=job_type)
+        self.record(queue, data)
 
 
 def read_bound(given: object) -> QueueBound | None:

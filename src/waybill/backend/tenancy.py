@@ -340,7 +340,7 @@ def _without_prefix(name: str, tenant: str) -> str:
     return name.removeprefix(prefix_of(tenant)).removeprefix(tenant + _WORKER)
 
 
-_NAMES: Final = frozenset({"queue", "queues", "name", "worker_id"})
+_NAMES: Final = frozenset({"queue", "queues", "name", "subject", "worker_id"})
 _UNTRANSLATED: Final = frozenset({f"{_V1}/openapi.json", f"{_V1}/docs", f"{_V1}/jobs/results"})
 
 

@@ -16,6 +16,7 @@ from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import ADMIN, OPERATE, Route
 from waybill.ojs.errors import DuplicateJob, InvalidJob, PushFailed
 from waybill.ojs.push.publisher import BatchFailed
+from waybill.ojs.spec.server_events import BulkCancelled, BulkEnqueued, BulkRetried
 
 ATOMIC: Final = "atomic"
 MODES: Final = frozenset({ATOMIC, "partial"})
@@ -41,18 +42,18 @@ class BulkRoutes:
     # --- change ---
 
     async def _cancel(self, request: Request) -> Response:
-        return await self._change("cancel", request.json(required=True))
+        return await self._change("cancel", request, request.json(required=True))
 
     async def _retry(self, request: Request) -> Response:
-        return await self._change("retry", request.json(required=True))
+        return await self._change("retry", request, request.json(required=True))
 
     async def _cancel_confirmed(self, request: Request) -> Response:
-        return await self._change("cancel", _confirmed(request), is_admin=True)
+        return await self._change("cancel", request, _confirmed(request), is_admin=True)
 
     async def _retry_confirmed(self, request: Request) -> Response:
-        return await self._change("retry", _confirmed(request), is_admin=True)
+        return await self._change("retry", request, _confirmed(request), is_admin=True)
 
-    async def _change(self, action: str, body: Form, *, is_admin: bool = False) -> Response:
+    async def _change(self, action: str, request: Request, body: Form, *, is_admin: bool = False) -> Response:
         is_dry = _flag(body, "dry_run")
         is_atomic = _mode(body) == ATOMIC
         selection = await select(self._backend, body, action)
@@ -64,6 +65,11 @@ class BulkRoutes:
             outcomes = await apply(self._backend, action, selection)
         done = sum(one.status == DONE[action] for one in outcomes)
         status = 200 if done == len(outcomes) or is_admin else 207 if done else 422
+        total, skipped = len(outcomes), sum(one.status == "skipped" for one in outcomes)
+        if action == "cancel":
+            self._tell(request, BulkCancelled(total=total, cancelled=done, skipped=skipped))
+        else:
+            self._tell(request, BulkRetried(total=total, retried=done, skipped=skipped))
         headers = [("X-OJS-Batch-Size", str(len(outcomes)))]
         return answer(_summary(action, outcomes, done, has_more=selection.has_more), status, headers)
 
@@ -98,9 +104,22 @@ class BulkRoutes:
                 {"index": index, "status": "failed", "error": {"code": "rolled_back", "message": "Others failed."}}
                 for index in jobs
             ]
-            return _enqueued([*items.values(), *rest])
+            return self._enqueued(request, [*items.values(), *rest], ATOMIC)
         items |= await self._push(jobs, request)
-        return _enqueued(list(items.values()))
+        return self._enqueued(request, list(items.values()), _mode(body))
+
+    def _enqueued(self, request: Request, items: list[Form], atomicity: str) -> Response:
+        items.sort(key=lambda item: int(str(item["index"])))
+        failed = sum(item["status"] == "failed" for item in items)
+        succeeded, total = len(items) - failed, len(items)
+        self._tell(request, BulkEnqueued(total=total, succeeded=succeeded, failed=failed, atomicity=atomicity))
+        status = 201 if not failed else 207 if succeeded else 422
+        found = {"total": total, "succeeded": succeeded, "failed": failed, "items": items}
+        return answer(found, status, [("X-OJS-Batch-Size", str(total))])
+
+    def _tell(self, request: Request, data: BulkEnqueued | BulkCancelled | BulkRetried) -> None:
+        """Publish that a bulk operation has ended; the request is its subject."""
+        self._backend.broker.events.record(request.id, data)
 
     def _checked(self, given: object, before: dict[int, Form]) -> Form:
         if not isinstance(given, dict):
@@ -139,15 +158,6 @@ class BulkRoutes:
             else:
                 items[index] = {"index": index, "status": "duplicate", "job": {"id": job_id}}
         return items
-
-
-def _enqueued(items: list[Form]) -> Response:
-    items.sort(key=lambda item: int(str(item["index"])))
-    failed = sum(item["status"] == "failed" for item in items)
-    succeeded = len(items) - failed
-    status = 201 if not failed else 207 if succeeded else 422
-    found = {"total": len(items), "succeeded": succeeded, "failed": failed, "items": items}
-    return answer(found, status, [("X-OJS-Batch-Size", str(len(items)))])
 
 
 def _error_of(error: RequestRefused | InvalidJob | PushFailed, request: Request) -> object:

@@ -28,8 +28,8 @@ from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import is_nested_deeper, is_too_heavy
 from waybill.ojs.spec.pushing_events import WorkflowAbandoned, WorkflowPushing
-from waybill.ojs.spec.rate_limit_events import RateLimitExceeded, RateLimitReleased
 from waybill.ojs.spec.record_events import RecordPut, RecordRemoved
+from waybill.ojs.spec.server_events import SERVER_EVENT_TYPES
 from waybill.ojs.spec.stage_events import JobActivated, JobStaged, JobUnstaged
 
 BATCH_TYPE: Final = "ojs.events"
@@ -359,8 +359,6 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     JobStaged: "job.staged",
     JobActivated: "job.activated",
     JobUnstaged: "job.unstaged",
-    RateLimitExceeded: "rate_limit.exceeded",
-    RateLimitReleased: "rate_limit.released",
     QueuePaused: "queue.paused",
     QueueResumed: "queue.resumed",
     ViewMarked: "view.marked",
@@ -398,6 +396,7 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     CronTold: "cron.told",
     RecordPut: "record.put",
     RecordRemoved: "record.removed",
+    **SERVER_EVENT_TYPES,
 }
 
 

@@ -1,0 +1,79 @@
+"""Events of servers over HTTP about limits, full queues and bulk operations."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.rate_limit_events import RateLimitExceeded, RateLimitReleased
+
+
+class BackpressureWarning(EventData, frozen=True, kw_only=True):
+    """A queue is nearly full (ojs-backpressure section 10.1). The subject of these events is the queue."""
+
+    queue: str
+    depth: int
+    bound: int
+
+
+class BackpressureCleared(EventData, frozen=True, kw_only=True):
+    """A queue that was nearly full has room again."""
+
+    queue: str
+    depth: int
+    bound: int
+
+
+class BackpressureRejected(EventData, frozen=True, kw_only=True):
+    """A push was refused, because its queue is full; at most one event a second for each queue and server."""
+
+    queue: str
+    depth: int
+    bound: int
+    job_type: str
+
+
+class BackpressureDropped(EventData, frozen=True, kw_only=True):
+    """A job was discarded to make room for newer ones."""
+
+    queue: str
+    job_id: str
+    job_type: str
+
+
+class BulkEnqueued(EventData, frozen=True, kw_only=True):
+    """A bulk enqueue has ended (ojs-bulk-operations section 12.1). The subject of these events is the request."""
+
+    total: int
+    succeeded: int
+    failed: int
+    atomicity: str
+
+
+class BulkCancelled(EventData, frozen=True, kw_only=True):
+    """A bulk cancel has ended."""
+
+    total: int
+    cancelled: int
+    skipped: int
+
+
+class BulkRetried(EventData, frozen=True, kw_only=True):
+    """A bulk retry has ended."""
+
+    total: int
+    retried: int
+    skipped: int
+
+
+SERVER_EVENT_TYPES: Final[dict[type[EventData], str]] = {
+    RateLimitExceeded: "rate_limit.exceeded",
+    RateLimitReleased: "rate_limit.released",
+    BackpressureWarning: "backpressure.warning",
+    BackpressureCleared: "backpressure.cleared",
+    BackpressureRejected: "backpressure.rejected",
+    BackpressureDropped: "backpressure.dropped",
+    BulkEnqueued: "bulk.enqueue.completed",
+    BulkCancelled: "bulk.cancel.completed",
+    BulkRetried: "bulk.retry.completed",
+}
