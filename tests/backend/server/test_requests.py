@@ -46,7 +46,8 @@ def test_a_head_says_what_is_asked() -> None:
     assert not read(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Close, x\r\n\r\n").head.stays
     assert not read(b"GET / HTTP/1.0\r\n\r\n").head.stays
     assert read(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").head.stays
-    assert read(b"\r\nGET http://b.example:1/x/y?z HTTP/1.1" + HOST + b"\r\n\r\n").head[1:3] == ("/x/y", b"z")
+    absolute = read(b"\r\nGET http://b.example:1/x/y?z HTTP/1.1" + HOST + b"\r\n\r\n").head
+    assert (absolute[1:3], absolute.headers["host"]) == (("/x/y", b"z"), "b.example:1")
     assert read(POST + b"\r\nTransfer-Encoding: Chunked\r\n\r\n0\r\n\r\n").head.length == -1
 
 
@@ -82,6 +83,11 @@ def test_a_head_says_what_is_asked() -> None:
         (b"GET / HTTP/1.1\r\nno header", "invalid_request"),
         (b"GET / HTTP/1.1" + HOST + b"\r\n: 1", "invalid_request"),
         (b"GET / HTTP/1.1" + HOST + b"\r\nA: 1" * MAX_FIELDS, "headers_too_large"),
+        (b"GET * HTTP/1.1" + HOST, "invalid_request"),
+        (b"GET http:///x HTTP/1.1" + HOST, "invalid_request"),
+        (b"GET http://u@b.example/x HTTP/1.1" + HOST, "invalid_request"),
+        (b"GET http://b.example/x HTTP/1.1", "invalid_request"),
+        *((b"GET / HTTP/1.1\r\nHost: " + host, "invalid_request") for host in (b"a b", b"a:b", b"a/b", b"[a", b"a, b")),
         (b"GET / HTTP/1.1" + HOST + b"\r\nA: " + b"x" * 40_000, "headers_too_large"),
         (POST + b"\r\nContent-Length: +1", "invalid_request"),
         (POST + b"\r\nContent-Length: -1", "invalid_request"),

@@ -8,6 +8,7 @@ and a known head is not checked again.
 from __future__ import annotations
 
 import functools
+import re
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -19,6 +20,7 @@ LARGE_BYTES: Final = 64 * 1024
 """Bodies from this size on count toward the limit of all connections."""
 REMEMBERED_HEADS: Final = 500
 
+_HOST: Final = re.compile(r"([A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?")
 _SINGLE: Final = frozenset({"host", "authorization", "content-type"})
 
 
@@ -74,10 +76,11 @@ def read_head(
     try:
         is_old = _is_old(version)
         _read_fields(fields, headers)
-        raw, query = _target(target, method)
+        raw, query, host = _target(target, method)
         path = unquote(raw) if "%" in raw else raw
         length = _length(headers, is_old=is_old, may_be=method != b"CONNECT")
         is_asked = not is_old and _expects(headers) and length != 0
+        _set_host(headers, host)
     except BadRequest as error:
         error.method, error.fields = method.decode(), headers
         raise
@@ -110,19 +113,28 @@ def _read_fields(fields: tuple[bytes, ...], headers: dict[str, str]) -> None:
             raise BadRequest("invalid_request", f"The header {name} appears twice.")
 
 
-def _target(target: bytes, method: bytes) -> tuple[str, bytes]:
-    """Return the path and the query of a target."""
+def _target(target: bytes, method: bytes) -> tuple[str, bytes, str | None]:
+    """Return the path, the query and the host of a target; most have no host."""
     if b"#" in target:
         raise BadRequest("invalid_request", "The target has a fragment.")
     raw, _, query = target.partition(b"?")
     if not raw.startswith(b"/"):
         scheme, found, rest = raw.partition(b"://")
-        if raw == b"*" or method == b"CONNECT":
-            return raw.decode("ascii"), query
-        if not found or scheme.lower() not in {b"http", b"https"}:
+        if (raw == b"*" and method == b"OPTIONS") or method == b"CONNECT":
+            return raw.decode("ascii"), query, None
+        host, _, path = rest.partition(b"/")
+        if not found or not host or scheme.lower() not in {b"http", b"https"}:
             raise BadRequest("invalid_request", "The target is not a path.")
-        raw = b"/" + rest.partition(b"/")[2]
-    return raw.decode("ascii"), query
+        return f"/{path.decode('ascii')}", query, host.decode("ascii")
+    return raw.decode("ascii"), query, None
+
+
+def _set_host(headers: dict[str, str], host: str | None) -> None:
+    """Replace the host by that of the target (RFC 9112 section 3.2.2), if it has one."""
+    if host is not None:
+        headers["host"] = host
+    if _HOST.fullmatch(headers.get("host", "")) is None:
+        raise BadRequest("invalid_request", "The host is not a name or an address, with or without a port.")
 
 
 def _expects(headers: dict[str, str]) -> bool:
