@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from waybill.client import BasicProperties, Delivery
+from waybill.client import BasicProperties, ClientError, Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.policy import ControlPolicy
@@ -156,5 +156,10 @@ class Responder:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, ClientError):
+            # A lost connection ends many at once. Requests without an answer are made again.
+            _log.warning("the broker prevented an answer or a task of the coordinator: %r", error)
+        else:
             _log.error("a component of the coordinator failed", exc_info=error)
