@@ -1,4 +1,4 @@
-"""Limits on declarations: free disk space, and the size of arguments."""
+"""Limits on declarations: free disk space, names, and the size of arguments."""
 
 from typing import Final
 
@@ -24,6 +24,21 @@ def check_streams(runtime: Runtime, what: str) -> None:
             f"cannot declare {what} as a stream: the node may have {runtime.streams_max} "
             "streams, and each has a file open"
         )
+
+
+def is_text(name: str) -> bool:
+    """Whether the octets of a name are UTF-8: others were read as half characters."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_queue_name(name: str) -> None:
+    """Raises InvalidArgument unless the name is text, as in RabbitMQ."""
+    if not is_text(name):
+        raise InvalidArgument(f"queue name '{name}' is not UTF-8")
 
 
 def check_arguments(what: str, arguments: dict[str, object]) -> None:

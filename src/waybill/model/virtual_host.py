@@ -6,7 +6,7 @@ from waybill.model.alternate_queue import AlternateQueue
 from waybill.model.alternates import Alternates
 from waybill.model.binding import EXCHANGE, QUEUE, Binding, binding_key
 from waybill.model.dead_lettering import DeadLettering
-from waybill.model.declaration_limits import check_arguments, check_growth, check_streams
+from waybill.model.declaration_limits import check_arguments, check_growth, check_queue_name, check_streams
 from waybill.model.default_queue_type import with_default_type
 from waybill.model.delay import DelayQueue
 from waybill.model.delayed_publish import publish_due
@@ -182,6 +182,7 @@ class VirtualHost(DeletionHost):
             )
         runtime = self.runtime
         what = f"queue '{name}' in vhost '{self.name}'"
+        check_queue_name(name)
         check_arguments(what, arguments)
         check_footprint(runtime, what, queue_size(name, arguments, is_persistent=durable and exclusive_to is None))
         if durable and exclusive_to is None:

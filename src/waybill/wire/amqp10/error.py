@@ -43,8 +43,17 @@ TRANSACTION_TIMEOUT: Final = "amqp:transaction:timeout"
 @composite(descriptors.ERROR, "condition:symbol! description:string info:fields")
 @dataclass(frozen=True)
 class Error(Composite):
-    """Why a connection, session or link ends, or why a message is rejected."""
+    """Why a connection, session or link ends, or why a message is rejected.
+
+    The description may quote a name whose octets are not UTF-8. They are escaped, so every error can be sent.
+    """
 
     condition: str
     description: str | None = None
     info: dict[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        """Escape what is not text."""
+        if self.description is not None and not self.description.isascii():
+            octets = self.description.encode("utf-8", "surrogateescape")
+            object.__setattr__(self, "description", octets.decode("utf-8", "backslashreplace"))

@@ -5,6 +5,7 @@ from waybill.engine.amqp091.server.direct_reply import REPLY_TO
 from waybill.engine.amqp091.server.faults import connection_fault
 from waybill.engine.amqp091.server.task import Delete, Purge
 from waybill.model.binding import EXCHANGE, QUEUE
+from waybill.model.declaration_limits import is_text
 from waybill.model.errors import AccessRefused, NotFound
 from waybill.model.queue import Queue
 from waybill.wire.amqp091.methods_exchange import (
@@ -100,20 +101,11 @@ def exchange_unbind(channel: Channel, method: ExchangeUnbind) -> None:
         channel.send(ExchangeUnbindOk())
 
 
-def _is_text(name: str) -> bool:
-    """Whether its octets are UTF-8: others were read as half characters."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def queue_declare(channel: Channel, method: QueueDeclare) -> None:
     connection = channel.connection
     virtual_host = connection.virtual_host
     name = _one_line(method.queue)
-    if not _is_text(name):
+    if not is_text(name):
         raise connection_fault(FRAME_ERROR, "Malformed UTF-8 in shortstr", method.CLASS_ID, method.METHOD_ID)
     if method.passive:
         if name == REPLY_TO:
