@@ -149,7 +149,17 @@ NONSENSE: Final[tuple[tuple[str, object], ...]] = (
     ("/queues/%2F/q/get", {"count": 1, "encoding": "auto", "ackmode": "odd"}),
     ("/queues/%2F/q/get", b"[]"),
     ("/queues/%2F/q/get", b"{"),
+    ("/queues/%2F/q/get", {"count": 1, "encoding": "auto", "ackmode": ["ack_requeue_true"]}),
+    ("/queues/%2F/q/get", {"count": 1, "encoding": "auto", "requeue": [1]}),
     ("/queues/%2F/q/actions", {"action": "dance"}),
+    ("/queues/%2F/q/actions", {"action": {}}),
+    ("/definitions", {"global_parameters": 1}),
+    ("/definitions", {"policies": [{"vhost": "/", "name": "p", "pattern": "", "definition": {}, "priority": 1 << 64}]}),
+)
+NONSENSE_TO_PUT: Final[tuple[tuple[str, object], ...]] = (
+    ("/policies/%2F/p", {"pattern": "", "definition": {"max-length": 1}, "priority": 1 << 64}),
+    ("/user-limits/guest/max-channels", {"value": 1 << 64}),
+    ("/vhost-limits/%2F/max-queues", {"value": -(1 << 64)}),
 )
 
 
@@ -159,6 +169,11 @@ async def test_nonsense_is_a_bad_request() -> None:
         for path, body in NONSENSE:
             reply = await api.ask("POST", path, body)
             assert (reply.status, reply.json["error"]) == (400, "bad_request"), (path, body)
+        for path, body in NONSENSE_TO_PUT:
+            reply = await api.ask("PUT", path, body)
+            assert (reply.status, reply.json["error"]) == (400, "bad_request"), (path, body)
+        # What is refused has no effect.
+        assert await api.get("/policies") == []
 
 
 async def test_users_and_permissions() -> None:

@@ -99,8 +99,8 @@ def integer_of(body: dict[str, Any], name: str, default: int | None = None) -> i
     value = body.get(name, default)
     if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) < 19:
         return int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise bad_request(f"{name} must be an integer")
+    if isinstance(value, bool) or not isinstance(value, int) or not _fits(value, 0):
+        raise bad_request(f"{name} must be an integer of 64 bits")
     return value
 
 

@@ -69,9 +69,7 @@ class DefinitionRoutes:
         document = _document(call)
         taken: Item = {}
         for section in VIRTUAL_HOST_SECTIONS:
-            items = document.get(section) or []
-            if not isinstance(items, list):
-                raise bad_request(f"{section} must be a list")
+            items = _items(document, section)
             taken[section] = [{**item, "vhost": host.name} for item in items if isinstance(item, dict)]
         await self._apply(call, taken)
         return Answer(NO_CONTENT)
@@ -79,11 +77,12 @@ class DefinitionRoutes:
     async def _apply(self, call: Call, document: Item) -> None:
         """Import a document. Raises Refused if an item is refused; the other items are imported."""
         rest = {name: value for name, value in document.items() if name != "global_parameters"}
+        global_parameters = _items(document, "global_parameters")
         importing = DefinitionImport(self._context.node, rest)
         await self._context.perform(lambda _node: importing)
 
         def put_parameters(node: Node) -> None:
-            for item in document.get("global_parameters") or []:
+            for item in global_parameters:
                 if isinstance(item, dict) and isinstance(item.get("name"), str):
                     node.administration.parameters.put(item["name"], item.get("value"))
 
@@ -91,6 +90,14 @@ class DefinitionRoutes:
         errors = importing.report.errors
         if errors:
             raise bad_request("; ".join(errors[:10]))
+
+
+def _items(document: Item, section: str) -> list[Any]:
+    """Return the items of a section. Raises Refused."""
+    items = document.get(section) or []
+    if not isinstance(items, list):
+        raise bad_request(f"{section} must be a list")
+    return items
 
 
 def _document(call: Call) -> Item:

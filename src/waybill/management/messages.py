@@ -12,7 +12,7 @@ from waybill.engine.access import check_topic
 from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.conversion.convert import Inconvertible, amqp091_content
 from waybill.management.api_context import ApiContext, exchange_name, queue_of
-from waybill.management.call import Answer, Call, integer_of, require, table_of, text_of
+from waybill.management.call import Answer, Call, flag_of, integer_of, require, table_of, text_of
 from waybill.management.errors import Refused, bad_request, missing, refused_by_channel
 from waybill.management.listing import Item, encode, plain
 from waybill.management.router import Route
@@ -218,11 +218,10 @@ def _requeues(body: dict[str, Any]) -> bool:
     mode = body.get("ackmode")
     if mode is None:
         # Clients written for RabbitMQ before 3.7 send this field.
-        old = body.get("requeue")
-        if old is None:
+        if body.get("requeue") is None:
             raise missing("ackmode")
-        mode = "ack_requeue_true" if old in {True, "true"} else "ack_requeue_false"
-    if mode not in ACK_MODES:
+        return flag_of(body, "requeue")
+    if not isinstance(mode, str) or mode not in ACK_MODES:
         raise bad_request(f"ackmode must be one of {', '.join(ACK_MODES)}")
     return ACK_MODES[mode]
 

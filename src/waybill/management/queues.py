@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from waybill.engine.server_connection import ServerConnection
 from waybill.management.api_context import ApiContext, connection_details, queue_of, size_of
 from waybill.management.bindings import binding_item, default_binding
-from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, flag_of, table_of
+from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, flag_of, table_of, text_of
 from waybill.management.connections import GARBAGE_COLLECTION
 from waybill.management.consumers import consumer_item
 from waybill.management.errors import bad_request, not_authorised
@@ -241,7 +241,7 @@ class QueueRoutes:
         """Accept the actions for RabbitMQ's mirrored queues, and do nothing."""
         queue_of(self._context.writable_virtual_host(call), call["queue"])
         call.principal.require_administrator()
-        action: Any = call.body().get("action")
+        action = text_of(call.body(), "action")
         if action not in ACTIONS:
             raise bad_request(f"unknown_action {action}")
         return Answer(NO_CONTENT)

@@ -309,8 +309,8 @@ class _Item:
 
     def number(self, name: str, default: int) -> int:
         value = self.values.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidArgument(f"'{name}' must be an integer")
+        if isinstance(value, bool) or not isinstance(value, int) or not _fits_table(value, 0):
+            raise InvalidArgument(f"'{name}' must be an integer of 64 bits")
         return value
 
     def table(self, name: str) -> Document:
