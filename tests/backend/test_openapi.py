@@ -51,6 +51,15 @@ async def test_the_document_holds_together(client: Client) -> None:
             assert all(one["description"] for one in operation["responses"].values())
 
 
+async def test_a_key_that_was_used_for_another_request_is_documented(client: Client) -> None:
+    for path, methods in (await _document(client))["paths"].items():
+        for method, operation in methods.items():
+            if "Idempotency-Key" in operation.get("description", ""):
+                assert "409" in operation["responses"], (method, path)
+    bulk = (await _document(client))["paths"]["/ojs/v1/admin/jobs/bulk/retry"]["post"]
+    assert "Idempotency-Key" in bulk["description"]
+
+
 async def test_the_page_shows_every_operation_and_needs_nothing_from_elsewhere(client: Client) -> None:
     response = await client.send("GET", "/ojs/v1/docs")
     headers = dict(response.headers)

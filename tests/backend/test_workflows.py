@@ -215,3 +215,38 @@ async def test_unknown(client: Client) -> None:
 
 async def test_a_cursor_of_something_else_is_refused(client: Client) -> None:
     await client.ask("GET", f"{WORKFLOWS}?cursor=x", status=400)
+
+
+@pytest.mark.parametrize(("kind", "key", "halves"), [("chain", "steps", 1), ("group", "jobs", 2), ("batch", "jobs", 0)])
+async def test_the_progress_of_a_workflow_is_that_of_its_steps(
+    client: Client, kind: str, key: str, halves: int
+) -> None:
+    """ojs-progress section 9: a step of a batch counts when it is completed."""
+    callbacks = {"callbacks": {"on_complete": job("done")}} if kind == "batch" else {}
+    made = await begin(client, {"type": kind, key: [job("one"), job("two"), job("three")], **callbacks})
+    path = f"{WORKFLOWS}/{made['id']}/progress"
+    found = await client.ask("GET", path)
+    assert (found["workflow_id"], found["type"], found["progress"]) == (made["id"], kind, 0.0)
+    assert [one["progress"] for one in found["steps"]] == [None] * 3
+    ended = await client.fetch("flow", count=1)
+    await client.ack(ended[0]["id"])
+    for one in (await client.fetch("flow", count=50))[:2]:
+        await client.ask("PUT", f"/ojs/v1/jobs/{one['id']}/progress", {"progress": 0.5, "data": {"row": 7}})
+    found = await client.ask("GET", path)
+    assert found["progress"] == pytest.approx((1 + halves / 2) / 3, abs=0.001)
+    steps = found["steps"]
+    assert (steps[0]["progress"], steps[0]["state"], steps[0]["job_id"]) == (1.0, "completed", ended[0]["id"])
+    assert (steps[1]["progress"], steps[1]["data"]) == (0.5, {"row": 7})
+    await client.ask("GET", f"{WORKFLOWS}/nothing/progress", status=404)
+
+
+async def test_a_part_of_a_workflow_has_the_progress_of_its_jobs(client: Client) -> None:
+    part = {"type": "group", "jobs": [job("one"), job("two")]}
+    made = await begin(client, {"type": "chain", "steps": [part, job("three")]})
+    await client.ack((await client.fetch("flow", count=1))[0]["id"])
+    found = await client.ask("GET", f"{WORKFLOWS}/{made['id']}/progress")
+    assert (found["progress"], found["steps"][0]["progress"]) == (0.25, 0.5)
+    assert [one["progress"] for one in found["steps"][0]["steps"]] == [1.0, None]
+    await work(client)
+    await work(client)
+    assert (await client.ask("GET", f"{WORKFLOWS}/{made['id']}/progress"))["progress"] == 1.0

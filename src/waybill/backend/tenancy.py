@@ -397,7 +397,7 @@ def _rules_of_one() -> dict[tuple[str, str], Before]:
     found |= {(method, f"{_V1}/queues/{{name}}{end}"): own.queue for method, end in queues}
     letters = [("GET", ""), ("POST", "/retry"), ("DELETE", "")]
     found |= {(method, f"{_V1}/dead-letter/{{id}}{end}"): own.job for method, end in letters}
-    workflows = [("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("POST", "/retry")]
+    workflows = [("GET", ""), ("GET", "/progress"), ("DELETE", ""), ("POST", "/cancel"), ("POST", "/retry")]
     found |= {(method, f"{_V1}/workflows/{{id}}{end}"): own.workflow for method, end in workflows}
     crons = [("GET", ""), ("DELETE", ""), ("GET", "/history"), ("POST", "/pause"), ("POST", "/resume")]
     for base in (f"{_V1}/cron", f"{_V1}/crons"):

@@ -11,6 +11,7 @@ import msgspec
 
 from waybill import __version__
 from waybill.backend.errors import KINDS
+from waybill.backend.idempotency import METHODS, UNKEYED
 from waybill.backend.message import MEDIA_TYPE
 from waybill.backend.openapi.answers import ErrorAnswer
 from waybill.backend.openapi.operation import Operation
@@ -86,6 +87,8 @@ def _operation(route: Route, operation: Operation, schemas: dict[object, Json]) 
         made["security"] = []
     else:
         made["description"] = f"Needs a key with the role {route.role} if the server has keys."
+        if _may_be_repeated(route):
+            made["description"] += " With the header Idempotency-Key, repeated requests take effect once."
     if operation.body is not None:
         content = {
             MEDIA_TYPE: {"schema": schemas[operation.body]},
@@ -138,9 +141,15 @@ def _codes(route: Route, operation: Operation) -> Iterator[str]:
     seen: dict[str, None] = dict.fromkeys(_ALWAYS)
     if route.role != OPEN:
         seen |= dict.fromkeys(_WITH_KEY)
+        if _may_be_repeated(route):
+            seen["conflict"] = None
     else:
         seen["permission_denied"] = None
     if operation.body is not None:
         seen |= dict.fromkeys(_WITH_BODY)
     seen |= dict.fromkeys(operation.errors)
     yield from seen
+
+
+def _may_be_repeated(route: Route) -> bool:
+    return route.method in METHODS and route.path not in UNKEYED

@@ -119,6 +119,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("GET", "/ojs/v1/cron/{name}/history"): Operation("List the runs of a cron job", "cron"),
     ("GET", "/ojs/v1/workflows"): Operation("List workflows", "workflows"),
     ("GET", "/ojs/v1/workflows/{id}"): Operation("Get a workflow", "workflows"),
+    ("GET", "/ojs/v1/workflows/{id}/progress"): Operation("Get the progress of a workflow", "workflows"),
     ("DELETE", "/ojs/v1/workflows/{id}"): Operation("Cancel a workflow", "workflows", errors=_CONFLICT),
     ("POST", "/ojs/v1/workflows/{id}/cancel"): Operation("Cancel a workflow", "workflows", errors=_CONFLICT),
     ("POST", "/ojs/v1/workflows/{id}/retry"): Operation("Retry a failed workflow", "workflows", errors=_CONFLICT),
@@ -156,7 +157,7 @@ _EXTENSIONS: Final[dict[tuple[str, str], Operation]] = {
         ),
         errors=("wait_timeout", "result_pruned"),
     ),
-    ("POST", "/ojs/v1/jobs/results"): Operation("Count the jobs that have ended", "jobs", {200: dict}, requests.JobIds),
+    ("POST", "/ojs/v1/jobs/results"): Operation("Get the results of many jobs", "jobs", {200: dict}, requests.JobIds),
     ("POST", "/ojs/v1/jobs/bulk"): Operation(
         "Enqueue jobs independently of each other",
         "bulk",

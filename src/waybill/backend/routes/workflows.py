@@ -9,6 +9,7 @@ from waybill.backend.errors import RequestRefused, not_found
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import OPERATE, READ, Route
+from waybill.backend.workflow_progress import progress_of, reporting_ids
 from waybill.backend.workflow_request import definition_of
 from waybill.backend.workflows import Workflows
 from waybill.ojs.workflow.numbering import is_workflow_id
@@ -31,6 +32,7 @@ class WorkflowRoutes:
             Route("POST", "/ojs/v1/workflows", self._begin, OPERATE),
             Route("GET", "/ojs/v1/workflows", self._list, READ),
             Route("GET", "/ojs/v1/workflows/{id}", self._get, READ),
+            Route("GET", "/ojs/v1/workflows/{id}/progress", self._progress, READ),
             Route("DELETE", "/ojs/v1/workflows/{id}", self._cancel, OPERATE),
             Route("POST", "/ojs/v1/workflows/{id}/cancel", self._cancel, OPERATE),
             Route("POST", "/ojs/v1/workflows/{id}/retry", self._retry, OPERATE),
@@ -62,6 +64,14 @@ class WorkflowRoutes:
 
     async def _get(self, request: Request) -> Response:
         return _answer(await self._known(request.parameters["id"]))
+
+    async def _progress(self, request: Request) -> Response:
+        form = await self._known(request.parameters["id"])
+        ids = reporting_ids(form)
+        for job_id in ids:
+            await self._backend.extensions.progress.wait_until_applied(job_id)
+        jobs = {job.id: job for job in await self._backend.view.many(ids)}
+        return answer(progress_of(form, jobs), headers=[("Cache-Control", "no-cache")])
 
     async def _cancel(self, request: Request) -> Response:
         workflow_id = request.parameters["id"]
