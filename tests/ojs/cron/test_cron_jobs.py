@@ -12,7 +12,7 @@ import pytest
 from tests.client.breaking import until
 from tests.ojs.databases import make_database
 from waybill.broker import Broker
-from waybill.client import connect
+from waybill.client import BasicProperties, connect
 from waybill.ojs import ControlFailed, Coordinator, CronJob, CronNotFound, InvalidJob, Jobs, Retry, Worker, current_job
 from waybill.ojs.coordinator.policy import ControlPolicy
 from waybill.ojs.cron.cron_message import CRON_REQUEST
@@ -267,6 +267,34 @@ async def test_events_of_strangers_and_odd_ones_change_nothing(setting: Setting)
     assert await jobs.crons.run("mine")
     found = await jobs.crons.get("mine")
     assert (found.cron, found.enabled, found.run_count) == ("0 0 1 1 *", True, 1)
+
+
+async def test_times_that_no_clock_shows_stop_no_cron_job(setting: Setting) -> None:
+    jobs = setting.jobs
+    await jobs.crons.register(CronJob(name="mine", cron="0 0 1 1 *", type="a.b", options={"queue": "q"}))
+    claim = {"version": 1, "by": "x", "copy": "x", "until_key": ""}
+    async with connect(jobs.uri) as connection:
+        channel = await connection.channel()
+        for number, (subject, kind, data) in enumerate((
+            *(("odd", "cron.registered", {"job": {"name": "odd", "cron": cron, "type": "a.b"}, "now_ms": now_ms})
+              for now_ms in (2**63, -(2**63), 253_402_300_799_999) for cron in ("@hourly", "@every 1h")),
+            ("mine", "cron.toggled", {"enabled": False, "now_ms": 0}),
+            ("mine", "cron.toggled", {"enabled": True, "now_ms": 2**63}),
+            ("mine", "cron.claimed", claim | {"until_ms": 2**62}),
+            ("mine", "cron.claimed", claim | {"until_ms": 2**46, "until_key": "9999-12-31T23:59:59"}),
+            ("mine", "cron.claimed", claim | {"until_ms": 2**46, "until_key": "2026-01-01T00:00:00+00:00"}),
+        )):  # fmt: skip
+            event = {
+                "id": f"evt_{number}", "type": kind, "source": "ojs://x/y", "time": "2026-01-01T00:00:00Z",
+                "subject": subject, "data": data, "specversion": "1.0",
+            }  # fmt: skip
+            properties = BasicProperties(user_id="guest", type=kind)
+            await channel.publish(
+                json.dumps(event).encode(), exchange=jobs.topology.events, routing_key=kind, properties=properties
+            )
+    await jobs.crons.register(CronJob(name="often", cron="@every 100ms", type="a.b", options={"queue": "q"}))
+    await until(lambda: bool(setting.told("cron.triggered")))
+    assert {one.name for one in await jobs.crons.list()} == {"mine", "often"}
 
 
 async def test_another_users_cron_jobs_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

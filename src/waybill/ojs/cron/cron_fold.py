@@ -15,6 +15,7 @@ by, and decided anew. All of these events but those of jobs count from trusted u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -37,6 +38,8 @@ MAX_FIRINGS: Final = 20
 """The number of ended firings to keep; others are kept as well, up to MAX_OPEN."""
 MAX_OPEN: Final = 1000
 MAX_TO_TELL: Final = 1000
+MAX_MOMENT_MS: Final = 1 << 47
+"""In the year 6429. No coordinator's clock shows a later time, and none has ticks for ever."""
 
 _TYPES: Final = frozenset({"cron.registered", "cron.toggled", "cron.removed", "cron.claimed", "cron.told"})
 _STATES: Final = {
@@ -144,7 +147,7 @@ def _register(rows: Rows, before: CronRow | None, event: ReceivedEvent) -> None:
     except InvalidJob:
         # A newer version may have fields that this one does not know.
         return
-    now_ms = _whole(data.get("now_ms"))
+    now_ms = _moment(data.get("now_ms"))
     owner = data.get("owner")
     if before is None:
         gone = rows.get(GONE + event.subject, GoneRow) or GoneRow(0, 0)
@@ -172,7 +175,7 @@ def _toggle(_rows: Rows, row: CronRow, event: ReceivedEvent) -> None:
     row.version += 1
     if is_enabled:
         # Ticks in between were skipped, and waiting jobs no longer wait.
-        row.until_ms, row.until_key = max(row.until_ms, _whole(event.data.get("now_ms"))), ""
+        row.until_ms, row.until_key = max(row.until_ms, _moment(event.data.get("now_ms"))), ""
         for one in row.firings:
             if one.state == State.AVAILABLE.value:
                 one.state = "lost"
@@ -189,7 +192,7 @@ def _decide(rows: Rows, row: CronRow, event: ReceivedEvent) -> None:
     elif found.version != row.version or (found.until_ms, found.until_key) <= (row.until_ms, row.until_key):
         return
     else:
-        row.until_ms, row.until_key = found.until_ms, found.until_key
+        row.until_ms, row.until_key = _moment(found.until_ms), _local_time(found.until_key)
     for skipped in found.skipped:
         _skip(row, skipped.key, skipped.scheduled_at, event.time, skipped.reason, skipped.job_id)
     if found.key and found.job is not None and found.job_id is not None:
@@ -275,5 +278,16 @@ def _forget(row: CronRow) -> None:
     row.firings = [one for one in row.firings if id(one) not in forgotten][-MAX_OPEN:]
 
 
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) else 0
+def _moment(value: object) -> int:
+    """Return a time in Unix milliseconds. Raises ValueError for one that no coordinator can have written."""
+    if not isinstance(value, int) or not 0 <= value < MAX_MOMENT_MS:
+        raise ValueError("it has no valid time")
+    return value
+
+
+def _local_time(key: str) -> str:
+    """Return the key of a tick. Raises ValueError as `_moment`."""
+    if key:
+        local = datetime.fromisoformat(key)
+        _moment(int(local.replace(tzinfo=UTC).timestamp() * 1000) if local.tzinfo is None else None)
+    return key

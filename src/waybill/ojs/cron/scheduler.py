@@ -124,6 +124,9 @@ class CronScheduler:
             # It may have been registered with another time zone database.
             _log.error("cron job %s cannot be evaluated: %s", shown(row.job.name), error)
             return None
+        except Exception:  # noqa: BLE001 - an error of one cron job must not affect the others
+            _log.exception("cron job %s cannot be evaluated", shown(row.job.name))
+            return None
         return None if tick is None else wake_ms(row, tick)
 
     def _propose(self, key: str, row: CronRow, now_ms: int, loop_now: float) -> None:
