@@ -47,6 +47,16 @@ async def test_the_type_may_have_the_version(client: Client) -> None:
     assert await fetched(client, "2.0") == [job_id]
 
 
+async def test_a_version_may_have_a_patch(client: Client) -> None:
+    """As in the schema registry (ojs-schema-registry section 9.1)."""
+    jobs = [await push(client, version) for version in ("2.0.0", "2.1.5", "3.0")]
+    assert await fetched(client, ">=1.0.0 <2.0.0") == []
+    assert await fetched(client, ">=2.1.6 <3.0.0") == []
+    assert await fetched(client, ">=2.1.5 <3.0.0") == [jobs[1]]
+    assert await fetched(client, "2.0") == [jobs[0]]
+    assert await fetched(client, ">=3.0.0 <4.0.0") == [jobs[2]]
+
+
 @pytest.mark.parametrize("kind", ["email@send!", "email@", "@2.0", "email@two", "email@2.0@3.0"])
 async def test_what_is_no_version_is_no_type(client: Client, kind: str) -> None:
     await client.ask("POST", "/ojs/v1/jobs", {"type": kind, "args": []}, 400)
@@ -64,5 +74,5 @@ def test_ranges_are_read() -> None:
     assert read_range("*") == []
     assert read_range(">=1.0 <3.0") == [(">=", (1, 0)), ("<", (3, 0))]
     assert read_range("2") == [("=", (2, 0))]
-    assert read_version("2.10.3") == (2, 10)
+    assert (read_version("2.10"), read_version("2.10.3")) == ((2, 10), (2, 10, 3))
     assert read_version("two") is None

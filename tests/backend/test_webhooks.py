@@ -217,6 +217,7 @@ async def test_a_webhook_leads_to_no_place_of_ours(uri: str, url: object) -> Non
         {"events": "job.*"},
         {"events": [7]},
         {"filter": []},
+        {"filter": {"queue": ["a"]}},
         {"filter": {"queues": "a"}},
         {"active": 1},
         {"metadata": 7},

@@ -16,10 +16,11 @@ from waybill.backend.errors import invalid
 from waybill.ojs.worker.execution import Execution
 
 MOST_HANDLERS: Final = 1000
-Version = tuple[int, int]
+Version = tuple[int, ...]
+"""Major, minor, and in schema registries a patch. Without a patch, a bound stands for all of them."""
 
-_VERSION = re.compile(r"(\d{1,6})(?:\.(\d{1,6}))?(?:\.\d+)*(?:[-+].*)?")
-_BOUND = re.compile(r"(>=|<=|>|<|=)?\s*(\d{1,6}(?:\.\d{1,6})?)(?:\s+|$)")
+_VERSION = re.compile(r"(\d{1,6})(?:\.(\d{1,6}))?(?:\.(\d{1,6}))?(?:\.\d+)*(?:[-+].*)?")
+_BOUND = re.compile(r"(>=|<=|>|<|=)?\s*(\d{1,6}(?:\.\d{1,6}){0,2})(?:\s+|$)")
 _COMPARISONS: Final[Mapping[str, Callable[[Version, Version], bool]]] = {
     ">=": lambda version, bound: version >= bound,
     "<=": lambda version, bound: version <= bound,
@@ -43,7 +44,10 @@ _decode = msgspec.json.Decoder(_Versioned).decode
 def read_version(text: str) -> Version | None:
     """Return a version, None if it is invalid."""
     found = _VERSION.fullmatch(text)
-    return None if found is None else (int(found[1]), int(found[2] or 0))
+    if found is None:
+        return None
+    version = (int(found[1]), int(found[2] or 0))
+    return version if found[3] is None else (*version, int(found[3]))
 
 
 def read_range(text: str) -> Range:
@@ -63,6 +67,12 @@ def read_range(text: str) -> Range:
     if not found:
         raise ValueError(text)
     return found
+
+
+def is_within(version: Version, bounds: Range) -> bool:
+    """Whether a version is in a range."""
+    whole = (*version, 0)
+    return all(_COMPARISONS[name](whole[: len(bound)], bound) for name, bound in bounds)
 
 
 def read_handlers(given: object) -> Callable[[Execution], bool] | None:
@@ -95,6 +105,6 @@ def read_handlers(given: object) -> Callable[[Execution], bool] | None:
         except msgspec.DecodeError:
             return True
         version = None if text is None else read_version(text)
-        return version is None or all(_COMPARISONS[name](version, bound) for name, bound in bounds)
+        return version is None or is_within(version, bounds)
 
     return fits

@@ -21,6 +21,7 @@ MAX_NAME: Final = 255
 MAX_METADATA_BYTES: Final = 16 * 1024
 MOST_DELIVERIES: Final = 1000
 _BASE: Final = "/ojs/v1/webhooks"
+_FILTERS: Final = ("queues", "job_types")
 
 
 class WebhookRoutes:
@@ -171,7 +172,10 @@ class WebhookRoutes:
         if wanted is not None:
             if not isinstance(wanted, dict):
                 raise invalid("filter", "must be an object")
-            changes |= {name: _names(wanted, name) for name in ("queues", "job_types")}
+            unknown = next((str(name) for name in wanted if name not in _FILTERS), None)
+            if unknown is not None:
+                raise invalid(f"filter.{unknown}"[:100], f"is unknown; there are {' and '.join(_FILTERS)}")
+            changes |= {name: _names(wanted, name) for name in _FILTERS}
         active, metadata = body.get("active", before.active), body.get("metadata", before.metadata)
         if not isinstance(active, bool):
             raise invalid("active", "must be true or false")
