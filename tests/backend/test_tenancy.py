@@ -80,6 +80,17 @@ async def state_of(world: Client, ids: dict[str, str]) -> list[object]:
     return jobs + rest
 
 
+@pytest.mark.parametrize("path", ["jobs", "jobs/batch", "jobs/bulk"])
+async def test_an_id_that_is_taken_tells_nothing_of_its_job(world: Client, path: str) -> None:
+    ids = await furnish(world)
+    job = {"type": "email.send", "args": [], "id": ids["active"]}
+    for tenant, is_told in (("acme", True), ("beta", False)):
+        body = job if path == "jobs" else {"jobs": [job]}
+        response = await Tenant(world, tenant).send("POST", f"/ojs/v1/{path}", body)
+        assert (b'"active"' in response.body) is is_told
+        assert response.status == 409 or is_told
+
+
 async def test_no_route_tells_or_does_anything_of_another_tenant(world: Client) -> None:
     ids = await furnish(world)
     before = await state_of(world, ids)

@@ -7,7 +7,7 @@ tenant of their queue. This module has the rule of each route; a route without a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -89,6 +89,12 @@ class Tenancy:
             if isinstance(job, dict):
                 _own(job, request)
                 _check_queue(queue_of(job), request)
+        ids = [job.get("id") for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
+        foreign = await self._foreign(request, ids)
+        if foreign:
+            # Its type and state, which other duplicates have, are not the tenant's to know.
+            details: dict[str, object] = {"existing_job_id": min(foreign)}
+            raise RequestRefused("duplicate", f"A job with the id {min(foreign)} already exists.", details=details)
         _write(request, body)
 
     async def results(self, request: Request) -> None:
@@ -96,8 +102,7 @@ class Tenancy:
         body = _body(request)
         ids = body.get("ids")
         if isinstance(ids, list) and all(isinstance(one, str) for one in ids):
-            known = await self._backend.view.many(ids[:1000])
-            foreign = {info.id for info in known if not info.queue.startswith(request.queue_prefix)}
+            foreign = await self._foreign(request, ids[:1000])
             body["ids"] = [one for one in ids if one not in foreign]
             _write(request, body)
 
@@ -106,10 +111,9 @@ class Tenancy:
         body = _body(request)
         ids, wanted = body.get("job_ids", body.get("ids")), body.get("filter")
         if isinstance(ids, list):
-            known = await self._backend.view.many([one for one in ids[:1000] if isinstance(one, str)])
-            foreign = next((info.id for info in known if not info.queue.startswith(request.queue_prefix)), None)
-            if foreign is not None:
-                raise not_found("job", foreign)
+            foreign = await self._foreign(request, ids[:1000])
+            if foreign:
+                raise not_found("job", min(foreign))
         if isinstance(wanted, dict):
             given = [wanted.get(name) for name in ("queue", "queues")]
             listed = [value.split(",") if isinstance(value, str) else value for value in given if value]
@@ -235,6 +239,12 @@ class Tenancy:
         workflow_id = request.parameters["id"]
         if not await self._workflows.is_within(workflow_id, request.queue_prefix):
             raise not_found("workflow", workflow_id)
+
+    async def _foreign(self, request: Request, ids: Sequence[object]) -> set[str]:
+        """Return which of these ids are of jobs of others."""
+        given = [one for one in ids if isinstance(one, str)]
+        known = await self._backend.view.many(given) if given else []
+        return {info.id for info in known if not info.queue.startswith(request.queue_prefix)}
 
     async def _check(self, request: Request, job_id: str) -> None:
         found = await self._backend.detail(job_id)
