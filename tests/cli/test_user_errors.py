@@ -104,6 +104,14 @@ def test_a_uri_that_is_none(path: tuple[str, ...]) -> None:
     assert "secret" not in result.output
 
 
+@pytest.mark.parametrize("path", sorted(set(OF_A_BROKER) - {("worker",)}), ids=" ".join)
+def test_the_url_of_a_server_is_not_that_of_its_broker(path: tuple[str, ...]) -> None:
+    result = run(*arguments_of(path), "--uri", "http://wb_secret@127.0.0.1:8080")
+    assert result.exit_code == 2, result.output
+    assert "this command needs the broker, not a server over HTTP" in result.output
+    assert "secret" not in result.output
+
+
 @pytest.mark.parametrize(
     ("program", "says"),
     [

@@ -27,6 +27,7 @@ HERE = Path("/nowhere")
         (Boolean(), "Yes", True),
         (Boolean(), "0", False),
         (Choice("text", "json"), "json", "json"),
+        (Choice("text", "json"), "JSON", "json"),
         (NameList(), "a, b,,c", ("a", "b", "c")),
         (Text(3), "abc", "abc"),
     ],

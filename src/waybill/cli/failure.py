@@ -57,7 +57,7 @@ def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
     except InvalidURI as error:
-        raise click.UsageError(str(error)) from None
+        raise target.refused(error) from None
     except (ClientError, JobsError, TimeoutError) as error:
         raise explained(error, target) from None
     except KeyboardInterrupt:

@@ -18,7 +18,7 @@ from waybill.ojs.connection.target import BrokerTarget
 from waybill.ojs.errors import UnknownContext, UnusableContexts
 
 if TYPE_CHECKING:
-    from waybill.client.uri import BrokerAddress
+    from waybill.client.uri import BrokerAddress, InvalidURI
     from waybill.ojs import Jobs
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,7 +41,14 @@ class Target(BrokerTarget):
         try:
             return parse_uri(self.uri)
         except InvalidURI as error:
-            raise click.UsageError(str(error)) from None
+            raise self.refused(error) from None
+
+    def refused(self, error: InvalidURI) -> click.UsageError:
+        """Return the error of a command for an invalid URI, which may be that of a server over HTTP."""
+        if not self.uri.lower().startswith(("http://", "https://")):
+            return click.UsageError(str(error))
+        text = "this command needs the broker, not a server over HTTP: its URL begins with amqp:// or amqps://"
+        return click.UsageError(f"{text}. Set it with --uri, --context or WAYBILL_URL.")
 
     def changed(self, **changes: object) -> Self:
         """Return the same broker with the changes that are not None."""

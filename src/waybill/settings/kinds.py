@@ -150,7 +150,7 @@ class Boolean(Kind):
 
 
 class Choice(Kind):
-    """One of a few words."""
+    """One of a few words, in lower case; options and the environment may write them in upper case, as help does."""
 
     def __init__(self, *words: str) -> None:
         self.words = words
@@ -163,6 +163,9 @@ class Choice(Kind):
         if value not in self.words:
             raise self.refuse(value)
         return value
+
+    def parse(self, text: str, base: Path) -> object:
+        return self.convert(text.lower() if text.lower() in self.words else text, base)
 
 
 class Text(Kind):
