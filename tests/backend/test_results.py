@@ -32,3 +32,12 @@ async def test_results_are_told_together(client: Client) -> None:
     assert (found[waiting], found["nobody"]) == (None, None)
     for ids in (7, [7], ["x"] * 1001, None):
         await client.ask("POST", "/ojs/v1/jobs/results", {"ids": ids}, 400)
+
+
+async def test_a_job_without_a_result_has_null(client: Client) -> None:
+    """As in the example of ojs-results section 10.4."""
+    job_id = await client.push()
+    await client.fetch()
+    await client.ack(job_id)
+    found = (await client.ask("POST", "/ojs/v1/jobs/results", {"ids": [job_id]}))["results"][job_id]
+    assert (found["state"], found["result"]) == ("completed", None)

@@ -250,7 +250,7 @@ class JobRoutes:
             form = form_of(detail, now)
             if form["state"] in TERMINAL:
                 names = ("state", "result", "error", "completed_at")
-                found[detail.info.id] = {name: form[name] for name in names if name in form}
+                found[detail.info.id] = {"result": None} | {name: form[name] for name in names if name in form}
         return answer({"results": found})
 
     async def _retries(self, request: Request) -> Response:
