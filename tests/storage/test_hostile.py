@@ -207,6 +207,19 @@ def test_definitions_that_make_no_sense_are_refused(what: str) -> None:
     assert disk.open_files == 0
 
 
+@pytest.mark.parametrize("has_manifest", [True, False])
+@pytest.mark.parametrize("other", ["manifest", "messages/00000001.log"])
+def test_another_file_in_the_place_of_the_definitions_is_refused(other: str, *, has_manifest: bool) -> None:
+    disk = new_disk()
+    filled(disk)
+    put(disk, "definitions.log", disk.content(other))
+    if not has_manifest:
+        disk.remove("manifest")
+    with pytest.raises(DefinitionsLost, match="waybill store rebuild"):
+        open_journal(disk)
+    assert disk.open_files == 0
+
+
 @pytest.mark.parametrize("number", [0, -1, HUGE, 1 << 40])
 def test_definitions_with_an_impossible_number_have_a_bad_header(number: int) -> None:
     disk = new_disk()

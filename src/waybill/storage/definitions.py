@@ -170,6 +170,8 @@ class Definitions:
         end = self._scan(reader, report, 0 if extent is None else extent.position)
         if reader.unreadable is not None:
             raise reader.unreadable
+        if end > FILE_HEADER_SIZE and self._record_count == 0:
+            raise DefinitionsLost(f"{NAME} contains records, but no definitions: it is another file. {REMEDY}")
         if end < reader.size:
             report.torn_bytes += int(reader.size - end)
             file.truncate(end)
