@@ -15,6 +15,7 @@ from waybill.broker import Broker
 from waybill.client import BasicProperties, connect
 from waybill.ojs import ControlFailed, Coordinator, CronJob, CronNotFound, InvalidJob, Jobs, Retry, Worker, current_job
 from waybill.ojs.coordinator.policy import ControlPolicy
+from waybill.ojs.cron import schedule
 from waybill.ojs.cron.cron_message import CRON_REQUEST
 
 
@@ -295,6 +296,23 @@ async def test_times_that_no_clock_shows_stop_no_cron_job(setting: Setting) -> N
     await jobs.crons.register(CronJob(name="often", cron="@every 100ms", type="a.b", options={"queue": "q"}))
     await until(lambda: bool(setting.told("cron.triggered")))
     assert {one.name for one in await jobs.crons.list()} == {"mine", "often"}
+
+
+async def test_a_cron_job_whose_time_zone_is_missing_hides_no_other(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crons = setting.jobs.crons
+    for name, zone in (("far", "Asia/Tokyo"), ("near", "UTC")):
+        await crons.register(CronJob(name=name, cron="0 0 1 1 *", timezone=zone, type="a.b", options={"queue": "q"}))
+    for function in (schedule.zone, schedule.read_schedule):
+        function.cache_clear()
+    monkeypatch.setattr(schedule, "_names", lambda: {"UTC"})
+    far, near = await crons.list()
+    assert far.next_run_at is None
+    assert "not in the IANA time zone database" in (far.warning_text or "")
+    assert near.next_run_at is not None
+    await crons.remove("far")
+    assert [one.name for one in await crons.list()] == ["near"]
 
 
 async def test_another_users_cron_jobs_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,12 +169,14 @@ class CronRequests:
 
     @staticmethod
     def _next_runs(row: CronRow, count: int) -> list[str]:
-        """Return its next runs: none while it is paused (section 8.5)."""
+        """Return its next runs: none while it is paused (section 8.5), or if this machine lacks its time zone."""
         if not row.is_enabled or count == 0:
             return []
-        schedule = row.job.schedule(row.anchor_ms)
+        try:
+            schedule, tick = row.job.schedule(row.anchor_ms), next_tick(row)
+        except InvalidJob:
+            return []
         runs: list[str] = []
-        tick = next_tick(row)
         while tick is not None and len(runs) < count:
             if tick.exists:
                 runs.append(time_of(wake_ms(row, tick)))

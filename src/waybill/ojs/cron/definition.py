@@ -84,8 +84,11 @@ class CronJob(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def warning(self) -> str | None:
-        """Return a warning about a surprising expression."""
-        found = self.schedule(0)
+        """Return a warning about a surprising expression, or why this machine cannot evaluate it."""
+        try:
+            found = self.schedule(0)
+        except InvalidJob as error:
+            return str(error)
         return found.expression.warning if isinstance(found, CronSchedule) else None
 
     @property
