@@ -121,11 +121,7 @@ class PushChecks:
             request.body = msgspec.json.encode(body)
         counts = Counter(queue_of(job) for job in jobs)
         bounded = {queue: count for queue, count in counts.items() if self.bounds.get(queue) is not None}
-        try:
-            headers = await self._admit(request, bounded)
-        except RequestRefused as error:
-            self._tell_rejected(error.details, jobs)
-            raise
+        headers = await self._admit(request, bounded, jobs)
         of_tenants: dict[str, int] = {}
         try:
             if self.tenants:
@@ -150,7 +146,7 @@ class PushChecks:
         hint = "Push the job to a server of its region, or through the federation."
         raise RequestRefused("unsupported", text, details=details, hint=hint)
 
-    async def _admit(self, request: Request, wanted: dict[str, int]) -> list[tuple[str, str]]:
+    async def _admit(self, request: Request, wanted: dict[str, int], jobs: list[Form]) -> list[tuple[str, str]]:
         """Wait until there is room for all jobs; returns a warning, if any. Raises RequestRefused if there is none."""
         if not wanted:
             return []
@@ -166,6 +162,7 @@ class PushChecks:
                 continue
             blocks = bound is not None and bound.strategy == BLOCK
             if not blocks or asyncio.get_running_loop().time() >= ends_at:
+                self._tell_rejected(full, depths[full], jobs)
                 raise self._full(full, depths[full])
             await asyncio.sleep(POLL_SECONDS)
 
@@ -225,15 +222,14 @@ class PushChecks:
             self._warned.discard(queue)
             self.record(queue, BackpressureCleared(queue=queue, depth=depth, bound=bound.max_depth))
 
-    def _tell_rejected(self, details: Form, jobs: list[Form]) -> None:
+    def _tell_rejected(self, queue: str, depth: int, jobs: list[Form]) -> None:
         """Publish that a queue is full, at most once a second: the stream must not grow with refused pushes."""
-        queue, depth, bound = details.get("queue"), details.get("depth"), details.get("bound")
         now = asyncio.get_running_loop().time()
-        if self.record is None or not isinstance(queue, str) or now - self._rejected_at.get(queue, -1e9) < TELL_SECONDS:
+        if self.record is None or now - self._rejected_at.get(queue, -1e9) < TELL_SECONDS:
             return
         self._rejected_at[queue] = now
         job_type = next((str(job.get("type")) for job in jobs if queue_of(job) == queue), "")
-        data = BackpressureRejected(queue=queue, depth=int(str(depth)), bound=int(str(bound)), job_type=job_type)
+        data = BackpressureRejected(queue=queue, depth=depth, bound=self._bound(queue), job_type=job_type)
         self.record(queue, data)
 
 

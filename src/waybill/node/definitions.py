@@ -12,6 +12,7 @@ from typing import Final
 
 from waybill.engine.scram import ScramKeys
 from waybill.model.binding import EXCHANGE, QUEUE
+from waybill.model.declaration_limits import is_text
 from waybill.model.errors import InvalidArgument, ModelError, NotFound
 from waybill.model.policy import ALL, Policy
 from waybill.model.runtime import Chore
@@ -169,20 +170,12 @@ class _Exporter:
 
 def _is_json(value: object) -> bool:
     if isinstance(value, str):
-        return _is_unicode(value)
+        return is_text(value)
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_json(key) and _is_json(item) for key, item in value.items())
     if isinstance(value, list):
         return all(_is_json(item) for item in value)
     return value is None or isinstance(value, (bool, int, float))
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _virtual_host(node: Node, name: str) -> Document:

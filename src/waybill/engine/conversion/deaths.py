@@ -13,6 +13,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from waybill.model.declaration_limits import is_text
 from waybill.wire.amqp091.field_table import EPOCH
 from waybill.wire.amqp10 import codes
 from waybill.wire.amqp10.types import Array, Symbol, Timestamp, UInt, ULong
@@ -70,13 +71,7 @@ def _annotation_entry(death: dict[str, object]) -> dict[object, object] | None:
 
 
 def _is_text(value: object) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(value, str) and is_text(value)
 
 
 def _milliseconds(time: object) -> int:

@@ -8,28 +8,25 @@ from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.rate_limit_events import RateLimitExceeded, RateLimitReleased
 
 
-class BackpressureWarning(EventData, frozen=True, kw_only=True):
-    """A queue is nearly full (ojs-backpressure section 10.1). The subject of these events is the queue."""
+class QueuePressure(EventData, frozen=True, kw_only=True):
+    """How full a queue is (ojs-backpressure section 10.1). The subject of these events is the queue."""
 
     queue: str
     depth: int
     bound: int
 
 
-class BackpressureCleared(EventData, frozen=True, kw_only=True):
+class BackpressureWarning(QueuePressure, frozen=True, kw_only=True):
+    """A queue is nearly full."""
+
+
+class BackpressureCleared(QueuePressure, frozen=True, kw_only=True):
     """A queue that was nearly full has room again."""
 
-    queue: str
-    depth: int
-    bound: int
 
-
-class BackpressureRejected(EventData, frozen=True, kw_only=True):
+class BackpressureRejected(QueuePressure, frozen=True, kw_only=True):
     """A push was refused, because its queue is full; at most one event a second for each queue and server."""
 
-    queue: str
-    depth: int
-    bound: int
     job_type: str
 
 
