@@ -50,17 +50,19 @@ async def test_the_end_of_a_bulk_operation_is_an_event(client: Client) -> None:
     await bulk(client, "/cancel", {"job_ids": [job_id], "dry_run": True})
     await bulk(client, "/cancel", {"job_ids": [job_id]})
     await bulk(client, "/retry", {"job_ids": [job_id]}, 422)
+    await bulk(client, "/delete", {"job_ids": [job_id]})
     async with asyncio.timeout(20):
         while True:
             found = (await client.ask("GET", "/ojs/v1/events?limit=1000"))["events"][::-1]
             told = [(one["type"], one["data"]) for one in found if one["type"].startswith("bulk.")]
-            if len(told) >= 3:
+            if len(told) >= 4:
                 break
             await asyncio.sleep(0.01)
     assert told == [
         ("bulk.enqueue.completed", {"total": 2, "succeeded": 1, "failed": 1, "atomicity": "partial"}),
         ("bulk.cancel.completed", {"total": 1, "cancelled": 1, "skipped": 0}),
         ("bulk.retry.completed", {"total": 1, "retried": 0, "skipped": 1}),
+        ("bulk.delete.completed", {"total": 1, "deleted": 1, "skipped": 0}),
     ]
 
 
@@ -106,6 +108,61 @@ async def test_a_filter_is_about_the_fields_of_jobs(client: Client) -> None:
         assert [job["id"] for job in found["jobs"]] == [job_id]
     past = {"filter": {"enqueued_before": "2020-01-01T00:00:00Z"}, "dry_run": True}
     assert (await bulk(client, "/cancel", past))["matched"] == 0
+
+
+async def ended(client: Client, queue: str = "email") -> tuple[str, str, str]:
+    """Make a completed, a cancelled and a discarded job."""
+    done, dead, stopped = [await client.push(queue, retry={"max_attempts": 1}) for _ in range(3)]
+    await client.fetch(queue, count=2)
+    await client.ack(done)
+    await client.nack(dead)
+    await client.ask("DELETE", f"/ojs/v1/jobs/{stopped}")
+    return done, stopped, dead
+
+
+async def test_jobs_that_have_ended_are_deleted(client: Client) -> None:
+    """ojs-bulk-operations section 8."""
+    waiting, gone = await client.push("later"), await ended(client)
+    body = {"job_ids": [*gone, waiting, "nobody"]}
+    plan = await bulk(client, "/delete", {**body, "dry_run": True})
+    assert (plan["would_change"], await states(client, *gone)) == (3, ["completed", "cancelled", "discarded"])
+    found = await bulk(client, "/delete", body, 207)
+    assert [item["status"] for item in found["items"]] == ["deleted", "deleted", "deleted", "skipped", "failed"]
+    assert (found["deleted"], found["skipped"], found["total_matched"]) == (3, 1, 5)
+    for job_id in gone:
+        await client.ask("GET", f"/ojs/v1/jobs/{job_id}", status=404)
+    assert await states(client, waiting) == ["available"]
+    assert (await client.ask("GET", "/ojs/v1/dead-letter"))["jobs"] == []
+    assert (await client.ask("GET", "/ojs/v1/admin/stats"))["jobs"]["completed"] == 0
+    assert (await bulk(client, "/delete", {"filter": {"queue": "email"}}))["matched"] == 0
+
+
+async def test_an_operator_deletes_with_a_filter(client: Client) -> None:
+    path = "/ojs/v1/admin/jobs/bulk/delete"
+    done, *_ = await ended(client)
+    await client.ask("POST", path, {"filter": {"state": "completed"}}, 400)
+    found = await client.ask("POST", path, {"filter": {"state": "completed"}, "confirm": True})
+    assert (found["action"], found["matched"], found["succeeded"], found["failed"]) == ("delete", 1, 1, 0)
+    await client.ask("GET", f"/ojs/v1/jobs/{done}", status=404)
+
+
+async def test_a_queue_is_purged_by_states_and_time(client: Client) -> None:
+    """ojs-admin-api section 6.5."""
+    path = "/ojs/v1/admin/queues/email/jobs"
+    done, stopped, dead = await ended(client)
+    other, *_ = await ended(client, "other")
+    waiting = await client.push()
+    body = {"states": ["completed", "discarded", "available"], "confirm": True}
+    for wrong in ({"confirm": False}, {"states": None}, {"states": ["active"]}, {"older_than": 7}):
+        await client.ask("DELETE", path, body | wrong, 400)
+    await client.ask("DELETE", "/ojs/v1/admin/queues/nothing/jobs", body, 404)
+    assert (await client.ask("DELETE", path, {**body, "dry_run": True}))["matched"] == 3
+    assert (await client.ask("DELETE", path, {**body, "older_than": "2020-01-01T00:00:00Z"}))["purged_count"] == 0
+    found = await client.ask("DELETE", path, body)
+    assert (found["purged_count"], found["states"], found["has_more"]) == (3, body["states"], False)
+    for job_id in (done, dead):
+        await client.ask("GET", f"/ojs/v1/jobs/{job_id}", status=404)
+    assert await states(client, stopped, other, waiting) == ["cancelled", "completed", "cancelled"]
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ OURS: Final = frozenset(
         "view.marked", "job.reserved", "job.released", "claim.pushed", "claim.copied", "claim.admitted",
         "workflow.sealed", "workflow.expired", "workflow.retried", "workflow.stopped", "workflow.revived",
         "workflow.forgotten", "workflow.pushing", "workflow.abandoned",
-        "job.staged", "job.activated", "job.unstaged", "rate_limit.exceeded", "rate_limit.released",
+        "job.staged", "job.activated", "job.unstaged", "job.deleted", "rate_limit.exceeded", "rate_limit.released",
         "cron.registered", "cron.toggled", "cron.removed", "cron.claimed", "cron.told",
         "record.put", "record.removed",
     }

@@ -1,4 +1,7 @@
-"""Changes of many jobs, selected by ids or by a filter. A dry run shows the effect without changing anything."""
+"""Changes of many jobs (cancel, retry, delete), selected by ids or by a filter.
+
+A dry run shows the effect without changing anything.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ from waybill.backend.dead_letter_list import DeadFilter, DeadLetterList
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import TERMINAL, Form, form_of
 from waybill.backend.job_search import filter_of, search
+from waybill.ojs.coordinator.job_fold import DELETED
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.spec.envelope import SYSTEM_MANAGED
+from waybill.ojs.spec.server_events import JobDeleted
 from waybill.ojs.spec.states import State
 
 MOST_IDS: Final = 1000
@@ -30,8 +35,9 @@ CANCELLABLE: Final = frozenset(
 DEFAULT_STATES: Final = {
     "cancel": frozenset({State.AVAILABLE.value, State.SCHEDULED.value}),
     "retry": frozenset({State.DISCARDED.value}),
+    "delete": TERMINAL,
 }
-DONE: Final = {"cancel": "cancelled", "retry": "retried"}
+DONE: Final = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
 
 _DROPPED: Final = (*SYSTEM_MANAGED, "scheduled_at", "delay_until")
 
@@ -85,6 +91,8 @@ def refusal_of(action: str, form: Form) -> str:
     state = str(form["state"])
     if action == "cancel":
         return "" if state in CANCELLABLE else f"The job has ended: it is {state}."
+    if action == "delete":
+        return "" if state in TERMINAL else f"The job has not ended: it is {state}."
     if state == State.RETRYABLE.value:
         return "The job will be retried automatically."
     if state == State.CANCELLED.value:
@@ -96,7 +104,7 @@ async def apply(backend: Backend, action: str, selection: Selection) -> list[Out
     """Change jobs; returns the outcome of each, unknown jobs last."""
     refused = {str(form["id"]): why for form in selection.jobs if (why := refusal_of(action, form))}
     changing = [form for form in selection.jobs if form["id"] not in refused]
-    change = cancel if action == "cancel" else retry
+    change = {"cancel": cancel, "retry": retry, "delete": delete}[action]
     failed: dict[str, str] = {}
     for start in range(0, len(changing), AT_A_TIME):
         failed |= await change(backend, changing[start : start + AT_A_TIME])
@@ -131,6 +139,22 @@ async def cancel(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
             if state in TERMINAL - {State.CANCELLED.value}:
                 failed[job_id] = f"The job has ended since: it is {state}."
     return failed
+
+
+async def delete(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
+    """Delete jobs that have ended, and their dead letters; returns the reasons for those that were not deleted."""
+    dead: defaultdict[str, list[str]] = defaultdict(list)
+    for form in forms:
+        if form["state"] == State.DISCARDED.value:
+            dead[str(form["queue"])].append(str(form["id"]))
+    for queue, ids in dead.items():
+        await DeadLetterList(backend).discard(queue, ids)
+    async with backend.folded([(DELETED, str(form["id"])) for form in forms], is_certain=True):
+        for form in forms:
+            data = JobDeleted(job_type=str(form["type"]), queue=str(form["queue"]))
+            backend.broker.events.record(str(form["id"]), data)
+    left = await backend.view.many([str(form["id"]) for form in forms])
+    return {info.id: f"The job has been retried since: it is {info.state}." for info in left}
 
 
 async def retry(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:

@@ -40,6 +40,8 @@ class SearchFilter(msgspec.Struct, frozen=True):
     fingerprint: str = ""
     text: str = ""
     id: str = ""
+    ended_before: datetime | None = None
+    """Jobs that have not ended do not match."""
 
     def matches(self, form: Form) -> bool:
         """Whether a job matches."""
@@ -54,16 +56,23 @@ class SearchFilter(msgspec.Struct, frozen=True):
         meta = form.get("meta")
         if self.meta and not (isinstance(meta, dict) and all(meta.get(name) == one for name, one in self.meta.items())):
             return False
-        return self._is_of_time(form.get("enqueued_at") or form.get("created_at"))
+        enqueued, ended = form.get("enqueued_at") or form.get("created_at"), end_of(form)
+        return _is_within(enqueued, self.since, self.until) and _is_within(ended, None, self.ended_before)
 
-    def _is_of_time(self, text: object) -> bool:
-        if self.since is None and self.until is None:
-            return True
-        try:
-            moment = parse_timestamp(str(text), "time")
-        except InvalidJob:
-            return False
-        return (self.since is None or moment >= self.since) and (self.until is None or moment < self.until)
+
+def end_of(form: Form) -> object:
+    """Return when a job has ended, None if it has not."""
+    return form.get("completed_at") or form.get("cancelled_at") or form.get("discarded_at")
+
+
+def _is_within(text: object, since: datetime | None, until: datetime | None) -> bool:
+    if since is None and until is None:
+        return True
+    try:
+        moment = parse_timestamp(str(text), "time")
+    except InvalidJob:
+        return False
+    return (since is None or moment >= since) and (until is None or moment < until)
 
 
 def filter_of(given: Mapping[str, object], default_states: frozenset[str] = frozenset()) -> SearchFilter:
@@ -84,16 +93,17 @@ def filter_of(given: Mapping[str, object], default_states: frozenset[str] = froz
     if not isinstance(kind, str):
         raise invalid("type", "must be a string")
     tenant = given.get("tenant")
-    own = {name: _one_text(given, name) for name in ("fingerprint", "text", "id")}
     return SearchFilter(
         queues=_texts(given, "queue", "queues"),
         states=states,
         type=kind,
-        since=_time(given, "since", "enqueued_after"),
-        until=_time(given, "until", "enqueued_before"),
+        since=time_of(given, "since", "enqueued_after"),
+        until=time_of(given, "until", "enqueued_before"),
         priority=priority,
         meta=meta if tenant is None else {**meta, "tenant_id": tenant},
-        **own,
+        fingerprint=_one_text(given, "fingerprint"),
+        text=_one_text(given, "text"),
+        id=_one_text(given, "id"),
     )
 
 
@@ -144,7 +154,8 @@ def _texts(given: Mapping[str, object], *names: str) -> list[str]:
     return found
 
 
-def _time(given: Mapping[str, object], *names: str) -> datetime | None:
+def time_of(given: Mapping[str, object], *names: str) -> datetime | None:
+    """Return the first of these fields that is given. Raises RequestRefused."""
     for name in names:
         value = given.get(name)
         if value:

@@ -367,6 +367,7 @@ def _rules() -> dict[tuple[str, str], Before]:
         ("POST", f"{_V1}/jobs/bulk"): own.push,
         ("POST", f"{_V1}/jobs/bulk/cancel"): own.bulk,
         ("POST", f"{_V1}/jobs/bulk/retry"): own.bulk,
+        ("POST", f"{_V1}/jobs/bulk/delete"): own.bulk,
         ("POST", f"{_V1}/jobs/results"): own.results,
         ("POST", f"{_V1}/workers/fetch"): own.fetch,
         ("POST", f"{_V1}/workers/ack"): own.end,

@@ -76,6 +76,27 @@ def test_events_move_a_job_forward_only(store: JobStore) -> None:
     assert (store.get("x"), store.next_offset, store.counts(), store.newest("q", None, 10)) == (None, 0, {}, [])
 
 
+def test_a_deleted_job_is_unknown(store: JobStore) -> None:
+    """Only a job that has ended: another program may have retried it."""
+    dead = [event("job.enqueued", "dead", 1), event("job.discarded", "dead", 2, last_error=ERROR)]
+    unique = event("job.reserved", "unique", 3, unique_key="k", states=["completed"])
+    store.apply([(0, [*LIFE, *dead, unique, event("job.enqueued", "unique", 4, unique_key="k")])])
+    store.apply([(1, [event("job.deleted", one, 8) for one in ("dead", "unique", "nobody")])])
+    assert (store.get("dead"), store.failures(10), store.get("nobody")) == (None, [], None)
+    assert store.counts() == {("q", "completed"): 1, ("q", "available"): 1}
+    store.apply([(2, [event("job.completed", "unique", 9, attempt=1)])])
+    mark = store.count_changes(None).mark
+    other = event("job.reserved", "other", 11, unique_key="k", states=["completed"])
+    deleted = [event("job.deleted", one, 10) for one in ("unique", "x")]
+    assert store.apply([(3, [*deleted, other, event("job.enqueued", "x", 12)])]) == {other.id: None}
+    again = store.get("x")
+    assert again is not None
+    assert (again.state, again.result, store.get("unique")) == ("available", None, None)
+    assert store.counts() == {("q", "available"): 1, ("q", "pending"): 1}
+    assert store.count_changes(mark).counts[("q", "completed")] == 0
+    assert [one.id for one in store.newest("q", None, 10)] == ["x", "other"]
+
+
 def test_a_late_result_counts_only_if_no_attempt_can_follow(store: JobStore) -> None:
     replaced = [
         event("job.started", "x", 1, attempt=1),

@@ -171,11 +171,20 @@ _EXTENSIONS: Final[dict[tuple[str, str], Operation]] = {
     ("POST", "/ojs/v1/jobs/bulk/retry"): Operation(
         "Retry jobs", "bulk", _BULK_ANSWERS, requests.Bulk, errors=_BULK_ERRORS
     ),
+    ("POST", "/ojs/v1/jobs/bulk/delete"): Operation(
+        "Delete jobs that have ended", "bulk", _BULK_ANSWERS, requests.Bulk, errors=_BULK_ERRORS
+    ),
     ("POST", "/ojs/v1/admin/jobs/bulk/cancel"): Operation(
         "Cancel jobs", "admin", {200: dict}, requests.Bulk, errors=_BULK_ERRORS
     ),
     ("POST", "/ojs/v1/admin/jobs/bulk/retry"): Operation(
         "Retry jobs", "admin", {200: dict}, requests.Bulk, errors=_BULK_ERRORS
+    ),
+    ("POST", "/ojs/v1/admin/jobs/bulk/delete"): Operation(
+        "Delete jobs that have ended", "admin", {200: dict}, requests.Bulk, errors=_BULK_ERRORS
+    ),
+    ("DELETE", "/ojs/v1/admin/queues/{name}/jobs"): Operation(
+        "Remove jobs of a queue by their states", "admin", {200: dict}, requests.QueuePurge
     ),
     ("GET", "/ojs/v1/admin/stats"): Operation("Count everything", "admin"),
     ("GET", "/ojs/v1/admin/stats/history"): Operation(

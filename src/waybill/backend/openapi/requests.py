@@ -277,6 +277,15 @@ class Backpressure(msgspec.Struct):
     warning_threshold: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
 
 
+class QueuePurge(msgspec.Struct):
+    """The states of the jobs to remove, and the latest time of their end."""
+
+    states: Annotated[list[str], Meta(min_length=1)]
+    confirm: bool | UnsetType = UNSET
+    older_than: Time | UnsetType = UNSET
+    dry_run: bool | UnsetType = UNSET
+
+
 class QueueConfig(msgspec.Struct):
     """The settings of a queue."""
 

@@ -1,8 +1,8 @@
-"""Bulk operations (ojs-bulk-operations, ojs-admin-api section 8): enqueue, cancel and retry many jobs."""
+"""Bulk operations (ojs-bulk-operations, ojs-admin-api section 8): enqueue, cancel, retry and delete many jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -16,11 +16,18 @@ from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import ADMIN, OPERATE, Route
 from waybill.ojs.errors import DuplicateJob, InvalidJob, PushFailed
 from waybill.ojs.push.publisher import BatchFailed
-from waybill.ojs.spec.server_events import BulkCancelled, BulkEnqueued, BulkRetried
+from waybill.ojs.spec.server_events import BulkCancelled, BulkDeleted, BulkEnqueued, BulkRetried
 
 ATOMIC: Final = "atomic"
 MODES: Final = frozenset({ATOMIC, "partial"})
 _ENQUEUED: Final = "job.enqueued"
+
+BulkEnded = BulkEnqueued | BulkCancelled | BulkRetried | BulkDeleted
+_EVENTS: Final[dict[str, Callable[[int, int, int], BulkEnded]]] = {
+    "cancel": lambda total, done, skipped: BulkCancelled(total=total, cancelled=done, skipped=skipped),
+    "retry": lambda total, done, skipped: BulkRetried(total=total, retried=done, skipped=skipped),
+    "delete": lambda total, done, skipped: BulkDeleted(total=total, deleted=done, skipped=skipped),
+}
 
 
 class BulkRoutes:
@@ -35,8 +42,10 @@ class BulkRoutes:
             Route("POST", "/ojs/v1/jobs/bulk", self._enqueue, OPERATE),
             Route("POST", "/ojs/v1/jobs/bulk/cancel", self._cancel, OPERATE),
             Route("POST", "/ojs/v1/jobs/bulk/retry", self._retry, OPERATE),
+            Route("POST", "/ojs/v1/jobs/bulk/delete", self._delete, ADMIN),
             Route("POST", "/ojs/v1/admin/jobs/bulk/cancel", self._cancel_confirmed, ADMIN),
             Route("POST", "/ojs/v1/admin/jobs/bulk/retry", self._retry_confirmed, ADMIN),
+            Route("POST", "/ojs/v1/admin/jobs/bulk/delete", self._delete_confirmed, ADMIN),
         ]
 
     # --- change ---
@@ -47,11 +56,17 @@ class BulkRoutes:
     async def _retry(self, request: Request) -> Response:
         return await self._change("retry", request, request.json(required=True))
 
+    async def _delete(self, request: Request) -> Response:
+        return await self._change("delete", request, request.json(required=True))
+
     async def _cancel_confirmed(self, request: Request) -> Response:
         return await self._change("cancel", request, _confirmed(request), is_admin=True)
 
     async def _retry_confirmed(self, request: Request) -> Response:
         return await self._change("retry", request, _confirmed(request), is_admin=True)
+
+    async def _delete_confirmed(self, request: Request) -> Response:
+        return await self._change("delete", request, _confirmed(request), is_admin=True)
 
     async def _change(self, action: str, request: Request, body: Form, *, is_admin: bool = False) -> Response:
         is_dry = _flag(body, "dry_run")
@@ -66,10 +81,7 @@ class BulkRoutes:
         done = sum(one.status == DONE[action] for one in outcomes)
         status = 200 if done == len(outcomes) or is_admin else 207 if done else 422
         total, skipped = len(outcomes), sum(one.status == "skipped" for one in outcomes)
-        if action == "cancel":
-            self._tell(request, BulkCancelled(total=total, cancelled=done, skipped=skipped))
-        else:
-            self._tell(request, BulkRetried(total=total, retried=done, skipped=skipped))
+        self._tell(request, _EVENTS[action](total, done, skipped))
         headers = [("X-OJS-Batch-Size", str(len(outcomes)))]
         return answer(_summary(action, outcomes, done, has_more=selection.has_more), status, headers)
 
@@ -117,7 +129,7 @@ class BulkRoutes:
         found = {"total": total, "succeeded": succeeded, "failed": failed, "items": items}
         return answer(found, status, [("X-OJS-Batch-Size", str(total))])
 
-    def _tell(self, request: Request, data: BulkEnqueued | BulkCancelled | BulkRetried) -> None:
+    def _tell(self, request: Request, data: BulkEnded) -> None:
         """Publish that a bulk operation has ended; the request is its subject."""
         self._backend.broker.events.record(request.id, data)
 

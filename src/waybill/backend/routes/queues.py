@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from waybill.backend.backend import Backend
+from waybill.backend.bulk import delete
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import TERMINAL, Form
+from waybill.backend.job_search import SearchFilter, search, time_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
 from waybill.backend.queue_stats import stats_of
@@ -21,7 +23,8 @@ from waybill.ojs.spec.states import State
 MOST_PURGED: Final = 10_000
 AT_A_TIME: Final = 100
 OPEN_STATES: Final = frozenset(state.value for state in State) - TERMINAL
-PURGED: Final = OPEN_STATES - {State.ACTIVE.value}
+WAITING: Final = OPEN_STATES - {State.ACTIVE.value}
+PURGED: Final = WAITING | TERMINAL
 
 
 class QueueRoutes:
@@ -44,6 +47,7 @@ class QueueRoutes:
             Route("POST", "/ojs/v1/queues/{name}/pause", self._pause, OPERATE),
             Route("POST", "/ojs/v1/queues/{name}/resume", self._resume, OPERATE),
             Route("POST", "/ojs/v1/queues/{name}/purge", self._purge, ADMIN),
+            Route("DELETE", "/ojs/v1/admin/queues/{name}/jobs", self._purge_confirmed, ADMIN),
         ]
 
     async def _list(self, request: Request) -> Response:
@@ -124,22 +128,41 @@ class QueueRoutes:
 
     # --- purge ---
 
+    async def _purge_confirmed(self, request: Request) -> Response:
+        """Do the same with the safety interlock of ojs-admin-api section 6.5."""
+        body = request.json(required=True)
+        if body.get("confirm") is not True and body.get("dry_run") is not True:
+            raise invalid("confirm", "must be true, as this cannot be undone")
+        if "states" not in body:
+            raise invalid("states", "is required")
+        return await self._purge(request)
+
     async def _purge(self, request: Request) -> Response:
-        """Cancel the jobs of a queue that have not started."""
+        """Cancel the jobs of a queue that have not started, and delete those that have ended, by their states."""
         name, body = request.parameters["name"], request.json()
-        states = body.get("states", sorted(PURGED))
-        if (
-            not isinstance(states, list)
-            or not states
-            or not all(isinstance(one, str) and one in PURGED for one in states)
-        ):
-            text = f"states: must be an array of {', '.join(sorted(PURGED))}."
-            raise RequestRefused("invalid_request", text, details={"field": "states"})
+        given, is_dry = body.get("states", sorted(WAITING)), body.get("dry_run", False)
+        if not isinstance(given, list) or not given or not all(isinstance(one, str) and one in PURGED for one in given):
+            raise invalid("states", f"must be an array of {', '.join(sorted(PURGED))}")
+        if not isinstance(is_dry, bool):
+            raise invalid("dry_run", "must be true or false")
+        older_than = time_of(body, "older_than")
         await stats_of(self._backend, name)
-        done = await self._cancel_all(name, frozenset(states))
-        left = await self._open_jobs(name, frozenset(states))
+        states = frozenset(given)
+        ended = SearchFilter([name], states & TERMINAL, ended_before=older_than)
+        # Only jobs that have ended have a time of their end.
+        waiting = states & WAITING if older_than is None else frozenset()
+        found = await search(self._backend, ended, MOST_PURGED + 1) if ended.states else []
+        has_more = len(found) > MOST_PURGED
+        if is_dry:
+            matched = len(found[:MOST_PURGED]) + await self._open_jobs(name, waiting)
+            done = 0
+        else:
+            done = matched = await self._delete_all(found[:MOST_PURGED]) + await self._cancel_all(name, waiting)
+            has_more = has_more or await self._open_jobs(name, waiting) > 0
         counts: Form = dict.fromkeys(("purged", "purged_count", "deleted", "jobs_affected"), done)
-        return answer({"queue": name, **counts, "has_more": left > 0})
+        return answer(
+            {"queue": name, **counts, "states": given, "matched": matched, "dry_run": is_dry, "has_more": has_more}
+        )
 
     async def _delete(self, request: Request) -> Response:
         """Forget a queue without unfinished jobs; the strategy `discard` cancels them."""
@@ -149,7 +172,7 @@ class QueueRoutes:
             details: Form = {"field": "strategy"}
             raise RequestRefused("unsupported", "strategy: reject and discard are supported.", details=details)
         stats, _ = await stats_of(self._backend, name)
-        done = await self._cancel_all(name, PURGED) if strategy == "discard" else 0
+        done = await self._cancel_all(name, WAITING) if strategy == "discard" else 0
         left = await self._open_jobs(name, OPEN_STATES) if done else sum(int(str(stats[one])) for one in OPEN_STATES)
         if left:
             details = {"queue": name, "jobs": left}
@@ -157,11 +180,17 @@ class QueueRoutes:
         self._deleted[name] = _totals(await self._backend.counts())[name]
         return answer({"queue": name, "name": name, "deleted": True, "strategy": strategy, "jobs_affected": done})
 
+    async def _delete_all(self, forms: Sequence[Form]) -> int:
+        failed: dict[str, str] = {}
+        for start in range(0, len(forms), AT_A_TIME):
+            failed |= await delete(self._backend, forms[start : start + AT_A_TIME])
+        return len(forms) - len(failed)
+
     async def _cancel_all(self, name: str, states: frozenset[str]) -> int:
         coordinator, view = self._backend.coordinator, self._backend.view
         before, done = "", 0
         wanted = JobFilter(name, states)
-        while done < MOST_PURGED:
+        while states and done < MOST_PURGED:
             found = await view.read(lambda store, after=before: store.page(wanted, after, AT_A_TIME))  # type: ignore[misc]
             if not found:
                 break

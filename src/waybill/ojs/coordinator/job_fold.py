@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -41,6 +42,7 @@ _PHASES: Final = {
     "job.started": (1, _ACTIVE),
     "job.retrying": (2, State.RETRYABLE.value),
 }
+DELETED: Final = "job.deleted"
 _END_RANK: Final = 1 << 40
 MAX_NUMBER: Final = 2**31 - 1
 _FOR_EVER: Final = "9999-12-31T23:59:59Z"
@@ -89,7 +91,7 @@ def new_record(event: ReceivedEvent) -> JobRecord:
 def fold_all(
     events: Sequence[ReceivedEvent], jobs: dict[str, JobRecord], same: defaultdict[object, list[JobRecord]]
 ) -> dict[str, JobInfo | None]:
-    """Apply events to jobs, in order; new jobs are added.
+    """Apply events to jobs, in order; new jobs are added, and deleted ones removed.
 
     `jobs` has the jobs of the events by id, and `same` the jobs among these that reservations compete with, by unique
     key. Returns for each reservation, by the id of its event, the conflicting job, None if it got its place. Raises
@@ -110,6 +112,9 @@ def _fold_one(
     same: defaultdict[object, list[JobRecord]],
     verdicts: dict[str, JobInfo | None],
 ) -> None:
+    if event.type == DELETED:
+        forget(jobs, event, same)
+        return
     job = jobs.get(event.subject)
     if event.type == "job.reserved":
         candidates = same[unique_key_of(event)]
@@ -123,6 +128,18 @@ def _fold_one(
         reserve(job, event)
         same[job.unique_key].append(job)
     fold(job, event)
+
+
+def forget(
+    jobs: dict[str, JobRecord], event: ReceivedEvent, same: Mapping[object, list[JobRecord]] = MappingProxyType({})
+) -> None:
+    """Remove the job of a deletion from `jobs`, if it has ended."""
+    job = jobs.get(event.subject)
+    if job is not None and job.state in END_STATES:
+        del jobs[event.subject]
+        candidates = same.get(job.unique_key, [])
+        if job in candidates:
+            candidates.remove(job)
 
 
 def is_foldable(event: ReceivedEvent) -> bool:

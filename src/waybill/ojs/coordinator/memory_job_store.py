@@ -33,12 +33,14 @@ from waybill.ojs.coordinator.failure_group import (
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, Pair
 from waybill.ojs.coordinator.job_fold import (
+    DELETED,
     END_STATES,
     MAX_TIME_LENGTH,
     JobRecord,
     RawJobRecord,
     fold,
     fold_all,
+    forget,
     has_ended,
     info_of,
     is_foldable,
@@ -206,6 +208,9 @@ class MemoryJobStore(JobStore):
         for event, _, envelope in events:
             if user is not None:
                 force_setattr(event, "user", user)
+            if event.type == DELETED:
+                forget(jobs, event)
+                continue
             job = jobs.get(event.subject)
             if job is None:
                 job = jobs[event.subject] = new_record(event)
@@ -354,10 +359,13 @@ class MemoryJobStore(JobStore):
         return found
 
     def _keep(self, jobs: dict[str, JobRecord], places: dict[str, _Place]) -> None:
-        """Store changed jobs; `places` are their places before."""
+        """Store changed jobs; `places` are their places before. Those that are not in `jobs` were deleted."""
         self._count_mark = CountMark(self._count_mark.epoch, self._count_mark.number + 1)
         encoded = [_encode(job) for job in jobs.values()]
         changes: Counter[Pair] = Counter()
+        for job_id in places.keys() - jobs.keys():
+            self._remove(job_id, places[job_id])
+            changes[places[job_id].queue, places[job_id].state] -= 1
         for (job_id, job), text in zip(jobs.items(), encoded, strict=True):
             before, after = places.get(job_id), _Place.of(job)
             if after.fingerprint != (fingerprint := None if before is None else before.fingerprint):
@@ -398,6 +406,13 @@ class MemoryJobStore(JobStore):
             self._held[job_id] = None
         elif before is not None and before.is_held:
             del self._held[job_id]
+
+    def _remove(self, job_id: str, before: _Place) -> None:
+        """Remove a job that has ended from the indexes."""
+        self._jobs.pop(job_id)
+        self._over.discard(job_id)
+        self._leave_key(job_id, before.unique_key)
+        self._leave_group(before.fingerprint)
 
     def _join_group(self, job: JobRecord) -> None:
         group = group_of(job)

@@ -59,10 +59,11 @@ class CountTable:
     ) -> bool:
         """Count changed jobs, with the number of this change in a partition; False if no count changes.
 
-        `upsert` is one of this table that adds to `jobs`. If equally many came and went, the count still gets the
-        number, because the jobs differ.
+        Jobs in `before` that are not in `jobs` were deleted. `upsert` is one of this table that adds to `jobs`. If
+        equally many came and went, the count still gets the number, because the jobs differ.
         """
-        changes: Counter[Pair] = Counter()
+        changes = Counter[Pair]()
+        changes.subtract(old for job_id, old in before.items() if job_id not in jobs)
         for job_id, after in pairs_of(jobs).items():
             old = before.get(job_id)
             if old != after:

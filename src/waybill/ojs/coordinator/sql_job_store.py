@@ -260,17 +260,20 @@ class SqlJobStore(SqlJobReads):
         ids = list(dict.fromkeys(event.subject for event in events))
         jobs = self._load(connection, JOBS.c.id, ids)
         same = self._same(connection, events, jobs)
-        pairs = pairs_of(jobs)
+        known_jobs = {job_id: jobs[job_id] for job_id in ids if job_id in jobs}
+        pairs, groups = pairs_of(known_jobs), fingerprints_of(known_jobs)
         changes: dict[str, object] = {}
-        groups = fingerprints_of(jobs)
         verdicts |= fold_all(events, jobs, same)
         # Others that a reservation competes with may belong to other partitions.
         written = {job_id: jobs[job_id] for job_id in ids if job_id in jobs}
+        for chunk in _chunks([job_id for job_id in known_jobs if job_id not in written]):
+            connection.execute(sql.delete(JOBS).where(JOBS.c.id.in_(chunk)))
         if written:
             if self._partitions is not None and partition == 0:
                 self._partitions.ensure(connection, written)
             self._upsert.execute(connection, [_row(job) for job in written.values()])
-            FAILURES.change(connection, self._insert, {one: groups[one] for one in written if one in groups}, written)
+        if written or known_jobs:
+            FAILURES.change(connection, self._insert, groups, written)
             number = before.count_number + 1
             if COUNTS.change(connection, self._add_counts, pairs, written, number, partition):
                 changes["count_number"] = number

@@ -63,6 +63,21 @@ class BulkRetried(EventData, frozen=True, kw_only=True):
     skipped: int
 
 
+class JobDeleted(EventData, frozen=True, kw_only=True):
+    """A job that has ended is to be forgotten. An event of ours."""
+
+    job_type: str
+    queue: str
+
+
+class BulkDeleted(EventData, frozen=True, kw_only=True):
+    """A bulk delete has ended."""
+
+    total: int
+    deleted: int
+    skipped: int
+
+
 SERVER_EVENT_TYPES: Final[dict[type[EventData], str]] = {
     RateLimitExceeded: "rate_limit.exceeded",
     RateLimitReleased: "rate_limit.released",
@@ -73,4 +88,6 @@ SERVER_EVENT_TYPES: Final[dict[type[EventData], str]] = {
     BulkEnqueued: "bulk.enqueue.completed",
     BulkCancelled: "bulk.cancel.completed",
     BulkRetried: "bulk.retry.completed",
+    JobDeleted: "job.deleted",
+    BulkDeleted: "bulk.delete.completed",
 }
