@@ -9,6 +9,8 @@ from waybill.backend.openapi.operation import Operation, Parameter
 
 _LIMIT: Final = Parameter("limit", "Maximum number of items.", int)
 _PAGE: Final = (Parameter("page", "Page number, from 1.", int), Parameter("per_page", "Maximum number of items.", int))
+_QUEUE_AND_TYPE: Final = (Parameter("queue", "A queue."), Parameter("type", "A job type."))
+_MAINTENANCE: Final = ("/ojs/v1/admin/system/maintenance", "/ojs/v1/admin/maintenance")
 _TENANTS: Final = "/ojs/v1/admin/tenants"
 _POOLS: Final = "/ojs/v1/admin/pools"
 _CODEC_ERRORS: Final = ("unsupported", "validation_error", "permission_denied")
@@ -56,12 +58,31 @@ OPERATING: Final[dict[tuple[str, str], Operation]] = {
             _LIMIT,
         ),
     ),
-    ("GET", "/ojs/v1/admin/system/maintenance"): Operation("Get the maintenance state", "admin"),
-    ("POST", "/ojs/v1/admin/system/maintenance"): Operation(
-        "Begin or end maintenance, during which workers get no jobs",
-        "admin",
-        {200: dict},
-        requests.Maintenance,
-        errors=_SET_ERRORS,
+    **{("GET", path): Operation("Get the maintenance state", "admin") for path in _MAINTENANCE},
+    **{
+        (method, path): Operation(
+            "Begin or end maintenance, during which workers get no jobs",
+            "admin",
+            {200: dict},
+            requests.Maintenance,
+            errors=_SET_ERRORS,
+        )
+        for method in ("POST", "PUT")
+        for path in _MAINTENANCE
+    },
+    **{
+        ("GET", f"{base}/{name}"): Operation(text, tag, parameters=parameters)
+        for base in ("/ojs/v1", "/ojs/v1/admin")
+        for name, text, tag, parameters in (
+            ("unique-jobs", "List unique jobs that have not ended", "jobs", (*_QUEUE_AND_TYPE, *_PAGE)),
+            ("middleware", "List the middleware of the server, which has none", "admin", _PAGE),
+        )
+    },
+    ("GET", "/ojs/v1/admin/config"): Operation("Get the version and the build of the server", "admin"),
+    ("GET", "/ojs/v1/admin/stats/stream"): Operation(
+        "Stream the numbers of admin/stats", "admin", media_type="text/event-stream"
+    ),
+    ("POST", "/ojs/v1/admin/workers/directive"): Operation(
+        "Quiet, resume or end workers", "admin", {200: dict}, requests.WorkerDirective, errors=("conflict",)
     ),
 }

@@ -292,6 +292,14 @@ class QueueConfig(msgspec.Struct):
     backpressure: Backpressure
 
 
+class WorkerDirective(msgspec.Struct):
+    """A directive for one worker, for several, or for all that the server knows."""
+
+    directive: Literal["quiet", "terminate", "running", "resume", "continue"]
+    worker_id: str | UnsetType = UNSET
+    worker_ids: list[str] | UnsetType = UNSET
+
+
 class Progress(msgspec.Struct):
     """The progress of a job: at least one of `progress` and `data`."""
 

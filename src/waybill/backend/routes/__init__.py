@@ -30,6 +30,7 @@ from waybill.backend.routes.schemas import SchemaRoutes
 from waybill.backend.routes.search import SearchRoutes
 from waybill.backend.routes.system import SystemRoutes
 from waybill.backend.routes.tenants import TenantRoutes
+from waybill.backend.routes.unique_jobs import UniqueJobRoutes
 from waybill.backend.routes.webhooks import WebhookRoutes
 from waybill.backend.routes.workers import WorkerRoutes
 from waybill.backend.routes.workflows import WorkflowRoutes
@@ -65,6 +66,7 @@ def routes_of(backend: Backend) -> list[Route]:
         MetricsRoutes,
         JobLogRoutes,
         CodecRoutes,
+        UniqueJobRoutes,
     )
     routes = [route for kind in kinds for route in kind(backend).routes()]
     routes += OpenApiRoutes(routes).routes()

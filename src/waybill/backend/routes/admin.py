@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 import msgspec
@@ -13,10 +13,12 @@ from waybill import __version__
 from waybill.backend.audit import entries
 from waybill.backend.backend import Backend
 from waybill.backend.errors import RequestRefused, invalid, not_found
+from waybill.backend.event_streams import MEDIA_TYPE, event_text, stream_head
 from waybill.backend.history import PERIODS
 from waybill.backend.job_form import Form
-from waybill.backend.message import Request, Response, answer
-from waybill.backend.pages import page_of
+from waybill.backend.listeners import ShuttingDown
+from waybill.backend.message import Request, Response, answer, streamed
+from waybill.backend.pages import limit_of, page_of, pagination_of
 from waybill.backend.push_checks import read_bound
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
 from waybill.ojs.errors import InvalidJob
@@ -27,6 +29,7 @@ from waybill.ojs.spec.timestamps import parse_timestamp
 PER_PAGE: Final = 20
 MOST_PER_PAGE: Final = 100
 HOUR: Final = 3600.0
+STREAM_SECONDS: Final = 2.0
 
 
 class AdminRoutes:
@@ -47,22 +50,43 @@ class AdminRoutes:
             Route("POST", "/ojs/v1/admin/queues/{name}/pause", self._pause, OPERATE),
             Route("POST", "/ojs/v1/admin/queues/{name}/resume", self._resume, OPERATE),
             Route("GET", "/ojs/v1/admin/system/config", self._config, READ),
+            Route("GET", "/ojs/v1/admin/config", self._config, READ),
+            Route("GET", "/ojs/v1/admin/stats/stream", self._stats_stream, READ),
+            Route("GET", "/ojs/v1/middleware", self._middleware, READ),
+            Route("GET", "/ojs/v1/admin/middleware", self._middleware, READ),
             Route("GET", "/ojs/v1/admin/audit", self._audit, ADMIN),
         ]
 
     # --- statistics ---
 
     async def _stats(self, _request: Request) -> Response:
+        return answer(await self._counted())
+
+    async def _counted(self) -> Form:
         backend = self._backend
-        return answer(
-            {
-                "queues": len(await backend.queues()),
-                "workers": len(backend.workers()),
-                "jobs": (await backend.job_counts()).total,
-                "throughput": backend.extensions.history.throughput(),
-                "uptime_seconds": int(time.monotonic() - backend.started),
-            }
-        )
+        return {
+            "queues": len(await backend.queues()),
+            "workers": len(backend.workers()),
+            "jobs": (await backend.job_counts()).total,
+            "throughput": backend.extensions.history.throughput(),
+            "uptime_seconds": int(time.monotonic() - backend.started),
+        }
+
+    async def _stats_stream(self, _request: Request) -> Response:
+        """Stream the statistics, for pages that show them."""
+        return streamed(self._all_stats(), MEDIA_TYPE)
+
+    async def _all_stats(self) -> AsyncIterator[bytes]:
+        yield stream_head()
+        with self._backend.events.listeners.listening(lambda _event: False) as listener:
+            while True:
+                found = await self._counted()
+                # Pages listen for the event by its name, or for events without one, which are of the type message.
+                yield event_text("stats", found) + event_text("message", found)
+                try:
+                    await listener.next(STREAM_SECONDS)
+                except ShuttingDown:
+                    return
 
     async def _history(self, request: Request) -> Response:
         period = request.query.get("period", "5m")
@@ -142,6 +166,11 @@ class AdminRoutes:
         return name
 
     # --- the system ---
+
+    async def _middleware(self, request: Request) -> Response:
+        """List the middleware of this server: it has none, as middleware runs in clients and workers."""
+        pagination = pagination_of(0, limit_of(request, PER_PAGE, MOST_PER_PAGE), 0, None)
+        return answer({"items": [], "enqueue": [], "execution": [], "pagination": pagination})
 
     async def _config(self, _request: Request) -> Response:
         backend = self._backend

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.errors import RequestRefused, invalid, not_found
 from waybill.backend.extensions import Directive
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
@@ -20,6 +20,14 @@ from waybill.ojs.spec.control_message import QUIET, TERMINATE, WAKE
 PER_PAGE: Final = 20
 MOST_PER_PAGE: Final = 100
 MOST_JOBS: Final = 500
+DIRECTIVES: Final = {
+    "quiet": ("quiet", QUIET),
+    "terminate": ("terminate", TERMINATE),
+    "running": ("running", WAKE),
+    "resume": ("running", WAKE),
+    "continue": ("running", WAKE),
+}
+"""By name, the directive of heartbeats and the message to workers over AMQP."""
 
 
 class AdminWorkerRoutes:
@@ -33,6 +41,7 @@ class AdminWorkerRoutes:
         return [
             Route("GET", "/ojs/v1/admin/workers", self._workers, READ),
             Route("GET", "/ojs/v1/admin/workers/{id}", self._worker, READ),
+            Route("POST", "/ojs/v1/admin/workers/directive", self._direct_many, ADMIN),
             Route("POST", "/ojs/v1/admin/workers/{id}/quiet", self._quiet, ADMIN),
             Route("POST", "/ojs/v1/admin/workers/{id}/resume", self._wake, ADMIN),
             Route("POST", "/ojs/v1/admin/workers/{id}/terminate", self._terminate, ADMIN),
@@ -82,6 +91,27 @@ class AdminWorkerRoutes:
     async def _terminate(self, request: Request) -> Response:
         """Tell a worker to finish its jobs and stop."""
         return await self._direct(self._one(request), "terminate", TERMINATE)
+
+    async def _direct_many(self, request: Request) -> Response:
+        """Send a directive to a worker, to several, or to all that this server knows."""
+        body = request.json(required=True)
+        unknown = sorted(set(body) - {"worker_id", "worker_ids", "directive"})
+        if unknown:
+            # A misspelt field would reach more workers than intended.
+            raise invalid(unknown[0], "is not a field of a directive")
+        directive, message = DIRECTIVES.get(str(body.get("directive")), ("", ""))
+        if not directive:
+            raise invalid("directive", f"must be one of {', '.join(DIRECTIVES)}")
+        known = self._backend.workers()
+        ids = body.get("worker_ids", [body["worker_id"]] if "worker_id" in body else list(known))
+        if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
+            raise invalid("worker_ids", "must be an array of strings")
+        missing = next((one for one in ids if one not in known), None)
+        if missing is not None:
+            raise not_found("worker", missing)
+        for worker_id in ids:
+            await self._direct(known[worker_id], directive, message)
+        return answer({"directive": directive, "worker_ids": ids, "workers_affected": len(ids)})
 
     async def _direct(self, worker: KnownWorker, directive: str, message: str) -> Response:
         """Send a directive to a worker: over HTTP with the response to its next heartbeat, over AMQP immediately."""

@@ -18,7 +18,8 @@ from waybill.backend.router import ADMIN, READ, Route
 from waybill.ojs.errors import CronNotFound, InvalidJob
 from waybill.ojs.spec.timestamps import format_timestamp, parse_duration
 
-PATH: Final = "/ojs/v1/admin/system/maintenance"
+PATHS: Final = ("/ojs/v1/admin/system/maintenance", "/ojs/v1/admin/maintenance")
+"""The specification's, and that of the public command line."""
 MOST_REASON: Final = 1000
 
 
@@ -30,7 +31,15 @@ class MaintenanceRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        return [Route("GET", PATH, self._get, READ), Route("POST", PATH, self._set, ADMIN)]
+        return [
+            route
+            for path in PATHS
+            for route in (
+                Route("GET", path, self._get, READ),
+                Route("POST", path, self._set, ADMIN),
+                Route("PUT", path, self._set, ADMIN),
+            )
+        ]
 
     async def _get(self, _request: Request) -> Response:
         return answer(_form_of(self._backend.extensions.maintenance.get(MAINTENANCE)))

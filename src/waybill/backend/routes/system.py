@@ -9,6 +9,7 @@ from typing import Final
 from waybill import __version__
 from waybill.backend.backend import Backend
 from waybill.backend.message import SPEC_VERSION, Request, Response, answer
+from waybill.backend.pages import pagination_of
 from waybill.backend.router import OPEN, READ, Route
 from waybill.client import ClientError
 
@@ -107,4 +108,6 @@ class SystemRoutes:
         limit = request.number("limit", LIMIT, 1, MOST)
         subject = request.query.get("subject") or request.query.get("job_id")
         found = await self._backend.events.newest(types, queues, subject, limit, request.queue_prefix)
-        return answer({"events": found, "count": len(found)})
+        return answer(
+            {"events": found, "items": found, "count": len(found), "pagination": pagination_of(None, limit, 0, None)}
+        )
