@@ -390,13 +390,15 @@ def _rules_of_one() -> dict[tuple[str, str], Before]:
     """Return the rules of paths for single objects."""
     own = Tenancy
     found: dict[tuple[str, str], Before] = {}
-    jobs = ("", "/result", "/retries", "/progress", "/checkpoint", "/events", "/progress/stream", "/result/stream")
+    jobs = ["", "/result", "/retries", "/progress", "/checkpoint", "/events", "/history"]
+    jobs += ["/progress/stream", "/result/stream"]
     found |= {("GET", f"{_V1}/jobs/{{id}}{end}"): own.job for end in jobs}
     changes = [
         ("DELETE", ""),
         ("POST", "/cancel"),
         ("POST", "/activate"),
         ("DELETE", "/checkpoint"),
+        ("DELETE", "/history"),
         ("GET", "/logs"),
         ("POST", "/logs"),
     ]

@@ -11,6 +11,14 @@ _LIMIT: Final = Parameter("limit", "Maximum number of items.", int)
 _PAGE: Final = (Parameter("page", "Page number, from 1.", int), Parameter("per_page", "Maximum number of items.", int))
 _QUEUE_AND_TYPE: Final = (Parameter("queue", "A queue."), Parameter("type", "A job type."))
 _MAINTENANCE: Final = ("/ojs/v1/admin/system/maintenance", "/ojs/v1/admin/maintenance")
+_CURSOR: Final = Parameter("cursor", "End of the previous page.")
+_JOB_ID: Final = Parameter("job_id", "The id of a job.")
+_HISTORY: Final = (
+    Parameter("start", "Earliest time."),
+    Parameter("end", "Time before which entries lie."),
+    Parameter("queues", "Comma-separated names of queues."),
+    Parameter("job_types", "Comma-separated job types."),
+)
 _TENANTS: Final = "/ojs/v1/admin/tenants"
 _POOLS: Final = "/ojs/v1/admin/pools"
 _CODEC_ERRORS: Final = ("unsupported", "validation_error", "permission_denied")
@@ -54,7 +62,7 @@ OPERATING: Final[dict[tuple[str, str], Operation]] = {
         "jobs",
         parameters=(
             Parameter("level", "Minimum severity: trace, debug, info, warn, error or fatal."),
-            Parameter("cursor", "End of the previous page."),
+            _CURSOR,
             _LIMIT,
         ),
     ),
@@ -78,6 +86,31 @@ OPERATING: Final[dict[tuple[str, str], Operation]] = {
             ("middleware", "List the middleware of the server, which has none", "admin", _PAGE),
         )
     },
+    ("GET", "/ojs/v1/jobs/{id}/history"): Operation(
+        "List what happened to a job, oldest first", "history", parameters=(_LIMIT, _CURSOR)
+    ),
+    ("DELETE", "/ojs/v1/jobs/{id}/history"): Operation("Delete the history of a job", "history", {200: dict}),
+    ("GET", "/ojs/v1/jobs/{id}/lineage"): Operation("Get the parent and the children of a job", "history"),
+    ("GET", "/ojs/v1/history"): Operation(
+        "Search what happened to jobs, newest first",
+        "history",
+        parameters=(
+            *_HISTORY,
+            Parameter("query", "A text in the entry."),
+            Parameter("event_types", "Comma-separated types of entries."),
+            Parameter("actor_type", "worker, client or system."),
+            _LIMIT,
+            _CURSOR,
+        ),
+    ),
+    ("GET", "/ojs/v1/history/stats"): Operation(
+        "Count what happened to jobs",
+        "history",
+        parameters=(*_HISTORY, Parameter("group_by", "minute, hour or day.")),
+    ),
+    ("POST", "/ojs/v1/history/rebuild"): Operation(
+        "Tell which part of a job's history is reconstructed", "history", {200: dict}, parameters=(_JOB_ID,)
+    ),
     ("GET", "/ojs/v1/admin/config"): Operation("Get the version and the build of the server", "admin"),
     ("GET", "/ojs/v1/admin/stats/stream"): Operation(
         "Stream the numbers of admin/stats", "admin", media_type="text/event-stream"

@@ -36,6 +36,7 @@ EXTENSIONS: Final = [
     "urn:ojs:ext:backpressure",
     "urn:ojs:ext:bulk-operations",
     "urn:ojs:ext:durable-execution",
+    "urn:ojs:ext:execution-history",
     "urn:ojs:ext:experimental:job-versioning",
     "urn:ojs:ext:fair-scheduling",
     "urn:ojs:ext:multi-tenancy",

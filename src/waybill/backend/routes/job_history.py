@@ -1,0 +1,238 @@
+"""The execution history and the lineage of jobs (ojs-execution-history section 7)."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from waybill.backend.backend import Backend
+from waybill.backend.errors import invalid
+from waybill.backend.job_form import Form, form_of
+from waybill.backend.job_history import JobEvent, entries_of, events_of_state
+from waybill.backend.job_search import SearchFilter, search, time_of
+from waybill.backend.message import Request, Response, answer
+from waybill.backend.pages import LIMIT, page_of
+from waybill.backend.router import ADMIN, OPERATE, READ, Route
+from waybill.ojs.coordinator.job_store import JobDetail
+from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
+
+BASE: Final = "/ojs/v1/history"
+MOST: Final = 1000
+MOST_EVENTS: Final = 20_000
+"""Events of this server's memory that a request reads."""
+MOST_CHILDREN: Final = 1000
+MOST_DEPTH: Final = 10
+RETENTION: Final = timedelta(days=30)
+PURGED: Final = "history-purged/"
+GROUPS: Final = {"minute": 16, "hour": 13, "day": 10}
+"""The number of characters of a time that jobs of one bucket share."""
+_REST: Final = "0000-00-00T00:00:00Z"
+
+
+class Purged(msgspec.Struct):
+    """The history of a job was deleted: entries until then are not shown."""
+
+    until: str
+
+
+class JobHistoryRoutes:
+    """The routes for histories."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route("GET", "/ojs/v1/jobs/{id}/history", self._get, READ),
+            Route("DELETE", "/ojs/v1/jobs/{id}/history", self._purge, ADMIN),
+            Route("GET", "/ojs/v1/jobs/{id}/lineage", self._lineage, READ),
+            Route("GET", BASE, self._search, READ),
+            Route("GET", f"{BASE}/stats", self._stats, READ),
+            Route("POST", f"{BASE}/rebuild", self._rebuild, OPERATE),
+        ]
+
+    # --- one job ---
+
+    async def _get(self, request: Request) -> Response:
+        entries = await self._entries(await self._backend.known(request.parameters["id"]))
+        return _page(request, entries, {"total": len(entries)})
+
+    async def _entries(self, detail: JobDetail) -> list[Form]:
+        """Return the entries of a job, oldest first, without those that were deleted."""
+        job_id = detail.info.id
+        newest = await self._backend.events.newest((), (), job_id, MOST_EVENTS)
+        events = [_event_of(one) for one in reversed(newest)]
+        if not events or events[0].type != "job.enqueued":
+            first = events[0].time if events else "~"
+            events = [*(one for one in events_of_state(detail) if one.time < first), *events]
+        entries = entries_of(job_id, events, detail.envelope)
+        purged = await self._backend.extensions.records.get(PURGED + job_id)
+        if purged is None:
+            return entries
+        until = purged.read(Purged).until
+        return [one for one in entries if str(one["timestamp"]) > until]
+
+    async def _purge(self, request: Request) -> Response:
+        detail = await self._backend.known(request.parameters["id"])
+        now, entries = datetime.now(UTC), await self._entries(detail)
+        purged = Purged(format_timestamp(now))
+        expires_at = format_timestamp(now + RETENTION)
+        await self._backend.extensions.records.put(PURGED + detail.info.id, purged, expires_at=expires_at)
+        return answer({"deleted": True, "job_id": detail.info.id, "events_deleted": len(entries)})
+
+    async def _rebuild(self, request: Request) -> Response:
+        """Tell which entries are reconstructed: a history is always complete, so nothing is stored."""
+        job_id = request.query.get("job_id") or request.json().get("job_id")
+        if not isinstance(job_id, str) or not job_id:
+            raise invalid("job_id", "is required")
+        detail = await self._backend.known(job_id)
+        made = [one for one in await self._entries(detail) if "metadata" in one]
+        missing = detail.info.attempt - 1
+        gaps = [f"the starts of the first {missing} attempts are not known"] if made and missing > 0 else []
+        return answer({"job_id": job_id, "events_reconstructed": len(made), "approximate": bool(gaps), "gaps": gaps})
+
+    # --- lineage ---
+
+    async def _lineage(self, request: Request) -> Response:
+        detail = await self._backend.known(request.parameters["id"])
+        form = form_of(detail, datetime.now(UTC))
+        job_id = detail.info.id
+        return answer(
+            {
+                "job_id": job_id,
+                "parent_id": _parent_of(form),
+                "workflow_id": form.get("workflow_id"),
+                "root_id": await self._root_of(form),
+                "children": await self._children(job_id, {job_id}, 0),
+            }
+        )
+
+    async def _root_of(self, form: Form) -> str:
+        """Return the root that a job or one of its ancestors names, or the last known ancestor."""
+        for _ in range(MOST_DEPTH):
+            root, parent = form.get("root_id"), _parent_of(form)
+            if isinstance(root, str):
+                return root
+            found = None if parent is None else await self._backend.detail(parent)
+            if found is None:
+                return parent or str(form["id"])
+            form = form_of(found, datetime.now(UTC))
+        return str(form["id"])
+
+    async def _children(self, job_id: str, seen: set[str], depth: int) -> list[Form]:
+        """Return the jobs whose parent is a job, each with its own children."""
+        found: list[Form] = []
+        if depth >= MOST_DEPTH:
+            return found
+        for form in reversed(await search(self._backend, SearchFilter(text=job_id), MOST_CHILDREN)):
+            child = str(form["id"])
+            if _parent_of(form) == job_id and child not in seen and len(seen) <= MOST_CHILDREN:
+                seen.add(child)
+                found.append({"job_id": child, "children": await self._children(child, seen, depth + 1)})
+        return found
+
+    # --- all jobs ---
+
+    async def _search(self, request: Request) -> Response:
+        """Search the entries that this server remembers, newest first."""
+        began = time.monotonic()
+        entries = (await self._all(request))[::-1]
+        passed = int((time.monotonic() - began) * 1000)
+        return _page(request, entries, {"total_estimate": len(entries), "query_time_ms": passed})
+
+    async def _stats(self, request: Request) -> Response:
+        """Count the entries that this server remembers, by minute, hour or day."""
+        group = request.query.get("group_by", "hour")
+        if group not in GROUPS:
+            raise invalid("group_by", f"must be one of {', '.join(GROUPS)}")
+        buckets: defaultdict[str, list[Form]] = defaultdict(list)
+        for entry in await self._all(request):
+            buckets[str(entry["timestamp"])[: GROUPS[group]]].append(entry)
+        return answer({"buckets": [_bucket(begin, found) for begin, found in sorted(buckets.items())]})
+
+    async def _all(self, request: Request) -> list[Form]:
+        """Return the wanted entries of all jobs, oldest first. Raises RequestRefused."""
+        start, end = time_of(request.query, "start"), time_of(request.query, "end")
+        wanted = {name: _listed(request, name) for name in ("event_types", "job_types", "queues")}
+        events = await self._backend.events.newest((), wanted["queues"], None, MOST_EVENTS, request.queue_prefix)
+        by_job: defaultdict[str, list[JobEvent]] = defaultdict(list)
+        for one in reversed(events):
+            data = one["data"]
+            kind = data.get("job_type") if isinstance(data, dict) else None
+            if str(one["type"]).startswith("job.") and (not wanted["job_types"] or kind in [*wanted["job_types"]]):
+                by_job[str(one["subject"])].append(_event_of(one))
+        entries = [entry for job_id, own in by_job.items() for entry in entries_of(job_id, own, None)]
+        actor, text = request.query.get("actor_type", ""), request.query.get("query", "").lower()
+        found = [
+            entry
+            for entry in entries
+            if (not wanted["event_types"] or entry["event_type"] in wanted["event_types"])
+            and (not actor or _actor_of(entry) == actor)
+            and _is_between(str(entry["timestamp"]), start, end)
+            and (not text or text in msgspec.json.encode(entry).decode().lower())
+        ]
+        return sorted(found, key=_key_of)
+
+
+def _page(request: Request, entries: Sequence[Form], also: Form) -> Response:
+    """Return a page of entries, which are in order."""
+    numbered = [(f"{index:08}", entry) for index, entry in enumerate(entries)]
+    page, pagination = page_of(request, numbered, lambda one: one[0], default=LIMIT, most=MOST)
+    found = [entry for _, entry in page]
+    is_clamped = request.query.get("limit", "").isdecimal() and int(request.query["limit"][:9]) > MOST
+    headers = [("X-OJS-Limit-Clamped", "true")] if is_clamped else []
+    form: Form = {"events": found, "items": found, "next_cursor": pagination.get("next_cursor"), **also}
+    return answer({**form, "pagination": pagination}, 200, headers)
+
+
+def _event_of(form: Mapping[str, object]) -> JobEvent:
+    data = form["data"]
+    return JobEvent(str(form["id"]), str(form["type"]), str(form["time"]), data if isinstance(data, dict) else {})
+
+
+def _bucket(begin: str, entries: Sequence[Form]) -> Form:
+    data = (entry["data"] for entry in entries if entry["event_type"] == "job.attempt_completed")
+    given = (one.get("duration_ms") for one in data if isinstance(one, dict))
+    durations = sorted(one for one in given if isinstance(one, int))
+    form: Form = {"timestamp": begin + _REST[len(begin) :]}
+    form["events"] = Counter(str(entry["event_type"]) for entry in entries)
+    if durations:
+        form["avg_duration_ms"] = round(sum(durations) / len(durations))
+        form["p95_duration_ms"] = durations[min(len(durations) - 1, len(durations) * 95 // 100)]
+    return form
+
+
+def _parent_of(form: Form) -> str | None:
+    """Return the parent that a job names, at its top or in its metadata."""
+    meta = form.get("meta")
+    named = form.get("parent_id") or (meta.get("parent_id") if isinstance(meta, dict) else None)
+    return named if isinstance(named, str) else None
+
+
+def _actor_of(entry: Form) -> object:
+    actor = entry["actor"]
+    return actor.get("type") if isinstance(actor, dict) else None
+
+
+def _is_between(text: str, start: datetime | None, end: datetime | None) -> bool:
+    if start is None and end is None:
+        return True
+    try:
+        moment = parse_timestamp(text, "time")
+    except ValueError:
+        return False
+    return (start is None or moment >= start) and (end is None or moment < end)
+
+
+def _key_of(entry: Form) -> tuple[str, str]:
+    return str(entry["timestamp"]), str(entry["job_id"])
+
+
+def _listed(request: Request, name: str) -> set[str]:
+    return {one for one in request.query.get(name, "").split(",") if one}
