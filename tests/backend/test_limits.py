@@ -70,6 +70,8 @@ async def test_what_is_to_be_dropped_is(client: Client) -> None:
     async with asyncio.timeout(10):
         while (await client.job(ids[1]))["state"] != "discarded":
             await asyncio.sleep(0.01)
+    [dropped] = await events(client, "rate_limit.dropped", 1)
+    assert dropped["data"] == {"key": "push", "job_id": ids[1], "job_type": "email.send"}
 
 
 async def test_what_is_to_be_put_off_is(client: Client) -> None:
@@ -135,6 +137,8 @@ async def test_a_job_that_was_told_to_wait_holds_its_key_back(client: Client) ->
     await client.nack(ids[1], error={**error, "rate_limit_until": "nonsense"})
     assert await fetched(client) == []
     assert (await client.ask("GET", f"{LIMITS}/stripe"))["override"]["expires_at"] == "2099-01-01T00:00:00.000Z"
+    [adjusted] = await events(client, "rate_limit.dynamic_adjusted", 1)
+    assert adjusted["data"] == {"key": "stripe", "until": "2099-01-01T00:00:00.000Z", "reason": "429"}
 
 
 async def test_a_queue_has_a_limit(client: Client) -> None:

@@ -77,6 +77,7 @@ OURS: Final = frozenset(
         "workflow.sealed", "workflow.expired", "workflow.retried", "workflow.stopped", "workflow.revived",
         "workflow.forgotten", "workflow.pushing", "workflow.abandoned",
         "job.staged", "job.activated", "job.unstaged", "job.deleted", "rate_limit.exceeded", "rate_limit.released",
+        "rate_limit.dropped", "rate_limit.dynamic_adjusted",
         "cron.registered", "cron.toggled", "cron.removed", "cron.claimed", "cron.told",
         "record.put", "record.removed",
     }

@@ -28,7 +28,12 @@ from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.spec.envelope import ErrorRecord
 from waybill.ojs.spec.priority import EXACT_LEVELS, message_priority
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, Window, read_rate_limit
-from waybill.ojs.spec.rate_limit_events import RateLimitExceeded, RateLimitReleased
+from waybill.ojs.spec.rate_limit_events import (
+    RateLimitAdjusted,
+    RateLimitDropped,
+    RateLimitExceeded,
+    RateLimitReleased,
+)
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.execution import Execution, Failure
 from waybill.ojs.worker.settlement import Settlement
@@ -210,10 +215,11 @@ class Limits:
         is_over = found is not None and found.expires_at is not None and found.expires_at <= _now()
         return None if is_over else found
 
-    def stop_until(self, key: str, moment: datetime) -> None:
+    def stop_until(self, key: str, moment: datetime, reason: str) -> None:
         """Start no job of a key before a time, as the called service has requested (section 9.1)."""
         expires_at = format_timestamp(moment.astimezone(UTC))
         self.overrides.put_soon(key, Override(concurrency=0, expires_at=expires_at), expires_at=expires_at)
+        self._events.record(key, RateLimitAdjusted(key=key, until=expires_at, reason=reason))
 
     def in_force(self, policy: RateLimitPolicy) -> RateLimitPolicy:
         """Return a policy with the override for its key."""
@@ -298,6 +304,9 @@ class Limits:
         if policy.on_limit == "reschedule":
             self._settlement.postponed(execution, _wait_seconds(policy))
         else:
+            envelope = execution.envelope
+            dropped = RateLimitDropped(key=policy.key, job_id=envelope.id, job_type=envelope.type)
+            self._events.record(policy.key, dropped)
             record = ErrorRecord(type="rate_limited", message=f"the limit of {policy.key} is reached")
             self._settlement.failed(execution, Failure(record, ResponseCode.DISCARD), 0.0)
 

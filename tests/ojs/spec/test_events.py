@@ -123,6 +123,8 @@ REQUIRED: dict[str, set[str]] = {
     "job.deleted": {"job_type", "queue"},
     "rate_limit.exceeded": {"key", "strategy", "limit", "current", "job_id"},
     "rate_limit.released": {"key", "strategy", "job_id"},
+    "rate_limit.dropped": {"key", "job_id", "job_type"},
+    "rate_limit.dynamic_adjusted": {"key", "until", "reason"},
     "backpressure.warning": {"queue", "depth", "bound"},
     "backpressure.cleared": {"queue", "depth", "bound"},
     "backpressure.rejected": {"queue", "depth", "bound", "job_type"},

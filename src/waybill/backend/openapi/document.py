@@ -27,7 +27,7 @@ _ALWAYS: Final = (
     "backend_unavailable",
     "backend_timeout",
 )
-_WITH_KEY: Final = ("unauthenticated", "permission_denied")
+_WITH_KEY: Final = ("unauthenticated", "permission_denied", "EXTENSION_NOT_SUPPORTED")
 _WITH_BODY: Final = ("invalid_payload", "validation_error", "payload_too_large")
 
 Json = dict[str, Any]

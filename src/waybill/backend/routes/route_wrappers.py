@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from waybill.backend.audit import record_change
 from waybill.backend.backend import Backend
+from waybill.backend.capabilities import REQUIRED, require
 from waybill.backend.idempotency import HEADER, METHODS, UNKEYED, key_in_body
 from waybill.backend.message import Request, Response
 from waybill.backend.push_checks import PUSHES
@@ -23,7 +24,7 @@ _BULK: Final = "/jobs/bulk"
 
 def wrapped(route: Route, backend: Backend, tenancy: Tenancy) -> Route:
     """Return a route with the wrappers around its handler."""
-    return route if route.role == OPEN else _restricted(_changing(route, backend), tenancy)
+    return route if route.role == OPEN else _restricted(_changing(route, backend), backend, tenancy)
 
 
 def _changing(route: Route, backend: Backend) -> Route:
@@ -37,18 +38,20 @@ def _changing(route: Route, backend: Backend) -> Route:
     return route if route.path in UNKEYED else _idempotent(route, backend)
 
 
-def _restricted(route: Route, tenancy: Tenancy) -> Route:
-    """Restrict tenants to their own jobs."""
+def _restricted(route: Route, backend: Backend, tenancy: Tenancy) -> Route:
+    """Restrict tenants to their own jobs, and refuse requests that require an extension that is missing."""
     handler, quick, shorten = route.handler, route.quick, route.shorten
 
     def handle(request: Request) -> Coroutine[Any, Any, Response]:
+        if REQUIRED in request.headers:
+            require(request.headers[REQUIRED], backend.region)
         return tenancy.handle(request, route, handler) if request.tenant else handler(request)
 
     def answer_quickly(request: Request) -> Response | asyncio.Future[Response] | None:
-        return None if request.tenant or quick is None else quick(request)
+        return None if request.tenant or REQUIRED in request.headers or quick is None else quick(request)
 
     def shortcut(request: Request) -> Take | None:
-        return None if request.tenant or shorten is None else shorten(request)
+        return None if request.tenant or REQUIRED in request.headers or shorten is None else shorten(request)
 
     return route._replace(handler=handle, quick=None if quick is None else answer_quickly, shorten=shortcut)
 

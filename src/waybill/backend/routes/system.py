@@ -8,6 +8,7 @@ from typing import Final
 
 from waybill import __version__
 from waybill.backend.backend import Backend
+from waybill.backend.capabilities import extensions_of
 from waybill.backend.message import SPEC_VERSION, Request, Response, answer
 from waybill.backend.pages import pagination_of
 from waybill.backend.router import OPEN, READ, Route
@@ -30,23 +31,6 @@ CAPABILITIES: Final = {
     "workflows": True,
     "pause_resume": True,
 }
-
-EXTENSIONS: Final = [
-    "urn:ojs:ext:admin-api",
-    "urn:ojs:ext:backpressure",
-    "urn:ojs:ext:bulk-operations",
-    "urn:ojs:ext:durable-execution",
-    "urn:ojs:ext:execution-history",
-    "urn:ojs:ext:experimental:job-versioning",
-    "urn:ojs:ext:fair-scheduling",
-    "urn:ojs:ext:multi-tenancy",
-    "urn:ojs:ext:observability",
-    "urn:ojs:ext:progress",
-    "urn:ojs:ext:schema-registry",
-    "urn:ojs:ext:webhooks",
-]
-FEDERATION: Final = "urn:ojs:ext:experimental:federation"
-"""Additional capabilities of a server with a region."""
 
 
 class SystemRoutes:
@@ -78,7 +62,7 @@ class SystemRoutes:
                 "protocols": ["http", "amqp"],
                 "backend": "amqp",
                 "capabilities": CAPABILITIES,
-                "extensions": EXTENSIONS if region is None else [*EXTENSIONS, FEDERATION],
+                "extensions": extensions_of(region),
                 **({} if region is None else {"region": region}),
                 "endpoints": {"base_url": "/ojs/v1", "manifest": "/ojs/manifest", "health": "/ojs/v1/health"},
             }

@@ -32,6 +32,7 @@ from waybill.ojs.worker.attempt_ends import delay_of, gets_another
 
 MOST_JOBS: Final = 1000
 MOST_WAIT_MS: Final = 60_000
+MAX_REASON: Final = 500
 MAINTENANCE_SECONDS: Final = 1.0
 """How long a fetch waits during maintenance."""
 MOST_BEATS: Final = 10_000
@@ -168,7 +169,7 @@ class WorkerRoutes:
         except (ValueError, OverflowError):
             # The attempt has failed in any case.
             return
-        self._backend.limits.stop_until(str(policy.get("key")), moment)
+        self._backend.limits.stop_until(str(policy.get("key")), moment, str(error.get("message", ""))[:MAX_REASON])
 
     async def _requeue(self, lease: Lease, delay_seconds: float) -> Response:
         """Requeue a job that its worker did not run: the same attempt, immediately or later."""

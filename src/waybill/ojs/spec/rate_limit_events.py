@@ -21,3 +21,19 @@ class RateLimitReleased(EventData, frozen=True, kw_only=True):
     key: str
     strategy: str
     job_id: str
+
+
+class RateLimitDropped(EventData, frozen=True, kw_only=True):
+    """A job was discarded, because the limit of its key is reached and its policy says so."""
+
+    key: str
+    job_id: str
+    job_type: str
+
+
+class RateLimitAdjusted(EventData, frozen=True, kw_only=True):
+    """No job of a key starts until a time, as the called service has requested."""
+
+    key: str
+    until: str
+    reason: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from waybill.ojs.spec.event_data import EventData
-from waybill.ojs.spec.rate_limit_events import RateLimitExceeded, RateLimitReleased
+from waybill.ojs.spec.rate_limit_events import RateLimitAdjusted, RateLimitDropped, RateLimitExceeded, RateLimitReleased
 
 
 class QueuePressure(EventData, frozen=True, kw_only=True):
@@ -81,6 +81,8 @@ class BulkDeleted(EventData, frozen=True, kw_only=True):
 SERVER_EVENT_TYPES: Final[dict[type[EventData], str]] = {
     RateLimitExceeded: "rate_limit.exceeded",
     RateLimitReleased: "rate_limit.released",
+    RateLimitDropped: "rate_limit.dropped",
+    RateLimitAdjusted: "rate_limit.dynamic_adjusted",
     BackpressureWarning: "backpressure.warning",
     BackpressureCleared: "backpressure.cleared",
     BackpressureRejected: "backpressure.rejected",
