@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.engine.amqp091.peer import Bench, Channel
+from tests.engine.amqp091.peer import Bench, Channel, Cut, NodeBench
 from tests.engine.disk_bench import DiskBench
+from waybill.model.message_queue import MessageQueue
 from waybill.wire.amqp091.methods_queue import QueuePurge, QueuePurgeOk
 from waybill.wire.amqp091.properties import BasicProperties
 
@@ -106,3 +107,21 @@ def test_keys_outlive_a_restart_with_their_messages(how: str) -> None:
     assert channel.take_all()[-1] == b"y"
     publish(channel, "z", 1)
     assert channel.depth() == 1
+
+
+def test_keys_take_little_memory_and_it_counts() -> None:
+    """They stay in memory when their messages do not."""
+    bench = NodeBench(Cut.WHOLE)
+    channel = bench.channel()
+    channel.declare("q", DEDUPLICATING)
+    queue = bench.node.virtual_hosts["/"].queues["q"]
+    assert isinstance(queue, MessageQueue)
+    assert queue.deduplication is not None
+    before = int(bench.node.runtime.memory_bytes)
+    for number in range(20):
+        publish(channel, "", "k" * 60_000 + str(number % 10))
+    assert channel.depth() == 10
+    assert max(map(len, queue.deduplication.keys())) < 100
+    assert bench.node.runtime.memory_bytes - before > queue.ready_bytes + 10 * 100
+    channel.take_all()
+    assert bench.node.runtime.memory_bytes == before

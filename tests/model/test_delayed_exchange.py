@@ -5,6 +5,7 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Bench, Channel, NodeBench
 from tests.engine.disk_bench import DiskBench
+from waybill.wire.amqp091.frames import method_frame
 from waybill.wire.amqp091.methods_exchange import ExchangeDeclare, ExchangeDelete, ExchangeDeleteOk
 from waybill.wire.amqp091.methods_tx import TxCommit, TxCommitOk, TxRollback, TxRollbackOk, TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
@@ -171,3 +172,43 @@ def test_a_disk_that_hangs_delays_more_and_loses_nothing() -> None:
     bench.is_stuck = False
     bench.advance(2.0)
     assert channel.take_all() == [b"1"]
+
+
+def test_delayed_messages_are_refused_when_they_take_too_much_memory() -> None:
+    """Each takes some, wherever its content is."""
+    bench = DiskBench()
+    channel = prepare(bench.channel())
+    channel.select_confirms()
+    runtime = bench.node.runtime
+    publish(channel, "first", 60_000)
+    channel.await_confirms()
+    each = int(runtime.delayed_bytes)
+    assert each > 0
+    runtime.delayed_bytes = runtime.footprint_limit_bytes >> 1
+    publish(channel, "one too many", 60_000)
+    publish(channel, "not delayed", 0)
+    channel.await_confirms()
+    assert channel.confirmed == {1, 3}
+    assert channel.take_all() == [b"not delayed"]
+    bench.advance(61)
+    publish(channel, "there is room again", 1000)
+    channel.await_confirms()
+    assert channel.confirmed == {1, 3, 4}
+    bench.advance(1.1)
+    assert channel.take_all() == [b"first", b"there is room again"]
+
+
+def test_deleting_an_exchange_with_many_delayed_messages_takes_turns() -> None:
+    bench = DiskBench()
+    channel = prepare(bench.channel())
+    before = int(bench.node.runtime.footprint_bytes)
+    bench.node.runtime.turn_units = 16
+    for number in range(1000):
+        publish(channel, str(number), 60_000)
+    assert bench.node.runtime.footprint_bytes > before + 1000 * 50
+    channel.peer.wire.engine.receive_data(method_frame(1, ExchangeDelete("later")), bench.now)  # type: ignore[attr-defined]
+    assert bench.node.has_late_work
+    bench.settle()
+    channel.expect(ExchangeDeleteOk)
+    assert bench.node.runtime.delayed_bytes == 0
+    assert bench.node.runtime.footprint_bytes < before

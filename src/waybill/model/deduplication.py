@@ -4,6 +4,7 @@ The key is the header `x-deduplication-header` or, for jobs, `x-ojs-idempotency-
 message is settled, dropped or dead-lettered.
 """
 
+import hashlib
 from typing import Final
 
 from mypy_extensions import i64
@@ -16,12 +17,19 @@ KEY_HEADERS: Final = ("x-deduplication-header", "x-ojs-idempotency-key")
 
 HEADER_UNIT_BITS: Final = 5
 """Reading 32 octets of headers costs a unit."""
+KEY_BYTES: Final = 300
+"""The memory of a key."""
+_LONG_KEY: Final = 64
 _SMALL_OCTETS: Final = 1024
 _REMEMBERED_MAX_OCTETS: Final = 1 << 20
 
 
 class Deduplication:
-    """The keys of the messages in one queue, ready or unsettled, by sequence."""
+    """The keys of the messages in one queue, ready or unsettled, by sequence.
+
+    They stay in memory when their messages are on the disk, so they count as memory of messages, and long ones are
+    replaced by their hash.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -38,7 +46,12 @@ class Deduplication:
             return False
         self._held.add(key)
         self._keys[sequence] = key
+        runtime.memory_bytes += KEY_BYTES
         return True
+
+    def keys(self) -> set[str]:
+        """The keys that are held."""
+        return self._held
 
     def _read(self, message: Message) -> str:
         """The message's key, empty if it has none."""
@@ -51,7 +64,7 @@ class Deduplication:
         for name in KEY_HEADERS:
             value = headers.get(name)
             if value is not None:
-                key = f"{name}={value}"
+                key = _short(f"{name}={value}")
                 break
         if size <= _REMEMBERED_MAX_OCTETS:
             self._runtime.deduplicated = message
@@ -63,3 +76,10 @@ class Deduplication:
         key = self._keys.pop(sequence, None)
         if key is not None:
             self._held.discard(key)
+            self._runtime.memory_bytes -= KEY_BYTES
+
+
+def _short(key: str) -> str:
+    if len(key) <= _LONG_KEY:
+        return key
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=24).hexdigest()

@@ -149,6 +149,7 @@ class LeveledQueue(Queue):
         self.arm_expiry()
 
     def claim(self, sequence: i64) -> Entry | None:
+        self.runtime.work_left -= 1 + (len(self.levels) >> 3)
         for level in self.levels:
             entry = level.first_after(sequence - 1)
             if entry is not None and entry.sequence == sequence:

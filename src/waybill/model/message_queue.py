@@ -21,7 +21,7 @@ from waybill.model.queue_limits import QueueLimits
 from waybill.model.queue_timers import DisuseTimer
 from waybill.model.removal import Removal
 from waybill.model.runtime import Runtime
-from waybill.model.selection import Selection
+from waybill.model.selection import Selections
 from waybill.model.store import StoredMessage
 
 DEFAULT_DELIVERY_LIMIT: Final = 20
@@ -46,7 +46,7 @@ class MessageQueue(LeveledQueue):
         super().__init__(
             host, runtime, name, queue_id, durable=durable, auto_delete=auto_delete, owner=owner, arguments=arguments
         )
-        self.selections: dict[Consumer, Selection] = {}
+        self.selections = Selections(self)
         self._priorities: dict[int, int] = {}
         self._disuse = DisuseTimer(self)
         self._paging: Paging | None = None
@@ -304,8 +304,8 @@ class MessageQueue(LeveledQueue):
                 self.messages.requeue(self.id, entry.sequence, entry.location, entry.delivery_count, entry.changes)
         level = self.level_of(entry.message)
         self.put_back(level, entry)
-        for selection in self.selections.values():
-            selection.went_back(self.levels.index(level), entry.sequence)
+        if len(self.selections) > 0:
+            self.selections.went_back(self.levels.index(level), entry.sequence)
         if self.limits.drops and not self.messages.is_in_atomic_section:
             self._drop_overflow()
         if entry.expires_at > 0.0:
@@ -404,7 +404,7 @@ class MessageQueue(LeveledQueue):
         self._count_priority(int(consumer.priority), 1)
         self._disuse.restart()
         if consumer.selects:
-            self.selections[consumer] = Selection(self, consumer)
+            self.selections.add(consumer)
 
     def start_selecting(self, consumer: Consumer) -> None:
         consumer.selects = True
@@ -412,13 +412,13 @@ class MessageQueue(LeveledQueue):
             consumer.is_active = False
             self.line.left()
         if consumer in self.consumers:
-            self.selections[consumer] = Selection(self, consumer)
+            self.selections.add(consumer)
 
     def consumer_removed(self, consumer: Consumer) -> None:
         self._count_priority(int(consumer.priority), -1)
         if consumer.selects:
             consumer.is_active = False
-            self.selections.pop(consumer, None)
+            self.selections.remove(consumer)
         elif consumer.is_active:
             consumer.is_active = False
             self.line.left()
@@ -427,13 +427,10 @@ class MessageQueue(LeveledQueue):
         self._disuse.restart()
 
     def positions_of(self, consumer: Consumer) -> list[i64]:
-        selection = self.selections.get(consumer)
-        return [] if selection is None else selection.positions
+        return self.selections.positions_of(consumer)
 
     def set_positions(self, consumer: Consumer, positions: list[i64]) -> None:
-        selection = self.selections.get(consumer)
-        if selection is not None and len(positions) == len(selection.positions):
-            selection.positions = positions
+        self.selections.set_positions(consumer, positions)
 
     def activate(self, consumer: Consumer) -> None:
         if self.policy.single_active_consumer and (not self.consumers or next(iter(self.consumers)) is not consumer):

@@ -74,7 +74,8 @@ class Runtime:
     `memory_bytes` counts message content held in memory; above `memory_limit_bytes` queues keep only a small head.
     `held_bytes` counts incomplete input: bodies in pieces, transactions; at most `held_limit_bytes` are accepted.
     `footprint_bytes` is the memory of declarations and connections (see `footprint`). Half of both reduces the limit
-    for messages, which keeps at least a quarter. `sealed`: messages that free their memory once they are written.
+    for messages, which keeps at least a quarter. `delayed_bytes` is the part of it that delayed messages take.
+    `sealed`: messages that free their memory once they are written.
     `unread_bytes` estimates the output that waits for peers that do not read.
     `streams_max` streams may be declared: each has a file open.
     """
@@ -100,6 +101,7 @@ class Runtime:
         self.held_limit_bytes: i64 = HELD_LIMIT_BYTES
         self.footprint_bytes: i64 = 0
         self.footprint_limit_bytes: i64 = max(memory_limit_bytes // 2 * 3, FOOTPRINT_MIN_BYTES)
+        self.delayed_bytes: i64 = 0
         self.configured_limit_bytes: i64 = memory_limit_bytes
         self.sealed: list[Sealed] = []
         self.unread_bytes: i64 = 0

@@ -47,7 +47,7 @@ def _serve_consumers(queue: Drainable) -> None:
     """Hand messages to consumers until messages, credit or the turn run out."""
     if isinstance(queue, MessageQueue):
         selections = queue.selections
-        if not selections or serve_selections(queue, list(selections.values())):
+        if len(selections) == 0 or serve_selections(queue, selections.to_serve()):
             serve(queue, LOWEST_PRIORITY)
     elif isinstance(queue, Stream):
         serve_readers(queue)

@@ -11,7 +11,7 @@ from waybill.model.leveled_queue import LeveledQueue
 from waybill.model.paging import empty
 from waybill.model.priority_level import PriorityLevel
 from waybill.model.runtime import BYTES_PER_UNIT
-from waybill.model.selection import Selection
+from waybill.model.selection import UNIT_BITS, Selection
 
 LOWEST_PRIORITY: Final = -(1 << 62)
 
@@ -19,11 +19,14 @@ LOWEST_PRIORITY: Final = -(1 << 62)
 def serve_selections(queue: LeveledQueue, selections: list[Selection]) -> bool:
     """Serve selecting consumers: before others of their priority, after those of higher priorities.
 
-    False if a message has to wait for the store, and consumers of lower priority with it.
+    False if a message has to wait for the store, or for the next turn, and consumers of lower priority with it.
     """
     if queue.uses_priorities:
         selections = sorted(selections, key=_serving_order)
     for selection in selections:
+        if queue.runtime.work_left <= 0:
+            queue.runtime.put_off(queue)
+            return False
         consumer = selection.consumer
         if queue.uses_priorities and not consumer.copies and not serve(queue, consumer.priority + 1):
             return False
@@ -53,6 +56,10 @@ def _offer_next(selection: Selection) -> bool:
     """Deliver the next message that the consumer chooses. False if there is none now."""
     queue = selection.queue
     consumer = selection.consumer
+    if selection.has_seen_all:
+        return False
+    queue.runtime.work_left -= len(queue.levels) >> UNIT_BITS
+    is_blocked = False
     for index in range(len(queue.levels) - 1, -1, -1):
         level = queue.levels[index]
         while True:
@@ -61,6 +68,7 @@ def _offer_next(selection: Selection) -> bool:
                 return False
             entry = level.first_after(selection.positions[index])
             if entry is None:
+                is_blocked = is_blocked or level.is_blocked
                 break
             # A consumer that has seen all messages is not charged: otherwise, many of them would use up every turn.
             queue.runtime.work_left -= 1
@@ -79,6 +87,8 @@ def _offer_next(selection: Selection) -> bool:
                 else:
                     _take(selection, level, entry)
                 return True
+    if not is_blocked:
+        selection.seen_to = queue.next_sequence
     return False
 
 

@@ -56,7 +56,6 @@ STREAM_CLASS: Final = 0x0A
 
 # A command's handler returns its result, or None. Those of the second table may take several turns.
 HANDLERS: Final[dict[int, Callable[..., Struct | None]]] = {
-    MessageAcquire.CODE: settlement.acquire,
     MessageCancel.CODE: subscribing.cancel,
     MessageFlow.CODE: subscribing.flow,
     MessageResume.CODE: subscribing.resume,
@@ -86,6 +85,7 @@ HANDLERS: Final[dict[int, Callable[..., Struct | None]]] = {
 }
 LONG_HANDLERS: Final[dict[int, Callable[..., None]]] = {
     ExchangeDelete.CODE: topology.exchange_delete,
+    MessageAcquire.CODE: settlement.acquire,
     MessageFlush.CODE: subscribing.flush,
     MessageReject.CODE: settlement.reject,
     MessageRelease.CODE: settlement.release,

@@ -27,6 +27,7 @@ from waybill.model.entry import NO_LOCATION
 from waybill.model.fan_out import FAN_OUT_MAX, FanOut
 from waybill.model.message import Message
 from waybill.model.queue import REFUSED, Queue
+from waybill.model.runtime import Chore
 from waybill.model.store import CommitWaiter
 from waybill.model.transaction import HELD_MESSAGE_BYTES, publish_units, too_large
 from waybill.wire.amqp010.class_message import MessageReject
@@ -59,6 +60,7 @@ class Session(SessionView):
         self.accept_head = b""
         self._ages = DeliveryAges()
         self._awaits_flush = False
+        self._flushes_late = False
         # Commands are sent again from this count on.
         self._resent_to: i64 = NOTHING
 
@@ -314,7 +316,12 @@ class Session(SessionView):
         """After the queues are drained: end the flushes of subscriptions that have received all available messages."""
         flushing = self.flushing
         self.flushing = []
-        for consumer, number in flushing:
+        for index, (consumer, number) in enumerate(flushing):
+            if self.runtime.work_left <= 0:
+                self.flushing += flushing[index:]
+                self._flush_next_turn()
+                return
+            self.runtime.work_left -= 1
             queue = consumer.queue
             if self.is_open and not queue.is_deleted and consumer.is_active and (queue.is_dirty or queue.is_gated):
                 self.flushing.append((consumer, number))
@@ -324,6 +331,16 @@ class Session(SessionView):
                 continue
             consumer.stop()
             self.end_pending(number)
+
+    def _flush_next_turn(self) -> None:
+        if not self._flushes_late:
+            self._flushes_late = True
+            self.runtime.go_on_with(_FlushTurn(self))
+
+    def flush_late(self) -> None:
+        """Continue the flushes that a turn has left."""
+        self._flushes_late = False
+        self.finish_flushes()
 
     def flush_again(self) -> None:
         """Complete the flushes that waited until now for durability."""
@@ -414,6 +431,17 @@ class _FlushWait(CommitWaiter):
 
     def committed(self, mark: i64) -> None:
         self._session.flush_again()
+
+
+class _FlushTurn(Chore):
+    """Continues flushes in the next turn."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def work(self) -> bool:
+        self._session.flush_late()
+        return True
 
 
 def _is_awaited(queue: Queue) -> bool:

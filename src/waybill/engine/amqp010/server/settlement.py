@@ -5,18 +5,16 @@ from typing import Final
 from librt.strings import BytesWriter, read_i64_be
 from mypy_extensions import i64
 
-from waybill.engine.amqp010.server.credited_consumer import CreditedConsumer
 from waybill.engine.amqp010.server.faults import session_fault
-from waybill.engine.amqp010.server.ids import IdRanges, Spans, unwrapped
+from waybill.engine.amqp010.server.ids import Spans, unwrapped
 from waybill.engine.amqp010.server.session_view import SessionView
-from waybill.engine.amqp010.server.tasks import UNMARKED, Settling, accept_held, accept_run
+from waybill.engine.amqp010.server.tasks import UNMARKED, Acquiring, Settling, accept_held, accept_run
 from waybill.model.entry import Entry, Holder
 from waybill.model.transaction import ACCEPT, ACCEPT_UNITS, REJECT, RELEASE, Transaction, too_large
-from waybill.wire.amqp010.class_message import Acquired, MessageAcquire, MessageReject, MessageRelease
+from waybill.wire.amqp010.class_message import MessageAcquire, MessageReject, MessageRelease
 from waybill.wire.amqp010.constants import ERROR_RESOURCE_LIMIT_EXCEEDED
 from waybill.wire.amqp010.frames import COMMAND, FRAME_HEAD_SIZE, WHOLE, write_frame_head
 from waybill.wire.amqp010.sequence import HALF, MASK
-from waybill.wire.amqp010.struct import Struct
 from waybill.wire.amqp010.types import Ranges
 
 ONE_RANGE_SIZE: Final = 16
@@ -204,32 +202,8 @@ def _take_back(session: SessionView, transaction: Transaction, ranges: Ranges) -
     session.unsettled = {number: both[number] for number in sorted(both)}
 
 
-def acquire(session: SessionView, command: MessageAcquire) -> Struct:
+def acquire(session: SessionView, number: i64, command: MessageAcquire) -> None:
     """message.acquire: give the peer messages that it did not acquire, unless others have acquired them meanwhile."""
-    acquired = IdRanges()
-    newest: i64 = next(reversed(session.unsettled)) if session.unsettled else i64(0)
-    is_late = False
-    counts = counts_in(session, command.transfers, session.browsed)
-    for count in sorted(counts):
-        copy = session.browsed[count]
-        consumer = copy.holder
-        session.runtime.work_left -= 2
-        if not isinstance(consumer, CreditedConsumer):
-            continue
-        entry = consumer.queue.claim(copy.sequence)
-        if entry is None:
-            continue
-        del session.browsed[count]
-        acquired.add(count, count)
-        if consumer.no_ack:
-            entry.queue.accept(entry)
-            continue
-        entry.holder = consumer
-        consumer.unsettled_count += 1
-        session.unsettled[count] = entry
-        is_late = is_late or count < newest
-    if is_late:
-        # Deliveries are ordered by their counts, and these were sent before others.
-        session.runtime.work_left -= len(session.unsettled) >> SCAN_UNIT_BITS
-        session.unsettled = {number: session.unsettled[number] for number in sorted(session.unsettled)}
-    return Acquired(acquired.wire())
+    counts = sorted(counts_in(session, command.transfers, session.browsed))
+    session.runtime.work_left -= len(counts) >> 3
+    session.attached.begin(Acquiring(session, number, counts))

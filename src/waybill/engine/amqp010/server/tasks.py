@@ -5,13 +5,16 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.engine.amqp010.server.credited_consumer import CreditedConsumer
+from waybill.engine.amqp010.server.ids import IdRanges
 from waybill.engine.amqp010.server.session_view import SessionView
 from waybill.model.entry import Entry, Holder, release_unmarked
 from waybill.model.fan_out import FanOut
 from waybill.model.runtime import Chore, CountedChore
 from waybill.model.transaction import ACCEPT, REJECT, RELEASE
+from waybill.wire.amqp010.class_message import Acquired
 
 RUN_MAX: Final = 256
+SCAN_UNIT_BITS: Final = 4
 UNMARKED: Final = "unmarked"
 """The outcome of a release without `set-redelivered`."""
 
@@ -93,6 +96,56 @@ class Settling(CommandTask):
 
     def finish(self) -> None:
         self.session.wake_consumers()
+
+
+class Acquiring(CommandTask):
+    """Acquires messages that were browsed, as far as they are still there, in the order of their transfers."""
+
+    def __init__(self, session: SessionView, number: i64, counts: list[i64]) -> None:
+        super().__init__(session, number)
+        self._counts = counts
+        self._next: i64 = 0
+        self._newest: i64 = next(reversed(session.unsettled)) if session.unsettled else i64(0)
+        self._is_late = False
+        self._acquired = IdRanges()
+
+    def step(self) -> bool:
+        session = self.session
+        counts = self._counts
+        while session.is_open and self._next < len(counts):
+            if session.runtime.work_left <= 0:
+                return False
+            session.runtime.work_left -= 1
+            self._acquire(session, counts[self._next])
+            self._next += 1
+        return True
+
+    def _acquire(self, session: SessionView, count: i64) -> None:
+        copy = session.browsed.get(count)
+        consumer = None if copy is None else copy.holder
+        if copy is None or not isinstance(consumer, CreditedConsumer):
+            return
+        entry = consumer.queue.claim(copy.sequence)
+        if entry is None:
+            return
+        del session.browsed[count]
+        self._acquired.add(count, count)
+        if consumer.no_ack:
+            entry.queue.accept(entry)
+            return
+        entry.holder = consumer
+        consumer.unsettled_count += 1
+        session.unsettled[count] = entry
+        self._is_late = self._is_late or count < self._newest
+
+    def finish(self) -> None:
+        session = self.session
+        if self._is_late:
+            # Deliveries are ordered by their counts, and these were sent before others.
+            session.runtime.work_left -= len(session.unsettled) >> SCAN_UNIT_BITS
+            session.unsettled = {number: session.unsettled[number] for number in sorted(session.unsettled)}
+        if session.is_open:
+            session.send_result(self.number, Acquired(self._acquired.wire()))
 
 
 def accept_run(session: SessionView, entries: list[Entry], first: i64) -> i64:
