@@ -138,8 +138,7 @@ def test_a_message_for_many_browsers_of_many_priorities(
     publisher: Channel, session: Session, whole_bench: NodeBench
 ) -> None:
     browse(whole_bench, publisher, session)
-    peer = publisher.peer
-    peer.wire.engine.receive_data(LATE, whole_bench.now)
+    publisher.peer.wire.engine.receive_data(LATE, whole_bench.now)  # type: ignore[attr-defined]
     assert turns(whole_bench) >= BROWSERS * LEVELS / 16 / SHORT_TURN_UNITS
     whole_bench.settle()
     session.peer.pump()

@@ -8,7 +8,8 @@ from tests.engine.amqp10.peer import Peer, Session, declare, message
 from waybill.wire.amqp10 import codes
 from waybill.wire.amqp10.composite import Composite
 from waybill.wire.amqp10.descriptors import DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS
-from waybill.wire.amqp10.message import Header
+from waybill.wire.amqp10.frames import frame
+from waybill.wire.amqp10.message import Header, Properties
 from waybill.wire.amqp10.messaging import (
     Accepted,
     DeleteOnClose,
@@ -21,6 +22,7 @@ from waybill.wire.amqp10.messaging import (
     Source,
     Target,
 )
+from waybill.wire.amqp10.performatives import Disposition
 from waybill.wire.amqp10.sections import encode_annotations, encode_application_properties
 from waybill.wire.amqp10.types import Array, Described, Symbol, UInt
 
@@ -135,6 +137,22 @@ def test_what_nobody_can_take_is_a_dead_letter(
     assert (queue.message_count, queue.unsettled_count, dead.message_count) == (0, 0, int(dead_letters))
     sender.send(message(b"2"))
     assert first.delivery().payload.endswith(b"2")
+
+
+def test_few_of_very_many_are_asked_whether_they_could_take_a_message(bench: NodeBench, session: Session) -> None:
+    """Each answer may cost a look at a long text. It is assumed that one of the others could."""
+    queue = declare(bench)
+    first = session.receiver("/queues/q", credit=1)
+    session.sender("/queues/q").send(Properties(subject="a" * 15_000).encode() + message())
+    selector = Described(Symbol("apache.org:selector-filter:string"), "amqp.subject LIKE '%a_a_ab%'")
+    for _ in range(200):
+        session.receiver(None, source=Source("/queues/q", filter={Symbol("a"): selector}))
+    number = first.delivery().number
+    bench.node.end_turn()
+    outcome = Disposition(True, number, number, True, Modified(undeliverable_here=True))
+    session.peer.wire.engine.receive_data(frame(session.channel, outcome.encode()), bench.now)
+    assert queue.message_count == 1
+    assert bench.node.runtime.work_left > -1024
 
 
 def test_a_message_that_comes_back_is_offered_to_a_choosing_link_again(bench: NodeBench, session: Session) -> None:

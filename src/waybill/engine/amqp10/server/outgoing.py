@@ -53,6 +53,8 @@ from waybill.wire.amqp10.transfer import TransferFacts
 
 WRAP: Final = 0xFFFFFFFF
 UNSETTLED_MAX: Final = 1 << 17
+SHUNNED_MAX: Final = 16_384
+ASKING_UNITS: Final = 1024
 
 
 class OutgoingLink(DeliveryHost):
@@ -105,7 +107,7 @@ class OutgoingLink(DeliveryHost):
         self.credit: i64 = 0
         self.delivery_count: i64 = 0
         self.drains = False
-        self._shunned: set[i64] = set()
+        self._shunned: dict[i64, None] = {}
         self.form = DeliveryForm(session.channel, handle, is_settled=is_settled)
         self._rest: PartialDelivery | None = None
 
@@ -272,17 +274,28 @@ class OutgoingLink(DeliveryHost):
 
     def shun(self, entry: Entry) -> bool:
         if self._is_stream or self.copies:
-            self._shunned.add(entry.sequence)
+            # It goes on behind this message.
             return True
-        if self.is_attached and not any(
-            other is not self and (not isinstance(other, OutgoingLink) or other.could_take(entry))
-            for other in self.queue.consumers
-        ):
+        if self.is_attached and not self._is_wanted_elsewhere(entry):
             return False
-        self._shunned.add(entry.sequence)
+        self._shunned[entry.sequence] = None
+        if len(self._shunned) > SHUNNED_MAX:
+            del self._shunned[next(iter(self._shunned))]
         if not self.selects:
             self.queue.start_selecting(self)
         return True
+
+    def _is_wanted_elsewhere(self, entry: Entry) -> bool:
+        """Whether another consumer could take a message. Assumed if it takes too long to ask them all."""
+        runtime = self.connection.host.runtime
+        least = runtime.work_left - ASKING_UNITS
+        for other in self.queue.consumers:
+            if runtime.work_left <= least:
+                return True
+            runtime.work_left -= 1
+            if other is not self and (not isinstance(other, OutgoingLink) or other.could_take(entry)):
+                return True
+        return False
 
     def could_take(self, entry: Entry) -> bool:
         """Whether this link may deliver a message that goes back to the queue."""
