@@ -99,12 +99,13 @@ class Searcher:
         if not verdict.fault:
             self.evolution.learn(case, verdict)
             return ""
-        found = signature(verdict, script)
-        self.signatures.add(found)
+        self.signatures.add(signature(verdict, script))
         small = smaller(case, verdict)
-        verdict = judge(small)
-        path = keep(self.directory, small, verdict)
-        return f"{path.name}: {verdict.fault.strip().splitlines()[-1][:160] if verdict.fault else 'passed again'}"
+        reduced = judge(small)
+        if reduced.fault:
+            script, verdict = small, reduced
+        path = keep(self.directory, script, verdict)
+        return f"{path.name}: {verdict.fault.strip().splitlines()[-1][:160]}"
 
 
 def _end_with_parent() -> None:
