@@ -84,7 +84,7 @@ async def test_who_wants_to_wait_gets_in_when_there_is_room(client: Client) -> N
         ({"backpressure": {"warning_threshold": 2}}, 400),
         ({"backpressure": {"strategy": "drop_newest"}}, 422),
         ({"backpressure": {"max_size_bytes": 9}}, 422),
-        ({"concurrency": 9}, 422),
+        ({"colour": 9}, 422),
     ],
 )
 async def test_what_is_no_bound_is_refused(client: Client, body: object, status: int) -> None:

@@ -121,7 +121,7 @@ async def test_no_route_tells_or_does_anything_of_another_tenant(world: Client) 
     assert await state_of(world, ids) == before
 
 
-def test_the_rules_are_about_routes(world: Client) -> None:
+async def test_the_rules_are_about_routes(world: Client) -> None:
     assert {route for route in RULES if route[0] in {"GET", "POST"}} - {
         one[:2] for one in routes_of(world.backend)
     } <= {

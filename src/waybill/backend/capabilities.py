@@ -22,6 +22,7 @@ EXTENSIONS: Final = [
     "urn:ojs:ext:multi-tenancy",
     "urn:ojs:ext:observability",
     "urn:ojs:ext:progress",
+    "urn:ojs:ext:queue-config",
     "urn:ojs:ext:rate-limiting",
     "urn:ojs:ext:results",
     "urn:ojs:ext:schema-registry",

@@ -41,6 +41,7 @@ KINDS: Final[dict[str, Kind]] = {
     "expectation_failed": Kind(417, "Leave out the header Expect, or send 100-continue."),
     "schema_validation": Kind(400, "Correct the arguments, or name another schema."),
     "unsupported": Kind(422, "The manifest lists what this server supports."),
+    "JOB_TYPE_NOT_ALLOWED": Kind(422, "Use a queue whose configuration allows this type."),
     "EXTENSION_NOT_SUPPORTED": Kind(422, "The manifest lists the extensions of this server."),
     "QUEUE_FULL": Kind(429, "Try again after the time in the header Retry-After.", is_retryable=True),
     "TENANT_LIMIT_EXCEEDED": Kind(429, "Try again when the tenant has fewer waiting jobs.", is_retryable=True),

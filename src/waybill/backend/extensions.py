@@ -18,6 +18,7 @@ from waybill.backend.limits import Limits
 from waybill.backend.presence import Presence
 from waybill.backend.progress import ProgressWriter
 from waybill.backend.push_checks import PushChecks
+from waybill.backend.queue_configs import QueueConfigs
 from waybill.backend.scheduling.scheduler import Scheduler
 from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
@@ -96,7 +97,10 @@ class Extensions:
         self.schemas = Schemas(self.settings)
         self.type_defaults = TypeDefaults(self.settings)
         tenants = Tenants(self.settings, limits)
-        self.push_checks = PushChecks(self.settings, self.schemas, self._counts, tenants, self.type_defaults)
+        self.queue_configs = QueueConfigs(self.settings)
+        self.push_checks = PushChecks(
+            self.settings, self.schemas, self._counts, tenants, self.type_defaults, self.queue_configs
+        )
         self.webhooks = Webhooks(self.settings, broker, allows_private=allows_private)
         self.progress = ProgressWriter(broker.events, view, leases, backend_id)
         self.workers = HttpWorkers()

@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from waybill.backend.queue_configs import DEFAULT
 from waybill.backend.settings import Settings
 from waybill.client import Delivery
 from waybill.ojs.bounded_dict import BoundedDict
@@ -98,7 +99,7 @@ class Limits:
         """Whether a job has a limit."""
         return (
             execution.envelope.rate_limit is not None
-            or (len(self.queues) > 0 and self.queues.get(execution.queue) is not None)
+            or (len(self.queues) > 0 and self._limit_of(execution.queue) is not None)
             or (bool(self.tenants) and execution.queue.partition(".")[0] in self.tenants)
         )
 
@@ -250,9 +251,15 @@ class Limits:
         found = []
         if execution.envelope.rate_limit is not None:
             found.append(read_rate_limit(execution.envelope.rate_limit))
-        of_queue = self.queues.get(execution.queue)
+        of_queue = self._limit_of(execution.queue)
         of_tenant = self.tenants.get(execution.queue.partition(".")[0]) if "." in execution.queue else None
         return [*found, *(one for one in (of_queue, of_tenant) if one is not None)]
+
+    def _limit_of(self, queue: str) -> RateLimitPolicy | None:
+        """Return the limit of a queue: its own, or with its own key that of all queues."""
+        default = self.queues.get(DEFAULT)
+        found = self.queues.get(queue)
+        return found or (None if default is None else msgspec.structs.replace(default, key=f"queue:{queue}"))
 
     async def _take(self, execution: Execution, policies: list[RateLimitPolicy]) -> RateLimitPolicy | None:
         """Take all permits of a job. If one is missing, take none and return its policy."""

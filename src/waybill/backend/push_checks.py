@@ -16,6 +16,7 @@ import msgspec
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response
+from waybill.backend.queue_configs import DEFAULT, QueueConfigs
 from waybill.backend.router import Handler
 from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
@@ -59,7 +60,13 @@ class PushChecks:
     """The checks of one server."""
 
     def __init__(
-        self, settings: Settings, schemas: Schemas, counts: FollowedCounts, tenants: Tenants, defaults: TypeDefaults
+        self,
+        settings: Settings,
+        schemas: Schemas,
+        counts: FollowedCounts,
+        tenants: Tenants,
+        defaults: TypeDefaults,
+        configs: QueueConfigs,
     ) -> None:
         self.drop: Drop | None = None
         """Discards a number of the oldest available jobs of a queue; returns how many it found."""
@@ -69,6 +76,7 @@ class PushChecks:
         self.bounds = settings.table("queue-bound", QueueBound)
         self._schemas = schemas
         self._defaults = defaults
+        self._configs = configs
         self._counts = counts
         self.region: str | None = None
         """The region of this server in a federation."""
@@ -84,8 +92,16 @@ class PushChecks:
         """Whether there are no settings for pushes."""
         # Every push passes here.
         return not (
-            self.bounds.known or self.tenants.table.known or self._defaults.table.known or self._schemas.versions.known
+            self.bounds.known
+            or self.tenants.table.known
+            or self._defaults.table.known
+            or self._schemas.versions.known
+            or self._configs.table.known
         )
+
+    def bound_of(self, queue: str) -> QueueBound | None:
+        """Return the bound of a queue, None if it has none."""
+        return self.bounds.get(queue) or self.bounds.get(DEFAULT)
 
     def concerns(self, request: Request) -> bool:
         """Return whether pushes with the head of a request are checked without settings, too."""
@@ -111,6 +127,8 @@ class PushChecks:
                 if tenant:
                     set_tenant(job, tenant)
                 is_changed |= self._defaults.fill(job)
+                if self._configs:
+                    is_changed |= self._configs.apply_to(job, queue_of(job))
                 warnings += self._schemas.check(job)
             except RequestRefused as error:
                 if len(jobs) > 1:
@@ -120,7 +138,7 @@ class PushChecks:
         if is_changed:
             request.body = msgspec.json.encode(body)
         counts = Counter(queue_of(job) for job in jobs)
-        bounded = {queue: count for queue, count in counts.items() if self.bounds.get(queue) is not None}
+        bounded = {queue: count for queue, count in counts.items() if self.bound_of(queue) is not None}
         headers = await self._admit(request, bounded, jobs)
         of_tenants: dict[str, int] = {}
         try:
@@ -157,7 +175,7 @@ class PushChecks:
             if full is None:
                 self._unapplied.update(wanted)
                 return self._pressure({queue: depths[queue] + count for queue, count in wanted.items()})
-            bound = self.bounds.get(full)
+            bound = self.bound_of(full)
             if await self._make_room(full, depths[full], wanted[full]):
                 continue
             blocks = bound is not None and bound.strategy == BLOCK
@@ -168,7 +186,7 @@ class PushChecks:
 
     async def _make_room(self, queue: str, depth: int, count: int) -> bool:
         """Discard the oldest jobs of a full queue, if that is its strategy (section 5.3); False if there is none."""
-        bound = self.bounds.get(queue)
+        bound = self.bound_of(queue)
         if bound is None or bound.strategy != DROP or self.drop is None or count > bound.max_depth:
             return False
         return await self.drop(queue, depth + count - bound.max_depth) > 0
@@ -182,12 +200,12 @@ class PushChecks:
         }
 
     def _bound(self, queue: str) -> int:
-        bound = self.bounds.get(queue)
+        bound = self.bound_of(queue)
         return 1 << 62 if bound is None else bound.max_depth
 
     def _full(self, queue: str, depth: int) -> RequestRefused:
         bound = self._bound(queue)
-        found = self.bounds.get(queue)
+        found = self.bound_of(queue)
         details: Form = {"queue": queue, "depth": depth, "bound": bound}
         details["strategy"] = REJECT if found is None else found.strategy
         headers = [("X-OJS-Queue-Depth", str(depth)), ("X-OJS-Queue-Bound", str(bound))]
@@ -199,7 +217,7 @@ class PushChecks:
         for one, depth in depths.items():
             self._tell_pressure(one, depth)
         queue = max(depths, key=lambda one: depths[one] / self._bound(one))
-        found = self.bounds.get(queue)
+        found = self.bound_of(queue)
         pressure = depths[queue] / self._bound(queue)
         if found is None or pressure < found.warning_threshold:
             return []
@@ -211,7 +229,7 @@ class PushChecks:
 
     def _tell_pressure(self, queue: str, depth: int) -> None:
         """Publish that a queue is nearly full, or no longer."""
-        bound = self.bounds.get(queue)
+        bound = self.bound_of(queue)
         if bound is None or self.record is None:
             return
         is_pressed = depth >= bound.warning_threshold * bound.max_depth

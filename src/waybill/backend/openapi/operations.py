@@ -20,6 +20,7 @@ _PUSH_ERRORS: Final = (
         "schema_validation",
         "payload_too_large",
         "QUEUE_FULL",
+        "JOB_TYPE_NOT_ALLOWED",
         "TENANT_LIMIT_EXCEEDED",
     ),
 )
@@ -137,6 +138,7 @@ _FILTERS: Final = tuple(
     )
 )
 _STREAM: Final = "text/event-stream"
+_CONFIG_ERRORS: Final = ("unsupported", "conflict")
 _BULK_ERRORS: Final = ("payload_too_large", "validation_error")
 _BULK_ANSWERS: Final[dict[int, object]] = {200: dict, 207: dict, 422: dict}
 _SUBSCRIPTIONS: Final = "/ojs/v1/webhooks/subscriptions"
@@ -199,10 +201,16 @@ _EXTENSIONS: Final[dict[tuple[str, str], Operation]] = {
     ),
     ("GET", "/ojs/v1/admin/queues"): Operation("List queues with counts", "admin", parameters=_PAGE),
     ("GET", "/ojs/v1/admin/queues/{name}"): Operation("Get a queue", "admin"),
-    ("GET", "/ojs/v1/admin/queues/{name}/config"): Operation("Get the settings of a queue", "admin"),
-    ("PUT", "/ojs/v1/admin/queues/{name}/config"): Operation(
-        "Set the bound of a queue", "admin", {200: dict}, requests.QueueConfig, errors=("unsupported", "conflict")
-    ),
+    **{
+        ("GET", f"{base}/queues/{{name}}/config"): Operation("Get the settings of a queue", "queues")
+        for base in ("/ojs/v1", "/ojs/v1/admin")
+    },
+    **{
+        ("PUT", f"{base}/queues/{{name}}/config"): Operation(
+            "Change the settings of a queue", "queues", {200: dict}, requests.QueueConfig, errors=_CONFIG_ERRORS
+        )
+        for base in ("/ojs/v1", "/ojs/v1/admin")
+    },
     ("POST", "/ojs/v1/admin/queues/{name}/pause"): Operation("Pause a queue", "admin"),
     ("POST", "/ojs/v1/admin/queues/{name}/resume"): Operation("Resume a queue", "admin"),
     ("GET", "/ojs/v1/admin/jobs"): Operation(

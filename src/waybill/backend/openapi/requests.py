@@ -287,9 +287,18 @@ class QueuePurge(msgspec.Struct):
 
 
 class QueueConfig(msgspec.Struct):
-    """The settings of a queue."""
+    """The settings of a queue; those that are not given stay, and null removes one."""
 
-    backpressure: Backpressure
+    backpressure: Backpressure | UnsetType = UNSET
+    max_size: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    overflow_policy: Literal["reject", "block", "drop_oldest"] | UnsetType = UNSET
+    concurrency: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    rate_limit: dict[str, Any] | UnsetType | None = UNSET
+    retention: dict[str, str] | UnsetType | None = UNSET
+    visibility_timeout: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    default_timeout: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
+    default_retry: RetryPolicy | UnsetType | None = UNSET
+    allowed_job_types: list[str] | UnsetType | None = UNSET
 
 
 class WorkerDirective(msgspec.Struct):

@@ -24,6 +24,7 @@ from waybill.backend.routes.overview import OverviewRoutes
 from waybill.backend.routes.pipeline import PipelineRoutes
 from waybill.backend.routes.pools import PoolRoutes
 from waybill.backend.routes.progress import ProgressRoutes
+from waybill.backend.routes.queue_configs import QueueConfigRoutes
 from waybill.backend.routes.queues import QueueRoutes
 from waybill.backend.routes.rate_limits import RateLimitRoutes
 from waybill.backend.routes.route_wrappers import wrapped
@@ -45,6 +46,7 @@ def routes_of(backend: Backend) -> list[Route]:
         JobRoutes,
         WorkerRoutes,
         QueueRoutes,
+        QueueConfigRoutes,
         DeadLetterRoutes,
         CronRoutes,
         WorkflowRoutes,

@@ -7,20 +7,18 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
-import msgspec
-
 from waybill import __version__
 from waybill.backend.audit import entries
 from waybill.backend.backend import Backend
-from waybill.backend.errors import RequestRefused, invalid, not_found
+from waybill.backend.errors import invalid, not_found
 from waybill.backend.event_streams import MEDIA_TYPE, event_text, stream_head
 from waybill.backend.history import PERIODS
 from waybill.backend.job_form import Form
 from waybill.backend.listeners import ShuttingDown
 from waybill.backend.message import Request, Response, answer, streamed
 from waybill.backend.pages import limit_of, page_of, pagination_of
-from waybill.backend.push_checks import read_bound
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
+from waybill.backend.routes.queue_configs import shown_config
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.states import State
@@ -45,8 +43,6 @@ class AdminRoutes:
             Route("GET", "/ojs/v1/admin/stats/history", self._history, READ),
             Route("GET", "/ojs/v1/admin/queues", self._queues, READ),
             Route("GET", "/ojs/v1/admin/queues/{name}", self._queue, READ),
-            Route("GET", "/ojs/v1/admin/queues/{name}/config", self._queue_config, READ),
-            Route("PUT", "/ojs/v1/admin/queues/{name}/config", self._configure, ADMIN),
             Route("POST", "/ojs/v1/admin/queues/{name}/pause", self._pause, OPERATE),
             Route("POST", "/ojs/v1/admin/queues/{name}/resume", self._resume, OPERATE),
             Route("GET", "/ojs/v1/admin/system/config", self._config, READ),
@@ -108,7 +104,9 @@ class AdminRoutes:
 
     async def _queue(self, request: Request) -> Response:
         name = await self._known_queue(request)
-        return answer(await self._form_of(name, await self._backend.counts()))
+        form = await self._form_of(name, await self._backend.counts())
+        times = await self._backend.operator_view.times([name], 0)
+        return answer(form | {"oldest_available_at": times[name].oldest_at})
 
     async def _form_of(self, name: str, counts: Mapping[tuple[str, str], int]) -> Form:
         is_paused = await self._backend.jobs.is_paused(name)
@@ -118,7 +116,7 @@ class AdminRoutes:
             "state": "paused" if is_paused else "active",
             "paused": is_paused,
             "counts": own,
-            "configuration": self._config_of(name)["configuration"],
+            "configuration": shown_config(self._backend, name)["configuration"],
             "throughput": self._backend.extensions.history.throughput(name),
         }
 
@@ -133,30 +131,6 @@ class AdminRoutes:
         await self._backend.jobs.resume(name)
         await self._backend.fetcher.refresh_pauses()
         return answer({"name": name, "state": "active", "paused": False, "resumed_at": self._backend.now()})
-
-    async def _queue_config(self, request: Request) -> Response:
-        return answer(self._config_of(request.parameters["name"]))
-
-    async def _configure(self, request: Request) -> Response:
-        """Set the bound of a queue, which need not exist yet."""
-        name, body = request.parameters["name"], request.json(required=True)
-        check_queue(name)
-        unknown = sorted(set(body) - {"backpressure"})
-        if unknown:
-            details: Form = {"field": unknown[0]}
-            raise RequestRefused("unsupported", f"{unknown[0]} cannot be set for a queue.", details=details)
-        bound = read_bound(body.get("backpressure"))
-        bounds = self._backend.extensions.push_checks.bounds
-        if bound is None:
-            await bounds.remove(name)
-        else:
-            await bounds.put(name, bound)
-        return answer(self._config_of(name))
-
-    def _config_of(self, name: str) -> Form:
-        bound = self._backend.extensions.push_checks.bounds.get(name)
-        form: Form = {"backpressure": None if bound is None else msgspec.to_builtins(bound)}
-        return {"name": name, **form, "configuration": form}
 
     async def _known_queue(self, request: Request) -> str:
         name = request.parameters["name"]

@@ -16,6 +16,7 @@ from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
 from waybill.backend.queue_stats import stats_of
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
+from waybill.backend.routes.queue_configs import configure, shown_config
 from waybill.ojs.coordinator.job_store import JobFilter
 from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.states import State
@@ -66,15 +67,21 @@ class QueueRoutes:
         return answer({"queues": queues, "items": queues, "count": len(queues), "pagination": pagination})
 
     async def _make(self, request: Request) -> Response:
-        name = request.json(required=True).get("name")
+        body = request.json(required=True)
+        name, config = body.get("name"), body.get("config", {})
         if not isinstance(name, str):
             raise invalid("name", "must be a string")
         check_queue(name)
+        if not isinstance(config, dict):
+            raise invalid("config", "must be an object")
+        warnings = await configure(self._backend, name, config) if config else []
         await self._backend.fetcher.has_queue(name, creates=True)
         await self._backend.coordinate_queue(name)
         self._deleted.pop(name, None)
         form: Form = {"name": name, "status": "active", "state": "active", "paused": False}
-        form["created_at"] = self._backend.now()
+        form |= {"config": shown_config(self._backend, name)["config"], "created_at": self._backend.now()}
+        if warnings:
+            form["warnings"] = warnings
         return answer({**form, "queue": form}, 201, [("Location", f"/ojs/v1/queues/{name}")])
 
     async def _stats(self, request: Request) -> Response:
@@ -91,6 +98,7 @@ class QueueRoutes:
                 "paused": is_paused,
                 "depth": stats["available"],
                 **shown,
+                "config": shown_config(self._backend, name)["config"],
                 "stats": stats,
                 "computed_at": self._backend.now(),
             }

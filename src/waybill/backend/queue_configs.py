@@ -1,0 +1,152 @@
+"""The configuration of queues (ojs-queue-config section 6), which operators set over HTTP.
+
+`max_size` and `overflow_policy` are the queue's bound, `concurrency` and `rate_limit` its limits: these are settings of
+their own. Defaults and allowed types apply to jobs pushed over HTTP. The configuration of the queue `_default` applies
+to all queues, as far as they do not set a field themselves.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from waybill.backend.errors import RequestRefused, invalid
+from waybill.backend.job_form import TERMINAL, Form
+from waybill.backend.settings import Settings
+from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.envelope import check_queue
+from waybill.ojs.spec.timestamps import parse_duration
+
+DEFAULT: Final = "_default"
+"""The name under which the defaults of all queues are set."""
+MOST_SECONDS: Final = 7 * 86_400
+MOST_TYPES: Final = 100
+MAX_TYPE: Final = 255
+_LONGEST: Final = timedelta(days=3650)
+
+
+class QueueConfig(msgspec.Struct, omit_defaults=True):
+    """What is set for a queue; None for what is not. Times are seconds, and durations ISO 8601."""
+
+    visibility_timeout: int | None = None
+    default_timeout: int | None = None
+    default_retry: dict[str, object] | None = None
+    retention: dict[str, str] | None = None
+    allowed_job_types: list[str] | None = None
+
+
+FIELDS: Final = QueueConfig.__struct_fields__
+
+
+class QueueConfigs:
+    """The configurations of one server."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.table = settings.table("queue-config", QueueConfig)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def of(self, queue: str) -> QueueConfig:
+        """Return what applies to a queue."""
+        found = self.table.get(queue)
+        default = self.table.get(DEFAULT) or QueueConfig()
+        if found is None:
+            return default
+        given = {name: value for name in FIELDS if (value := getattr(found, name)) is not None}
+        return msgspec.structs.replace(default, **given)
+
+    def apply_to(self, job: Form, queue: str) -> bool:
+        """Add missing options to a job of a request; returns whether any was added. Raises RequestRefused."""
+        found = self.of(queue)
+        kind = str(job.get("type", "")).partition("@")[0]
+        if found.allowed_job_types is not None and not any(_fits(kind, one) for one in found.allowed_job_types):
+            details: Form = {"queue": queue, "type": kind[:MAX_TYPE], "allowed_job_types": found.allowed_job_types}
+            text = f"Queue {queue!r} does not accept jobs of the type {kind[:MAX_TYPE]!r}."
+            raise RequestRefused("JOB_TYPE_NOT_ALLOWED", text, details=details)
+        options = job.get("options")
+        told = {**job, **(options if isinstance(options, dict) else {})}
+        before = len(job)
+        if found.default_retry is not None and not _is_any(told, "retry", "retry_policy", "max_attempts"):
+            job["retry"] = found.default_retry
+        if found.default_timeout is not None and not _is_any(told, "timeout", "timeout_ms"):
+            job["timeout_ms"] = found.default_timeout * 1000
+        if found.visibility_timeout is not None and not _is_any(told, "visibility_timeout", "visibility_timeout_ms"):
+            job["visibility_timeout_ms"] = found.visibility_timeout * 1000
+        return len(job) > before
+
+
+def check_name(queue: str) -> None:
+    """Raise InvalidJob unless a queue of this name can be configured."""
+    if queue != DEFAULT:
+        check_queue(queue)
+
+
+def read_config(given: Form, before: QueueConfig | None) -> QueueConfig:
+    """Return a configuration with the given fields changed; null removes one. Raises RequestRefused and InvalidJob."""
+    changes: Form = {}
+    for name in FIELDS:
+        if name in given:
+            value = given[name]
+            changes[name] = None if value is None else _READERS[name](value, name)
+    return msgspec.structs.replace(before or QueueConfig(), **changes)
+
+
+def retention_of(config: QueueConfig) -> dict[str, timedelta]:
+    """Return how long jobs are kept after their end, by state."""
+    return {state: parse_duration(text, "retention") for state, text in (config.retention or {}).items()}
+
+
+def _seconds(value: object, name: str) -> int:
+    if isinstance(value, str):
+        value = int(parse_duration(value, name).total_seconds())
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_SECONDS:
+        raise invalid(name, f"must be a number of seconds from 1 to {MOST_SECONDS}")
+    return value
+
+
+def _retry(value: object, name: str) -> Form:
+    if not isinstance(value, dict):
+        raise invalid(name, "must be an object")
+    return value
+
+
+def _retention(value: object, name: str) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise invalid(name, "must be an object")
+    for state, text in value.items():
+        if state not in TERMINAL:
+            raise invalid(f"{name}.{state}", f"must be one of {', '.join(sorted(TERMINAL))}")
+        duration = parse_duration(text if isinstance(text, str) else "", f"{name}.{state}")
+        if not timedelta(0) <= duration <= _LONGEST:
+            raise InvalidJob(f"{name}.{state}", "must be at most ten years")
+    return dict(value)
+
+
+def _types(value: object, name: str) -> list[str]:
+    if (
+        not isinstance(value, list)
+        or len(value) > MOST_TYPES
+        or not all(isinstance(one, str) and 0 < len(one) <= MAX_TYPE for one in value)
+    ):
+        raise invalid(name, f"must be an array of at most {MOST_TYPES} job types, which may end in *")
+    return value
+
+
+_READERS: Final = {
+    "visibility_timeout": _seconds,
+    "default_timeout": _seconds,
+    "default_retry": _retry,
+    "retention": _retention,
+    "allowed_job_types": _types,
+}
+
+
+def _fits(kind: str, pattern: str) -> bool:
+    return kind.startswith(pattern[:-1]) if pattern.endswith("*") else kind == pattern
+
+
+def _is_any(job: Form, *names: str) -> bool:
+    return any(job.get(name) is not None for name in names)

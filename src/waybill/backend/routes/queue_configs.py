@@ -1,0 +1,124 @@
+"""The configuration of queues (ojs-queue-config section 9, ojs-admin-api section 6.6)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from waybill.backend.backend import Backend
+from waybill.backend.enqueue import envelope_of
+from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import Form
+from waybill.backend.message import Request, Response, answer
+from waybill.backend.options import rate_limit_of
+from waybill.backend.push_checks import REJECT, QueueBound, read_bound
+from waybill.backend.queue_configs import DEFAULT, FIELDS, QueueConfig, QueueConfigs, check_name, read_config
+from waybill.backend.queue_retention import QueueRetention
+from waybill.backend.router import ADMIN, READ, Route
+from waybill.ojs.spec.rate_limit import RateLimitPolicy, read_rate_limit
+
+PATHS: Final = ("/ojs/v1/queues/{name}/config", "/ojs/v1/admin/queues/{name}/config")
+BOUND_FIELDS: Final = ("max_size", "overflow_policy", "backpressure")
+LIMIT_FIELDS: Final = ("concurrency", "rate_limit")
+WITHOUT_EFFECT: Final = ("max_size_bytes", "dead_letter_queue", "dead_letter_max_size", "dead_letter_ttl", "producers")
+"""Fields of the specification that this server does not support: answers warn of them."""
+_KNOWN: Final = frozenset({*FIELDS, *BOUND_FIELDS, *LIMIT_FIELDS, *WITHOUT_EFFECT})
+
+
+class QueueConfigRoutes:
+    """The routes for configurations."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        backend.on_close.append(QueueRetention(backend).close)
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            route
+            for path in PATHS
+            for route in (Route("GET", path, self._get, READ), Route("PUT", path, self._put, ADMIN))
+        ]
+
+    async def _get(self, request: Request) -> Response:
+        name = request.parameters["name"]
+        check_name(name)
+        return answer(shown_config(self._backend, name))
+
+    async def _put(self, request: Request) -> Response:
+        """Set the configuration of a queue, which need not exist yet."""
+        name = request.parameters["name"]
+        check_name(name)
+        warnings = await configure(self._backend, name, request.json(required=True))
+        form: Form = {**shown_config(self._backend, name), "updated_at": self._backend.now()}
+        return answer(form | ({"warnings": warnings} if warnings else {}))
+
+
+async def configure(backend: Backend, name: str, given: Form) -> list[str]:
+    """Change the given fields of a queue's configuration; returns warnings. Raises RequestRefused and InvalidJob."""
+    unknown = sorted(set(given) - _KNOWN)
+    if unknown:
+        details: Form = {"field": unknown[0]}
+        raise RequestRefused("unsupported", f"{unknown[0]} cannot be set for a queue.", details=details)
+    bounds, limits, configs = backend.extensions.push_checks.bounds, backend.limits.queues, _configs_of(backend)
+    # Read everything first, so that an invalid field changes nothing.
+    config = read_config(given, configs.table.get(name))
+    if config.default_retry is not None:
+        backend.jobs.check(envelope_of({"type": "queue.default", "args": [], "retry": config.default_retry}))
+    bound = _bound_of(given) if any(one in given for one in BOUND_FIELDS) else bounds.get(name)
+    policy = _policy_of(given, limits.get(name), name)
+    for table, value in ((bounds, bound), (limits, policy), (configs.table, config)):
+        if value is None or value == QueueConfig():
+            await table.remove(name)
+        elif value != table.get(name):
+            await table.put(name, value)  # type: ignore[arg-type]
+    return [f"{one} has no effect on this server" for one in WITHOUT_EFFECT if given.get(one) is not None]
+
+
+def shown_config(backend: Backend, name: str) -> Form:
+    """Return the configuration of a queue, with what it has from the defaults."""
+    checks, limits = backend.extensions.push_checks, backend.limits
+    bound, policy = checks.bound_of(name), limits.queues.get(name) or limits.queues.get(DEFAULT)
+    config: Form = msgspec.to_builtins(_configs_of(backend).of(name))
+    pressure = None if bound is None else msgspec.to_builtins(bound)
+    if bound is not None:
+        config |= {"max_size": bound.max_depth, "overflow_policy": bound.strategy}
+    if policy is not None and policy.concurrency is not None:
+        config["concurrency"] = policy.concurrency
+    if policy is not None and policy.rate is not None:
+        seconds = policy.rate.period.total_seconds()
+        config["rate_limit"] = {"limit": policy.rate.limit, "period": f"PT{seconds:g}S"}
+    return {
+        "name": name,
+        "config": config,
+        "configuration": {**config, "backpressure": pressure},
+        "backpressure": pressure,
+    }
+
+
+def _configs_of(backend: Backend) -> QueueConfigs:
+    return backend.extensions.queue_configs
+
+
+def _bound_of(given: Form) -> QueueBound | None:
+    pressure = given.get("backpressure")
+    if pressure is None:
+        size = given.get("max_size")
+        pressure = {"max_depth": 0 if size is None else size, "strategy": given.get("overflow_policy") or REJECT}
+    return read_bound(pressure)
+
+
+def _policy_of(given: Form, before: RateLimitPolicy | None, name: str) -> RateLimitPolicy | None:
+    """Return the limits of a queue with the given ones changed, None if it has none."""
+    policy = before or RateLimitPolicy(key=f"queue:{name}")
+    if "concurrency" in given:
+        count = given["concurrency"]
+        read = None if count is None else read_rate_limit({"key": policy.key, "concurrency": count})
+        policy = msgspec.structs.replace(policy, concurrency=None if read is None else read.concurrency)
+    if "rate_limit" in given:
+        limit = given["rate_limit"]
+        read = None if limit is None else read_rate_limit(rate_limit_of(limit, name) | {"key": policy.key})
+        policy = msgspec.structs.replace(policy, rate=None if read is None else read.rate)
+    has_limit = policy.concurrency is not None or policy.rate is not None or policy.throttle is not None
+    return policy if has_limit else None

@@ -1,0 +1,132 @@
+"""The configuration of queues (ojs-queue-config): bounds, limits, defaults for jobs, retention, allowed types."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.backend.conftest import Client
+from waybill.backend.queue_retention import QueueRetention
+
+QUEUES = "/ojs/v1/queues"
+
+
+async def configure(client: Client, config: object, queue: str = "email", status: int = 200) -> Any:
+    return await client.ask("PUT", f"{QUEUES}/{queue}/config", config, status)
+
+
+async def config_of(client: Client, queue: str = "email") -> Any:
+    return (await client.ask("GET", f"{QUEUES}/{queue}/config"))["config"]
+
+
+async def test_a_queue_is_made_with_a_configuration(client: Client) -> None:
+    config = {
+        "max_size": 2,
+        "concurrency": 1,
+        "visibility_timeout": 300,
+        "default_timeout": 1800,
+        "retention": {"completed": "P3D", "discarded": "P30D"},
+        "allowed_job_types": ["payment.*"],
+        "default_retry": {"max_attempts": 5, "initial_interval": "PT5S", "backoff_coefficient": 3.0},
+    }
+    given = {"name": "payments", "config": {**config, "dead_letter_queue": "payments-dlq"}}
+    made = await client.ask("POST", QUEUES, given, 201)
+    assert made["config"] == {**config, "overflow_policy": "reject"}
+    assert made["warnings"] == ["dead_letter_queue has no effect on this server"]
+    assert (
+        (await client.ask("GET", f"{QUEUES}/payments"))["config"]
+        == made["config"]
+        == await config_of(client, "payments")
+    )
+    admin = await client.ask("GET", "/ojs/v1/admin/queues/payments/config")
+    assert (admin["configuration"]["concurrency"], admin["backpressure"]["max_depth"]) == (1, 2)
+    job = {"type": "payment.take", "args": [], "queue": "payments"}
+    await client.ask("POST", "/ojs/v1/jobs", job, 201)
+    await client.ask("POST", "/ojs/v1/jobs", job | {"timeout_ms": 9}, 201)
+    await client.ask("POST", "/ojs/v1/jobs", job, 429)
+    first, *rest = await client.fetch("payments", count=2)
+    assert (rest, first["timeout_ms"], first["max_attempts"]) == ([], 1_800_000, 5)
+    await client.ack(first["id"])
+    assert [one["timeout_ms"] for one in await client.fetch("payments", count=2)] == [9]
+
+
+async def test_a_change_keeps_what_it_does_not_name(client: Client) -> None:
+    await configure(client, {"concurrency": 3, "rate_limit": {"limit": 100, "period": "PT1M"}, "max_size": 9})
+    changed = await configure(client, {"concurrency": None, "retention": {"cancelled": "P1D"}})
+    assert changed["config"] == {
+        "max_size": 9,
+        "overflow_policy": "reject",
+        "rate_limit": {"limit": 100, "period": "PT60S"},
+        "retention": {"cancelled": "P1D"},
+    }
+    assert (await configure(client, {"rate_limit": None, "retention": None, "max_size": None}))["config"] == {}
+    assert len(client.backend.extensions.queue_configs) == len(client.backend.limits.queues) == 0
+
+
+async def test_defaults_are_for_queues_that_set_nothing_else(client: Client) -> None:
+    default = {"default_timeout": 60, "max_size": 1, "concurrency": 1, "retention": {"completed": "P7D"}}
+    await configure(client, default, "_default")
+    await configure(client, {"default_timeout": 5}, "report")
+    assert (await config_of(client, "report")) == {**default, "overflow_policy": "reject", "default_timeout": 5}
+    await client.push("other")
+    await client.ask("POST", "/ojs/v1/jobs", {"type": "a.b", "args": [], "queue": "other"}, 429)
+    [job] = await client.fetch("other")
+    await client.push("other")
+    assert (job["timeout_ms"], await client.fetch("other")) == (60_000, [])
+    assert [one["timeout_ms"] for one in [await client.job(await client.push("report"))]] == [5000]
+
+
+async def test_only_allowed_types_are_accepted(client: Client) -> None:
+    await configure(client, {"allowed_job_types": ["payment.*", "email.send"]})
+    await client.push()
+    error = (await client.ask("POST", "/ojs/v1/jobs", {"type": "a.b", "args": [], "queue": "email"}, 422))["error"]
+    assert (error["code"], error["details"]["type"]) == ("JOB_TYPE_NOT_ALLOWED", "a.b")
+
+
+async def test_jobs_are_deleted_after_their_retention(client: Client) -> None:
+    await configure(client, {"retention": {"completed": "PT1H", "discarded": "P30D"}})
+    jobs = {}
+    for queue in ("email", "other"):
+        jobs[queue] = await client.push(queue), await client.push(queue, retry={"max_attempts": 1})
+        await client.fetch(queue, count=2)
+        await client.ack(jobs[queue][0])
+        await client.nack(jobs[queue][1])
+    retention, now = QueueRetention(client.backend), datetime.now(UTC)
+    assert await retention.prune(now + timedelta(minutes=59)) == 0
+    assert await retention.prune(now + timedelta(minutes=61)) == 1
+    await client.ask("GET", f"/ojs/v1/jobs/{jobs['email'][0]}", status=404)
+    for job_id in (jobs["email"][1], *jobs["other"]):
+        await client.job(job_id)
+    assert await retention.prune(now + timedelta(days=31)) == 1
+    assert (await client.ask("GET", "/ojs/v1/dead-letter"))["count"] == 1
+    await retention.close()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"max_size": -1},
+        {"overflow_policy": "sink", "max_size": 1},
+        {"concurrency": 0},
+        {"concurrency": "many"},
+        {"rate_limit": {"limit": 0, "period": "PT1S"}},
+        {"retention": {"active": "P1D"}},
+        {"retention": {"completed": "a day"}},
+        {"retention": {"completed": "P100000D"}},
+        {"retention": 7},
+        {"visibility_timeout": 0},
+        {"default_timeout": True},
+        {"default_retry": 7},
+        {"default_retry": {"max_attempts": "x"}},
+        {"allowed_job_types": "a"},
+        {"allowed_job_types": [""]},
+        {"colour": "red"},
+    ],
+)
+async def test_what_is_no_configuration_is_refused(client: Client, config: object) -> None:
+    response = await client.send("PUT", f"{QUEUES}/email/config", config)
+    assert response.status in {400, 422}
+    assert await config_of(client) == {}
+    await configure(client, {"concurrency": 1}, "Bad Name", 400)
