@@ -61,8 +61,11 @@ class Alternates:
         exchange = self._exchanges.get(name) if name is not None else None
         if exchange is None:
             return
+        headers: dict[str, object] = {}
         try:
-            headers = message.format.headers(message.content) if self._router.depends_on_headers(exchange) else {}
+            if self._router.depends_on_headers(exchange):
+                self._runtime.work_left -= message.header_units()
+                headers = message.format.headers(message.content)
             targets = self._router.match(exchange, [message.address.routing_key], headers, message)
         except (ValueError, OverflowError, RecursionError, ModelError) as error:
             self._drop(queue, 1, f"cannot be routed by exchange '{exchange.name}': {error}")

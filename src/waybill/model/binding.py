@@ -24,6 +24,8 @@ class Binding:
         self.key = binding_key(source, destination, destination_kind, routing_key, arguments)
         self.is_persistent = False
         self.footprint: i64 = 0
+        # What its arguments cost to compare, in steps of routing.
+        self.steps: i64 = 1
 
 
 def binding_key(

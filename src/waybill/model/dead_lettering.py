@@ -112,6 +112,7 @@ class DeadLettering:
         if copies_left <= 0:
             self._drop(queue, reason, f"has become {COPIES_MAX} dead letters by dying again and again")
             return
+        self._runtime.work_left -= message.header_units()
         headers = message.format.headers(message.content)
         if died_too_often(headers):
             return

@@ -7,20 +7,15 @@ message is settled, dropped or dead-lettered.
 import hashlib
 from typing import Final
 
-from mypy_extensions import i64
-
 from waybill.model.message import Message
 from waybill.model.runtime import Runtime
 
 KEY_HEADERS: Final = ("x-deduplication-header", "x-ojs-idempotency-key")
 
 
-HEADER_UNIT_BITS: Final = 5
-"""Reading 32 octets of headers costs a unit."""
 KEY_BYTES: Final = 300
 """The memory of a key."""
 _LONG_KEY: Final = 64
-_SMALL_OCTETS: Final = 1024
 _REMEMBERED_MAX_OCTETS: Final = 1 << 20
 
 
@@ -56,9 +51,7 @@ class Deduplication:
     def _read(self, message: Message) -> str:
         """The message's key, empty if it has none."""
         content = message.content
-        size: i64 = len(content)
-        if size > _SMALL_OCTETS:
-            self._runtime.work_left -= (size - message.format.body_size(content)) >> HEADER_UNIT_BITS
+        self._runtime.work_left -= message.header_units()
         headers = message.format.headers(content)
         key = ""
         for name in KEY_HEADERS:
@@ -66,7 +59,7 @@ class Deduplication:
             if value is not None:
                 key = _short(f"{name}={value}")
                 break
-        if size <= _REMEMBERED_MAX_OCTETS:
+        if len(content) <= _REMEMBERED_MAX_OCTETS:
             self._runtime.deduplicated = message
             self._runtime.deduplication_key = key
         return key

@@ -15,7 +15,7 @@ from waybill.model.binding import Binding
 from waybill.model.entry import NO_LOCATION
 from waybill.model.errors import DamagedMessage, InvalidArgument, ReadPostponed
 from waybill.model.exchange import PLAIN_TYPES, Exchange
-from waybill.model.message import Message
+from waybill.model.message import REWRITE_BITS, Message
 from waybill.model.queue import REFUSED, Queue, QueueHost
 from waybill.model.runtime import CountedChore, Runtime
 from waybill.model.store import StoredMessage
@@ -151,6 +151,7 @@ class DelayQueue(Queue):
     def _wait(self, message: Message, sequence: i64, location: i64, is_stored: bool, batch: i64) -> None:
         runtime = self.runtime
         messages = self.messages
+        runtime.work_left -= message.header_units()
         due = message.published_at + delay_ms_of(message.format.headers(message.content)) / 1000
         if messages.frees_memory and due - runtime.now >= IN_MEMORY_S:
             if location == NO_LOCATION:
@@ -202,6 +203,8 @@ class DelayQueue(Queue):
 
     def _release(self, message: Message, sequence: int, location: int, *, is_stored: bool) -> None:
         messages = self.messages
+        # They are decoded, changed and encoded.
+        self.runtime.work_left -= message.header_units() << REWRITE_BITS
         with messages.atomic():
             self._delay_host.route_due(self._exchange, message)
             if is_stored:

@@ -5,9 +5,12 @@ from typing import Final
 from mypy_extensions import i64
 
 from waybill.model.binding import Binding
+from waybill.model.declaration_limits import size_of
 from waybill.model.errors import InvalidArgument, too_many_steps
 from waybill.model.queue import Queue
 from waybill.model.topic_trie import TopicTrie
+
+NESTED_STEP_BITS: Final = 6
 
 
 class Exchange:
@@ -159,17 +162,22 @@ class HeadersExchange(Exchange):
         if not isinstance(mode, str) or mode not in {"all", "any", "all-with-x", "any-with-x"}:
             raise InvalidArgument(f"Invalid x-match field value {mode!r}; expected all, any, all-with-x, or any-with-x")
         super().add(binding)
+        binding.steps = 1 + (len(binding.arguments) >> 1)
+        for value in binding.arguments.values():
+            if isinstance(value, (list, dict)):
+                # Equal up to their last item, they are compared item by item.
+                binding.steps += size_of(value) >> NESTED_STEP_BITS
 
     def match(self, routing_key: str, headers: dict[str, object], steps_max: int) -> list[Binding]:
         found: list[Binding] = []
-        steps = len(headers) >> 2
+        steps: i64 = len(headers) >> 2
         for binding in self.bindings.values():
-            steps += 1 + (len(binding.arguments) >> 1)
+            steps += binding.steps
             if steps > steps_max:
                 raise too_many_steps(steps_max)
             if _headers_match(binding.arguments, headers):
                 found.append(binding)
-        self.steps = steps
+        self.steps = int(steps)
         return found
 
 

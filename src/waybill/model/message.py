@@ -13,6 +13,11 @@ NO_TTL: Final = -1
 # The memory of a message besides its content: the entry, and its places in the queue and among the unsettled. For a
 # small message, it is most of the memory.
 HOLDING_BYTES: Final = 200
+# Headers of a message this small cost nothing extra, those of others a unit per 32 octets.
+SMALL_MESSAGE_BYTES: Final = 1024
+HEADER_UNIT_BITS: Final = 5
+# Decoding, changing and encoding them takes four times as long.
+REWRITE_BITS: Final = 2
 
 
 class MessageFormat:
@@ -89,6 +94,13 @@ class Message:
         self.ttl_ms: i64 = ttl_ms
         self.published_at: float = published_at
         self.size: i64 = HOLDING_BYTES + len(content)
+
+    def header_units(self) -> i64:
+        """The cost of decoding the headers, in units of work: they may be most of a message of any size."""
+        size: i64 = len(self.content)
+        if size <= SMALL_MESSAGE_BYTES:
+            return 0
+        return (size - self.format.body_size(self.content)) >> HEADER_UNIT_BITS
 
     def amended(self, changes: bytes) -> "Message":
         """The message with what a consumer has changed."""

@@ -11,7 +11,7 @@ class StreamFilter:
     """
 
     def __init__(self, values: list[str], *, match_unfiltered: bool) -> None:
-        self._values = values
+        self._values = frozenset(values)
         self._match_unfiltered = match_unfiltered
 
     def matches(self, message: Message) -> bool:

@@ -41,7 +41,7 @@ class VirtualHost(DeletionHost):
         self.policies = Policies()
         self.max_queues = NO_LIMIT
         self.default_queue_type = ""
-        self.watchers = Watchers()
+        self.watchers = Watchers(runtime)
         self.owners = Owners()
         self.default_exchange = DirectExchange("", True, False, False, {})  # noqa: FBT003
         self.exchanges[""] = self.default_exchange

@@ -1,5 +1,11 @@
 """Notification of senders when their queue or exchange is deleted."""
 
+from typing import Final
+
+from waybill.model.runtime import Chore, Runtime
+
+TELL_UNITS: Final = 4
+
 
 class Watcher:
     """A sender to a queue or exchange, to be notified when it is deleted."""
@@ -12,7 +18,8 @@ class Watcher:
 class Watchers:
     """The watchers of the nodes of one virtual host, by kind and name of a node."""
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._by_node: dict[tuple[str, str], dict[Watcher, None]] = {}
 
     def add(self, kind: str, name: str, watcher: Watcher) -> None:
@@ -26,6 +33,26 @@ class Watchers:
                 del self._by_node[kind, name]
 
     def gone(self, kind: str, name: str) -> None:
-        """Notify and remove the watchers of a node."""
-        for watcher in list(self._by_node.pop((kind, name), ())):
-            watcher.node_gone(kind, name)
+        """Notify and remove the watchers of a node, over several turns if there are many."""
+        found = self._by_node.pop((kind, name), None)
+        if found:
+            self._runtime.begin(_Telling(self._runtime, kind, name, list(found)))
+
+
+class _Telling(Chore):
+    """Notifies the watchers of a node that was deleted."""
+
+    def __init__(self, runtime: Runtime, kind: str, name: str, watchers: list[Watcher]) -> None:
+        self._runtime = runtime
+        self._kind = kind
+        self._name = name
+        self._watchers = watchers
+        watchers.reverse()
+
+    def work(self) -> bool:
+        while self._watchers:
+            if self._runtime.work_left <= 0:
+                return False
+            self._runtime.work_left -= TELL_UNITS
+            self._watchers.pop().node_gone(self._kind, self._name)
+        return True

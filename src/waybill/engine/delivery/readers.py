@@ -64,6 +64,8 @@ def _serve_round(stream: Stream) -> None:
                 break
             record = reader.records[reader.index]
             wanted = reader.filter
+            if wanted is not None:
+                runtime.work_left -= record.message.header_units()
             entry: Entry | None = None
             if wanted is None or wanted.matches(record.message):
                 entry = Entry(stream, record.message, record.offset)

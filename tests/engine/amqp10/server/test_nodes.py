@@ -155,6 +155,20 @@ def test_few_of_very_many_are_asked_whether_they_could_take_a_message(bench: Nod
     assert bench.node.runtime.work_left > -1024
 
 
+def test_very_many_senders_learn_in_turns_that_their_queue_is_gone(bench: NodeBench, session: Session) -> None:
+    queue = declare(bench)
+    senders = [session.sender("/queues/q") for _ in range(20)]
+    bench.node.runtime.turn_units = 16
+    bench.node.runtime.begin_turn()
+    bench.node.virtual_hosts["/"].remove_queue(queue)
+    assert bench.node.has_late_work
+    # A new queue of that name concerns nobody of them.
+    declare(bench)
+    bench.settle()
+    for sender in senders:
+        sender.expect_detached("amqp:resource-deleted")
+
+
 def test_a_message_that_comes_back_is_offered_to_a_choosing_link_again(bench: NodeBench, session: Session) -> None:
     declare(bench)
     sender = session.sender("/queues/q")

@@ -7,7 +7,7 @@ from mypy_extensions import i64
 from waybill.engine.amqp091.server.channel_host import ChannelHost
 from waybill.engine.amqp091.server.faults import BASIC, PUBLISH, channel_fault
 from waybill.engine.amqp091.server.publish_route import PublishRoute
-from waybill.model.message import Message
+from waybill.model.message import REWRITE_BITS, Message
 from waybill.model.queue import Queue
 from waybill.model.routing import Route
 from waybill.wire.amqp091.content import ContentFacts, properties_of
@@ -34,6 +34,8 @@ def has_copies(data: bytes, facts: ContentFacts) -> bool:
 
 
 def route_by_headers(connection: ChannelHost, route: Route, message: Message) -> list[Queue]:
+    runtime = connection.host.runtime
+    runtime.work_left -= message.header_units()
     headers = message.format.headers(message.content)
     routing_keys = [route.address.routing_key]
     for name in ("CC", "BCC"):
@@ -46,6 +48,8 @@ def route_by_headers(connection: ChannelHost, route: Route, message: Message) ->
     for routing_key in routing_keys[1:]:
         connection.check_topic("write", route.exchange.name, routing_key)
     if "BCC" in headers:
+        # They are decoded again, changed and encoded.
+        runtime.work_left -= message.header_units() << REWRITE_BITS
         message.content = message.format.with_headers(message.content, {}, ["BCC"], keep_expiration=True)
     return connection.virtual_host.router.match(route.exchange, routing_keys, headers, message)
 
