@@ -36,6 +36,7 @@ DEFAULT_STATES: Final = {
     "cancel": frozenset({State.AVAILABLE.value, State.SCHEDULED.value}),
     "retry": frozenset({State.DISCARDED.value}),
     "delete": TERMINAL,
+    "update": frozenset({State.AVAILABLE.value}),
 }
 DONE: Final = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
 

@@ -21,6 +21,7 @@ EXTENSIONS: Final = [
     "urn:ojs:ext:graceful-shutdown",
     "urn:ojs:ext:multi-tenancy",
     "urn:ojs:ext:observability",
+    "urn:ojs:ext:priority",
     "urn:ojs:ext:progress",
     "urn:ojs:ext:queue-config",
     "urn:ojs:ext:rate-limiting",

@@ -166,6 +166,9 @@ class _Timeline:
         yield self._entry(event, "job.progress", told, "worker")
 
     def _change(self, event: JobEvent, state: str) -> Iterator[Form]:
+        if self._state == state:
+            # A job whose priority was changed is told of again.
+            return
         data: Form = {"from": self._state or _USUAL.get(state), "to": state}
         self._state = state
         actor = "worker" if self._worker and event.type in {"job.started", "job.completed"} else "system"

@@ -159,6 +159,14 @@ class Limits:
             self._release(queue, delivery)
         return found
 
+    def take_held(self, queue: str, job_id: str) -> Execution | None:
+        """Return a held job that is to be changed, None if it is not held or about to start."""
+        for delivery, execution in self._held.get(queue, {}).items():
+            if execution.envelope.id == job_id and delivery.is_current and delivery not in self._busy:
+                self._release(queue, delivery)
+                return execution
+        return None
+
     def note_priority(self, queue: str, priority: int) -> None:
         """Record a job's priority: its queue may have fewer levels, so two priorities may share one."""
         if priority == 0 or queue in self.mixed or self._levels >= EXACT_LEVELS:

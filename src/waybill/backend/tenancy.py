@@ -368,6 +368,7 @@ def _rules() -> dict[tuple[str, str], Before]:
         ("POST", f"{_V1}/jobs/bulk/cancel"): own.bulk,
         ("POST", f"{_V1}/jobs/bulk/retry"): own.bulk,
         ("POST", f"{_V1}/jobs/bulk/delete"): own.bulk,
+        ("PATCH", f"{_V1}/jobs"): own.bulk,
         ("POST", f"{_V1}/jobs/results"): own.results,
         ("POST", f"{_V1}/workers/fetch"): own.fetch,
         ("POST", f"{_V1}/workers/ack"): own.end,
@@ -399,6 +400,7 @@ def _rules_of_one() -> dict[tuple[str, str], Before]:
         ("POST", "/activate"),
         ("DELETE", "/checkpoint"),
         ("DELETE", "/history"),
+        ("PATCH", ""),
         ("GET", "/logs"),
         ("POST", "/logs"),
     ]

@@ -86,6 +86,16 @@ OPERATING: Final[dict[tuple[str, str], Operation]] = {
             ("middleware", "List the middleware of the server, which has none", "admin", _PAGE),
         )
     },
+    ("PATCH", "/ojs/v1/jobs/{id}"): Operation(
+        "Change the priority of a waiting job", "jobs", {200: dict}, requests.NewPriority, errors=_SET_ERRORS
+    ),
+    ("PATCH", "/ojs/v1/jobs"): Operation(
+        "Change the priority of waiting jobs",
+        "bulk",
+        {200: dict, 207: dict, 422: dict},
+        requests.NewPriorities,
+        errors=(*_SET_ERRORS, "payload_too_large"),
+    ),
     ("GET", "/ojs/v1/jobs/{id}/history"): Operation(
         "List what happened to a job, oldest first", "history", parameters=(_LIMIT, _CURSOR)
     ),

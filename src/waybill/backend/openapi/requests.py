@@ -301,6 +301,20 @@ class QueueConfig(msgspec.Struct):
     allowed_job_types: list[str] | UnsetType | None = UNSET
 
 
+class NewPriority(msgspec.Struct):
+    """The priority of a job."""
+
+    priority: Priority
+
+
+class NewPriorities(msgspec.Struct):
+    """The priority of jobs, by ids or by a filter."""
+
+    priority: Priority
+    job_ids: Annotated[list[JobId], Meta(min_length=1, max_length=1000)] | UnsetType = UNSET
+    filter: Filter | UnsetType = UNSET
+
+
 class WorkerDirective(msgspec.Struct):
     """A directive for one worker, for several, or for all that the server knows."""
 

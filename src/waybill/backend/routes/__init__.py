@@ -23,6 +23,7 @@ from waybill.backend.routes.operations import OperationRoutes
 from waybill.backend.routes.overview import OverviewRoutes
 from waybill.backend.routes.pipeline import PipelineRoutes
 from waybill.backend.routes.pools import PoolRoutes
+from waybill.backend.routes.priorities import PriorityRoutes
 from waybill.backend.routes.progress import ProgressRoutes
 from waybill.backend.routes.queue_configs import QueueConfigRoutes
 from waybill.backend.routes.queues import QueueRoutes
@@ -69,6 +70,7 @@ def routes_of(backend: Backend) -> list[Route]:
         MetricsRoutes,
         JobLogRoutes,
         JobHistoryRoutes,
+        PriorityRoutes,
         CodecRoutes,
         UniqueJobRoutes,
     )

@@ -1,0 +1,80 @@
+"""The priority of a waiting job can be changed (ojs-priority section 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.backend.conftest import Client
+
+JOBS = "/ojs/v1/jobs"
+
+
+async def change(client: Client, job_id: str, priority: object, status: int = 200) -> Any:
+    return await client.ask("PATCH", f"{JOBS}/{job_id}", {"priority": priority}, status)
+
+
+async def order(client: Client) -> list[str]:
+    return [(await client.fetch())[0]["id"] for _ in range(3)]
+
+
+@pytest.mark.parametrize("is_fetched_from", [False, True])
+async def test_a_job_goes_before_others(client: Client, is_fetched_from: bool) -> None:
+    if is_fetched_from:
+        # The server has taken the jobs in advance, to sort them.
+        await client.push(priority=3)
+        await client.push(priority=2)
+    ids = [await client.push(priority=1) for _ in range(3)]
+    if is_fetched_from:
+        await client.fetch()
+        await client.fetch()
+    found = await change(client, ids[2], 5)
+    assert (found["id"], found["priority"], found["previous_priority"]) == (ids[2], 5, 1)
+    assert (found["state"], (await client.job(ids[2]))["priority"]) == ("available", 5)
+    assert await order(client) == [ids[2], ids[0], ids[1]]
+    for job_id in ids:
+        await client.ack(job_id)
+    assert await client.fetch() == []
+    assert (await client.ask("GET", "/ojs/v1/admin/stats"))["jobs"]["available"] == 0
+
+
+async def test_a_changed_job_stays_the_job_that_it_was(client: Client) -> None:
+    job_id = await client.push(retry={"max_attempts": 7}, meta={"trace": "x"})
+    before = await client.job(job_id)
+    await change(client, job_id, "high")
+    assert await client.job(job_id) == before | {"priority": 3}
+    [job] = await client.fetch()
+    assert (job["attempt"], job["max_attempts"], job["meta"]["trace"], job["priority"]) == (1, 7, "x", 3)
+    history = await client.ask("GET", f"{JOBS}/{job_id}/history")
+    assert [one["event_type"] for one in history["events"]].count("job.created") == 1
+
+
+async def test_only_waiting_jobs_have_a_priority_to_change(client: Client) -> None:
+    active, later = await client.push(), await client.push("later", scheduled_at="+PT1H")
+    await client.fetch()
+    for job_id in (active, later):
+        error = (await change(client, job_id, 1, 409))["error"]
+        assert error["details"]["job_id"] == job_id
+    await client.ack(active)
+    await change(client, active, 1, 409)
+    await change(client, "nobody", 1, 404)
+    for priority in (101, "urgent", None, 1.5):
+        await change(client, later, priority, 400)
+    await client.ask("PATCH", f"{JOBS}/{later}", {}, 400)
+    await client.ask("PATCH", f"{JOBS}/{later}", {"priority": 1, "args": []}, 422)
+
+
+async def test_many_are_changed_by_ids_or_by_a_filter(client: Client) -> None:
+    ids = [await client.push() for _ in range(3)]
+    other, active = await client.push("other"), await client.push("busy")
+    await client.fetch("busy")
+    body = {"job_ids": [ids[2], active, "nobody"], "priority": 9}
+    found = await client.ask("PATCH", JOBS, body, 207)
+    assert [one["status"] for one in found["items"]] == ["updated", "skipped", "failed"]
+    found = await client.ask("PATCH", JOBS, {"filter": {"queue": "email", "priority": 0}, "priority": -1})
+    assert (found["updated"], found["total_matched"]) == (2, 2)
+    assert [(await client.job(one))["priority"] for one in (*ids, other)] == [-1, -1, 9, 0]
+    assert await order(client) == [ids[2], ids[0], ids[1]]
+    await client.ask("PATCH", JOBS, {"job_ids": [active], "priority": 1}, 422)
+    await client.ask("PATCH", JOBS, {"priority": 1}, 400)
