@@ -10,7 +10,7 @@ import pytest
 
 from tests.backend.conftest import FAST, Client, client_of
 from waybill.backend.backend import Backend
-from waybill.backend.event_streams import event_text
+from waybill.backend.event_streams import event_text, gap_text
 from waybill.backend.message import Response
 from waybill.ojs import Jobs
 
@@ -121,7 +121,7 @@ async def test_a_checkpoint_may_have_the_number_of_its_worker(client: Client) ->
     path = f"/ojs/v1/jobs/{await active(client)}/checkpoint"
     for number in (0, 7):
         found = await client.ask("POST", path, {"state": number, "sequence": number})
-        assert found["checkpoint"]["sequence"] == (number or 1)
+        assert found["checkpoint"]["sequence"] == number
     error = (await client.ask("POST", path, {"state": 8, "sequence": 7}, 409))["error"]
     assert error["details"]["current_sequence"] == 7
     await client.ask("POST", path, {"state": 8, "sequence": -1}, 400)
@@ -231,6 +231,27 @@ async def test_who_comes_back_gets_what_it_has_missed(client: Client) -> None:
         response = await client.send("GET", "/ojs/v1/events/stream", **{"last-event-id": last})
         names = [name for name, event in await read_stream(response) if event.get("subject", job_id) == job_id]
         assert names == [*told, "server.shutdown"]
+
+
+@pytest.mark.parametrize(
+    ("last", "begin"),
+    [("evt_019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0f", "2025-01-13T21:53:14.283Z"), ("evt_nonsense", None)],
+)
+def test_a_gap_says_since_when_events_are_missing(last: str, begin: str | None) -> None:
+    """ojs-realtime section 4.5."""
+    _, _, data = gap_text("queue:email", last).partition(b"data: ")
+    gap = msgspec.json.decode(data)
+    assert (gap["channel"], gap["gap_start"]) == ("queue:email", begin or gap["gap_end"])
+
+
+async def test_a_checkpoint_may_have_the_number_0(client: Client) -> None:
+    job_id = await client.push()
+    await client.fetch()
+    path = f"/ojs/v1/jobs/{job_id}/checkpoint"
+    assert (await client.ask("POST", path, {"state": 1, "sequence": 0}))["checkpoint"]["sequence"] == 0
+    assert (await client.ask("GET", path))["checkpoint"]["sequence"] == 0
+    await client.ask("POST", path, {"state": 2, "sequence": 0}, 409)
+    assert (await client.ask("POST", path, {"state": 2}))["checkpoint"]["sequence"] == 1
 
 
 def test_an_id_cannot_break_out_of_its_line() -> None:

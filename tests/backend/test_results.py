@@ -34,6 +34,20 @@ async def test_results_are_told_together(client: Client) -> None:
         await client.ask("POST", "/ojs/v1/jobs/results", {"ids": ids}, 400)
 
 
+async def test_a_result_has_a_size_and_times(client: Client) -> None:
+    """ojs-results section 6.2."""
+    job_id = await client.push(result_ttl=3600)
+    await client.fetch()
+    await client.ack(job_id, result={"sent": True})
+    job = await client.job(job_id)
+    assert (job["result_size_bytes"], job["result_stored_at"]) == (len('{"sent":true}'), job["completed_at"])
+    assert job["result_expires_at"] > job["result_stored_at"]
+    found = await client.ask("GET", f"/ojs/v1/jobs/{job_id}/result")
+    assert {name: found[name] for name in found if name.startswith("result_")} == {
+        name: job[name] for name in job if name.startswith("result_") and name != "result_ttl"
+    }
+
+
 async def test_a_job_without_a_result_has_null(client: Client) -> None:
     """As in the example of ojs-results section 10.4."""
     job_id = await client.push()

@@ -35,6 +35,8 @@ async def test_a_tenant_has_so_many_jobs_at_most(client: Client) -> None:
     found = await client.ask("GET", f"{TENANTS}/acme/stats")
     assert (found["jobs"]["available"], found["jobs"]["scheduled"], found["reason"]) == (3, 1, "they pay")
     assert found["limits"]["max_queue_depth"] == {"limit": 10, "current": 4}
+    assert (found["jobs"]["completed_24h"], found["jobs"]["failed_24h"]) == (0, 0)
+    assert found["fairness"] == {"weight": 1, "effective_share": 1.0, "actual_share": 0.0}
     assert len((await client.ask("GET", f"{TENANTS}/acme/jobs?state=available"))["items"]) == 3
     assert [one["id"] for one in (await client.ask("GET", TENANTS))["items"]] == ["acme"]
     await client.ask("DELETE", f"{TENANTS}/acme")

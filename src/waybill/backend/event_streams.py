@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
@@ -10,6 +11,8 @@ import msgspec
 from waybill.backend.job_form import Form
 from waybill.backend.listeners import Listener, ShuttingDown
 from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.spec.identifiers import is_uuid7
+from waybill.ojs.spec.timestamps import format_unix_time
 
 HEARTBEAT: Final = b":heartbeat\n\n"
 RETRY_MS: Final = 3000
@@ -31,8 +34,18 @@ def stream_head() -> bytes:
     return f"retry: {RETRY_MS}\n\n".encode()
 
 
-async def follow(listener: Listener, pieces: Pieces) -> AsyncIterator[bytes]:
-    """Yield the text that `pieces` makes of each event, until the last one or the server's shutdown."""
+def gap_text(channel: str, last_id: str) -> bytes:
+    """Return the event for events of a channel that are no longer kept, since the one with the id `last_id`."""
+    now = time.time()
+    name = last_id.rpartition("_")[2]
+    # Our ids begin with their time; what others call an event says nothing of it.
+    begin = int(name[:8] + name[9:13], 16) / 1000 if is_uuid7(name) else now
+    form: Form = {"channel": channel, "gap_start": format_unix_time(begin), "gap_end": format_unix_time(now)}
+    return event_text("system.gap", form)
+
+
+async def follow(listener: Listener, pieces: Pieces, channel: str) -> AsyncIterator[bytes]:
+    """Yield the text that `pieces` makes of each event of a channel, until the last one or the server's shutdown."""
     while True:
         try:
             event = await listener.next()
@@ -40,7 +53,8 @@ async def follow(listener: Listener, pieces: Pieces) -> AsyncIterator[bytes]:
             yield event_text("server.shutdown", {"grace_period_ms": 0})
             return
         if listener.dropped_count:
-            yield event_text("system.events_dropped", {"dropped_count": listener.dropped_count})
+            dropped: Form = {"channel": channel, "dropped_count": listener.dropped_count}
+            yield event_text("system.events_dropped", dropped | {"timestamp": format_unix_time(time.time())})
             listener.dropped_count = 0
         if event is None:
             yield HEARTBEAT

@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.control_message import JobInfo
@@ -62,10 +64,20 @@ def form_of(detail: JobDetail, now: datetime) -> Form:
     if detail.errors:
         form["errors"] = _traced(detail.errors, info.error)
     if info.result is not None:
-        form["result"] = info.result
+        form |= {"result": info.result, **_about_result(info)}
     _add_end(form, info, state)
     list_parents(form)
     return {name: value for name, value in form.items() if value is not None}
+
+
+def _about_result(info: JobInfo) -> Form:
+    """Return what is told of a result besides its value (ojs-results section 6.2)."""
+    size = len(msgspec.json.encode(info.result))
+    return {
+        "result_stored_at": info.ended_at,
+        "result_expires_at": info.result_expires_at,
+        "result_size_bytes": size,
+    }
 
 
 def list_parents(form: Form) -> None:

@@ -234,7 +234,8 @@ class JobRoutes:
         error = form.get("error")
         if isinstance(error, dict) and error.get("code") == "RESULT_PRUNED":
             raise RequestRefused("result_pruned", "The result of this job has expired.")
-        names = ("state", "result", "error", "completed_at", "discarded_at", "cancelled_at", "attempt")
+        names = ["state", "result", "error", "completed_at", "discarded_at", "cancelled_at", "attempt"]
+        names += ["result_stored_at", "result_expires_at", "result_size_bytes"]
         found = {name: form[name] for name in names if name in form}
         return answer({"id": form["id"], "job_id": form["id"], **found, "result": form.get("result")})
 

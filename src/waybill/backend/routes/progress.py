@@ -9,7 +9,7 @@ import msgspec
 
 from waybill.backend.backend import Backend
 from waybill.backend.errors import RequestRefused, invalid, is_valid_queue_name, not_found
-from waybill.backend.event_streams import MEDIA_TYPE, Pieces, event_text, follow, stream_head
+from waybill.backend.event_streams import MEDIA_TYPE, Pieces, event_text, follow, gap_text, stream_head
 from waybill.backend.job_form import TERMINAL, Form
 from waybill.backend.listeners import Predicate
 from waybill.backend.message import Request, Response, answer, integer_of, streamed
@@ -128,7 +128,8 @@ class ProgressRoutes:
         job = await self._current(request)
         if job.checkpoint is None:
             raise not_found("checkpoint", job.id)
-        return answer({"checkpoint": {"job_id": job.id, **msgspec.to_builtins(job.checkpoint)}})
+        form: Form = {"job_id": job.id, "sequence": job.checkpoint.sequence, **msgspec.to_builtins(job.checkpoint)}
+        return answer({"checkpoint": form})
 
     async def _remove(self, request: Request) -> Response:
         job = await self._current(request)
@@ -159,15 +160,15 @@ class ProgressRoutes:
                 yield _end_of(job, is_result=is_result)
                 return
             progress = _ProgressPieces(job.progress, is_result=is_result)
-            async for piece in follow(listener, progress.pieces):
+            async for piece in follow(listener, progress.pieces, f"job:{job_id}"):
                 yield piece
 
     async def _follow_job(self, request: Request) -> Response:
         """Stream the changes of a job's state."""
         job = (await self._backend.known(request.parameters["id"])).info
-        return streamed(self._job_changes(job.id), MEDIA_TYPE)
+        return streamed(self._job_changes(job.id, _listed(request, "event_types")), MEDIA_TYPE)
 
-    async def _job_changes(self, job_id: str) -> AsyncIterator[bytes]:
+    async def _job_changes(self, job_id: str, names: set[str]) -> AsyncIterator[bytes]:
         with self._backend.events.listeners.listening(lambda event: event.subject == job_id) as listener:
             yield stream_head()
             detail = await self._backend.view.detail(job_id)
@@ -178,8 +179,8 @@ class ProgressRoutes:
                 form: Form = {"job_id": job.id, "queue": job.queue, "type": job.type, "from": _ACTIVE}
                 yield event_text("job.state_changed", form | {"to": job.state, "timestamp": job.ended_at})
                 return
-            changes = _StatePieces({job.id: job.state}, ends=True)
-            async for piece in follow(listener, changes.pieces):
+            changes = _StatePieces({job.id: job.state}, names, ends=True)
+            async for piece in follow(listener, changes.pieces, f"job:{job_id}"):
                 yield piece
 
     async def _follow_queue(self, request: Request) -> Response:
@@ -189,21 +190,23 @@ class ProgressRoutes:
             raise not_found("queue", name)
         changes = _StatePieces({}, names=_listed(request, "event_types"))
         return streamed(
-            self._stream(request, lambda event: event.data.get("queue") == name, changes.pieces), MEDIA_TYPE
+            self._stream(request, lambda event: event.data.get("queue") == name, changes.pieces, f"queue:{name}"),
+            MEDIA_TYPE,
         )
 
     async def _follow_all(self, request: Request) -> Response:
         """Stream events unchanged."""
-        types, queues = _listed(request, "types"), _listed(request, "queues")
+        types = _listed(request, "types") | _listed(request, "event_types")
+        queues = _listed(request, "queues")
 
         def wanted(event: ReceivedEvent) -> bool:
             is_wanted = (not types or event.type in types) and (not queues or event.data.get("queue") in queues)
             return is_wanted and is_of(event, request.queue_prefix)
 
-        return streamed(self._stream(request, wanted, self._event_pieces.pieces), MEDIA_TYPE)
+        return streamed(self._stream(request, wanted, self._event_pieces.pieces, "all"), MEDIA_TYPE)
 
-    async def _stream(self, request: Request, wanted: Predicate, pieces: Pieces) -> AsyncIterator[bytes]:
-        """Stream events from now on, or after the last event that the client has received."""
+    async def _stream(self, request: Request, wanted: Predicate, pieces: Pieces, channel: str) -> AsyncIterator[bytes]:
+        """Stream events of a channel from now on, or after the last event that the client has received."""
         last = request.headers.get("last-event-id", "")
         with self._backend.events.listeners.listening(wanted) as listener:
             end = self._backend.events.seen_count
@@ -211,12 +214,12 @@ class ProgressRoutes:
             if last:
                 async for group in missed_events(self._backend.events, last, end):
                     if isinstance(group, Gap):
-                        yield event_text("system.gap", {"gap_end": self._backend.now()})
+                        yield gap_text(channel, last)
                         continue
                     for event in group:
                         if wanted(event):
                             yield pieces(event)[0]
-            async for piece in follow(listener, pieces):
+            async for piece in follow(listener, pieces, channel):
                 yield piece
 
 

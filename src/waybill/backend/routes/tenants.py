@@ -8,6 +8,7 @@ from typing import Final
 
 from waybill.backend.backend import Backend
 from waybill.backend.errors import RequestRefused, not_found
+from waybill.backend.history import DAY
 from waybill.backend.job_form import Form
 from waybill.backend.job_list import list_jobs
 from waybill.backend.message import Request, Response, answer
@@ -96,8 +97,11 @@ class TenantRoutes:
     def _form_of(self, name: str, counts: Mapping[tuple[str, str], int]) -> Form:
         config = self._table.get(name) or Tenant()
         own = {key: count for key, count in counts.items() if key[0].startswith(prefix_of(name))}
-        jobs: Form = {state.value: count_of(own, name, frozenset({state.value})) for state in State}
         history = self._backend.extensions.history
+        jobs: Form = {state.value: count_of(own, name, frozenset({state.value})) for state in State}
+        of_day = history.series(DAY, prefix_of(name))
+        jobs |= {f"{one}_24h": _known_sum(of_day[one]) for one in ("completed", "failed")}
+        weights = sum(tenant.fairness_weight for _, tenant in self._table.items()) or 1
         queues = {queue for queue, _ in own}
         rates = [history.throughput(queue) for queue in queues]
         total = functools.partial(_sum, rates)
@@ -120,10 +124,16 @@ class TenantRoutes:
             "reason": config.reason,
             "fairness": {
                 "weight": config.fairness_weight,
+                "effective_share": round(config.fairness_weight / weights, 4),
                 "actual_share": round(active / all_active, 4) if all_active else 0.0,
             },
             "updated_at": self._table.updated_at(name),
         }
+
+
+def _known_sum(values: object) -> int:
+    """Return the sum of the changes in parts of a time, without those that are unknown."""
+    return sum(one for one in values if isinstance(one, int)) if isinstance(values, list) else 0
 
 
 def _sum(rates: list[Form], name: str) -> float:

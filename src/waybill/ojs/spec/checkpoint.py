@@ -32,7 +32,8 @@ def make_checkpoint(state: object, previous: Checkpoint | None, sequence: int | 
         raise ValueError(f"a checkpoint of {len(encoded)} bytes is too large: {MAX_CHECKPOINT_BYTES} are allowed")
     if is_nested_deeper(encoded, MAX_CARRIED_NESTING):
         raise ValueError(f"a checkpoint is nested deeper than {MAX_CARRIED_NESTING} levels")
-    sequence = sequence or (1 if previous is None else previous.sequence + 1)
+    if sequence is None:
+        sequence = 1 if previous is None else previous.sequence + 1
     # A copy: what the handler does to its own objects afterwards is not part of it.
     return Checkpoint(msgspec.json.decode(encoded), min(sequence, MAX_SEQUENCE), format_timestamp(datetime.now(UTC)))
 
