@@ -108,3 +108,15 @@ async def test_the_python_client_reads_json_only(client: Client) -> None:
     assert (await client.nack(job_id, error=error))["state"] == "discarded"
     [dead] = (await client.ask("GET", "/ojs/v1/dead-letter"))["jobs"]
     assert dead["id"] == job_id
+
+
+async def test_an_attempt_ends_by_the_path_of_its_job(client: Client) -> None:
+    """As in ojs-results section 10.1."""
+    done, failed = await client.push(), await client.push()
+    await client.fetch(count=2)
+    found = await client.ask("POST", f"{JOBS}/{done}/ack", {"result": {"sent": 1}})
+    assert (found["state"], (await client.job(done))["result"]) == ("completed", {"sent": 1})
+    await client.ask("POST", f"{JOBS}/{done}/ack", status=409)
+    error = {"code": "handler_error", "message": "no", "retryable": False}
+    assert (await client.ask("POST", f"{JOBS}/{failed}/nack", {"error": error}))["state"] == "discarded"
+    await client.ask("POST", f"{JOBS}/nobody/ack", status=404)

@@ -181,6 +181,24 @@ async def test_the_lineage_of_a_job_is_its_family(client: Client) -> None:
     assert (await client.ask("GET", f"/ojs/v1/jobs/{circle}/lineage"))["children"] == []
 
 
+async def test_the_attempts_of_a_job_are_its_traces(client: Client) -> None:
+    job_id = await retried(client)
+    base = "/ojs/v1/debug"
+    traces = (await client.ask("GET", f"{base}/jobs/{job_id}/traces"))["traces"]
+    assert [(one["attempt"], one["state"], one["error"], one["worker_id"]) for one in traces] == [
+        (1, "failed", "no", "w1"),
+        (2, "failed", "no", "w1"),
+    ]
+    assert traces[0]["started_at"] <= traces[0]["ended_at"] <= traces[1]["started_at"]
+    assert (await client.ask("GET", f"{base}/jobs/{job_id}/traces/2"))["trace"] == traces[1]
+    for attempt in ("3", "x"):
+        await client.ask("GET", f"{base}/jobs/{job_id}/traces/{attempt}", status=404)
+    [failure] = (await client.ask("GET", f"{base}/failures"))["failures"]
+    assert (failure["job_id"], failure["state"], failure["error"]["message"]) == (job_id, "discarded", "no")
+    status = await client.ask("GET", f"{base}/status")
+    assert (status["leases"], status["workers"], status["event_streams"][0]["is_folded_here"]) == (0, 1, True)
+
+
 @pytest.mark.parametrize("kind", ["job.completed", "job.failed", "job.discarded", "job.progress", "job.odd"])
 def test_events_of_others_may_have_any_data(kind: str) -> None:
     odd = [JobEvent("e", kind, "now", {"attempt": [], "error": 7, "last_error": [1], "checkpoint": {}})]

@@ -6,17 +6,21 @@ job's state, which has the time of its creation, of its failures, of its last st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
+from waybill.backend.backend import Backend
 from waybill.backend.job_form import TERMINAL, Form
 from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import parse_timestamp
 
+MOST_EVENTS: Final = 20_000
+"""Events of this server's memory that a request reads."""
+PURGED: Final = "history-purged/"
 CREATED: Final = "job.created"
 CHANGED: Final = "job.state_changed"
 TYPES: Final = frozenset(
@@ -49,6 +53,33 @@ class JobEvent(NamedTuple):
     time: str
     data: Form
     is_reconstructed: bool = False
+
+
+class Purged(msgspec.Struct):
+    """The history of a job was deleted: entries until then are not shown."""
+
+    until: str
+
+
+async def job_entries(backend: Backend, detail: JobDetail) -> list[Form]:
+    """Return the entries of a job, oldest first, without those that were deleted."""
+    job_id = detail.info.id
+    events = [event_of(one) for one in reversed(await backend.events.newest((), (), job_id, MOST_EVENTS))]
+    if not events or events[0].type != "job.enqueued":
+        first = events[0].time if events else "~"
+        events = [*(one for one in events_of_state(detail) if one.time < first), *events]
+    entries = entries_of(job_id, events, detail.envelope)
+    purged = await backend.extensions.records.get(PURGED + job_id)
+    if purged is None:
+        return entries
+    until = purged.read(Purged).until
+    return [one for one in entries if str(one["timestamp"]) > until]
+
+
+def event_of(form: Mapping[str, object]) -> JobEvent:
+    """Return an event from the form of answers."""
+    data = form["data"]
+    return JobEvent(str(form["id"]), str(form["type"]), str(form["time"]), data if isinstance(data, dict) else {})
 
 
 def entries_of(job_id: str, events: Sequence[JobEvent], envelope: Form | None) -> list[Form]:

@@ -406,6 +406,7 @@ def _rules_of_one() -> dict[tuple[str, str], Before]:
     ]
     found |= {(method, f"{_V1}/jobs/{{id}}{end}"): own.job for method, end in changes}
     reports = [(method, end) for method in ("PUT", "POST") for end in ("/progress", "/checkpoint")]
+    reports += [("POST", "/ack"), ("POST", "/nack")]
     found |= {(method, f"{_V1}/jobs/{{id}}{end}"): own.report for method, end in reports}
     queues = [("GET", ""), ("DELETE", ""), ("GET", "/stats"), ("GET", "/priority-stats"), ("GET", "/events")]
     queues += [("POST", "/pause"), ("POST", "/resume"), ("POST", "/purge")]

@@ -86,6 +86,12 @@ OPERATING: Final[dict[tuple[str, str], Operation]] = {
             ("middleware", "List the middleware of the server, which has none", "admin", _PAGE),
         )
     },
+    ("GET", "/ojs/v1/debug/status"): Operation("Get the internal state of the server", "debug"),
+    ("GET", "/ojs/v1/debug/failures"): Operation(
+        "List jobs whose last attempt failed", "debug", parameters=(_LIMIT, _CURSOR)
+    ),
+    ("GET", "/ojs/v1/debug/jobs/{id}/traces"): Operation("List the attempts of a job", "debug"),
+    ("GET", "/ojs/v1/debug/jobs/{id}/traces/{attempt}"): Operation("Get an attempt of a job", "debug"),
     ("PATCH", "/ojs/v1/jobs/{id}"): Operation(
         "Change the priority of a waiting job", "jobs", {200: dict}, requests.NewPriority, errors=_SET_ERRORS
     ),

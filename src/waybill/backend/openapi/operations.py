@@ -7,7 +7,7 @@ from typing import Final
 from waybill.backend.openapi import answers, requests
 from waybill.backend.openapi.dashboard import DASHBOARD
 from waybill.backend.openapi.operating import OPERATING
-from waybill.backend.openapi.operation import Operation, Parameter, described_by_itself
+from waybill.backend.openapi.operation import JSON_OBJECT, Operation, Parameter, described_by_itself
 
 _LIMIT: Final = Parameter("limit", "Maximum number of items.", int)
 _OFFSET: Final = Parameter("offset", "Number of items to skip.", int)
@@ -85,6 +85,12 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("POST", "/ojs/v1/workers/nack"): Operation(
         "Report a failed attempt", "workers", {200: answers.Ended}, requests.Nack, errors=_CONFLICT
     ),
+    **{
+        ("POST", f"/ojs/v1/jobs/{{id}}/{name}"): Operation(
+            text, "workers", {200: answers.Ended}, JSON_OBJECT, is_body_required=False, errors=_CONFLICT
+        )
+        for name, text in (("ack", "Acknowledge this job"), ("nack", "Report a failed attempt of this job"))
+    },
     ("POST", "/ojs/v1/workers/heartbeat"): Operation(
         "Send a heartbeat, which extends the leases of a worker", "workers", {200: answers.Heard}, requests.Beat
     ),

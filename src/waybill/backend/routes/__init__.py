@@ -13,6 +13,7 @@ from waybill.backend.routes.codec import CodecRoutes
 from waybill.backend.routes.cron import CronRoutes
 from waybill.backend.routes.dashboard import DashboardRoutes
 from waybill.backend.routes.dead_letters import DeadLetterRoutes
+from waybill.backend.routes.debug import DebugRoutes
 from waybill.backend.routes.job_history import JobHistoryRoutes
 from waybill.backend.routes.job_logs import JobLogRoutes
 from waybill.backend.routes.jobs import JobRoutes
@@ -71,6 +72,7 @@ def routes_of(backend: Backend) -> list[Route]:
         JobLogRoutes,
         JobHistoryRoutes,
         PriorityRoutes,
+        DebugRoutes,
         CodecRoutes,
         UniqueJobRoutes,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -13,31 +13,21 @@ import msgspec
 from waybill.backend.backend import Backend
 from waybill.backend.errors import invalid
 from waybill.backend.job_form import Form, form_of
-from waybill.backend.job_history import JobEvent, entries_of, events_of_state
+from waybill.backend.job_history import MOST_EVENTS, PURGED, JobEvent, Purged, entries_of, event_of, job_entries
 from waybill.backend.job_search import SearchFilter, search, time_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import LIMIT, page_of
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
-from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 
 BASE: Final = "/ojs/v1/history"
 MOST: Final = 1000
-MOST_EVENTS: Final = 20_000
-"""Events of this server's memory that a request reads."""
 MOST_CHILDREN: Final = 1000
 MOST_DEPTH: Final = 10
 RETENTION: Final = timedelta(days=30)
-PURGED: Final = "history-purged/"
 GROUPS: Final = {"minute": 16, "hour": 13, "day": 10}
 """The number of characters of a time that jobs of one bucket share."""
 _REST: Final = "0000-00-00T00:00:00Z"
-
-
-class Purged(msgspec.Struct):
-    """The history of a job was deleted: entries until then are not shown."""
-
-    until: str
 
 
 class JobHistoryRoutes:
@@ -60,27 +50,12 @@ class JobHistoryRoutes:
     # --- one job ---
 
     async def _get(self, request: Request) -> Response:
-        entries = await self._entries(await self._backend.known(request.parameters["id"]))
+        entries = await job_entries(self._backend, await self._backend.known(request.parameters["id"]))
         return _page(request, entries, {"total": len(entries)})
-
-    async def _entries(self, detail: JobDetail) -> list[Form]:
-        """Return the entries of a job, oldest first, without those that were deleted."""
-        job_id = detail.info.id
-        newest = await self._backend.events.newest((), (), job_id, MOST_EVENTS)
-        events = [_event_of(one) for one in reversed(newest)]
-        if not events or events[0].type != "job.enqueued":
-            first = events[0].time if events else "~"
-            events = [*(one for one in events_of_state(detail) if one.time < first), *events]
-        entries = entries_of(job_id, events, detail.envelope)
-        purged = await self._backend.extensions.records.get(PURGED + job_id)
-        if purged is None:
-            return entries
-        until = purged.read(Purged).until
-        return [one for one in entries if str(one["timestamp"]) > until]
 
     async def _purge(self, request: Request) -> Response:
         detail = await self._backend.known(request.parameters["id"])
-        now, entries = datetime.now(UTC), await self._entries(detail)
+        now, entries = datetime.now(UTC), await job_entries(self._backend, detail)
         purged = Purged(format_timestamp(now))
         expires_at = format_timestamp(now + RETENTION)
         await self._backend.extensions.records.put(PURGED + detail.info.id, purged, expires_at=expires_at)
@@ -92,7 +67,7 @@ class JobHistoryRoutes:
         if not isinstance(job_id, str) or not job_id:
             raise invalid("job_id", "is required")
         detail = await self._backend.known(job_id)
-        made = [one for one in await self._entries(detail) if "metadata" in one]
+        made = [one for one in await job_entries(self._backend, detail) if "metadata" in one]
         missing = detail.info.attempt - 1
         gaps = [f"the starts of the first {missing} attempts are not known"] if made and missing > 0 else []
         return answer({"job_id": job_id, "events_reconstructed": len(made), "approximate": bool(gaps), "gaps": gaps})
@@ -166,7 +141,7 @@ class JobHistoryRoutes:
             data = one["data"]
             kind = data.get("job_type") if isinstance(data, dict) else None
             if str(one["type"]).startswith("job.") and (not wanted["job_types"] or kind in [*wanted["job_types"]]):
-                by_job[str(one["subject"])].append(_event_of(one))
+                by_job[str(one["subject"])].append(event_of(one))
         entries = [entry for job_id, own in by_job.items() for entry in entries_of(job_id, own, None)]
         actor, text = request.query.get("actor_type", ""), request.query.get("query", "").lower()
         found = [
@@ -189,11 +164,6 @@ def _page(request: Request, entries: Sequence[Form], also: Form) -> Response:
     headers = [("X-OJS-Limit-Clamped", "true")] if is_clamped else []
     form: Form = {"events": found, "items": found, "next_cursor": pagination.get("next_cursor"), **also}
     return answer({**form, "pagination": pagination}, 200, headers)
-
-
-def _event_of(form: Mapping[str, object]) -> JobEvent:
-    data = form["data"]
-    return JobEvent(str(form["id"]), str(form["type"]), str(form["time"]), data if isinstance(data, dict) else {})
 
 
 def _bucket(begin: str, entries: Sequence[Form]) -> Form:

@@ -58,6 +58,8 @@ class WorkerRoutes:
             Route("POST", "/ojs/v1/workers/ack", self._ack, OPERATE, self._quick.ack, self._quick.shorten),
             Route("POST", "/ojs/v1/workers/nack", self._nack, OPERATE),
             Route("POST", "/ojs/v1/workers/heartbeat", self._beat, OPERATE),
+            Route("POST", "/ojs/v1/jobs/{id}/ack", self._ack_named, OPERATE),
+            Route("POST", "/ojs/v1/jobs/{id}/nack", self._nack_named, OPERATE),
         ]
 
     # --- fetch ---
@@ -94,6 +96,13 @@ class WorkerRoutes:
         return response
 
     # --- ends ---
+
+    async def _ack_named(self, request: Request) -> Response:
+        """Do the same for the job that the path names (ojs-results section 10.1)."""
+        return await self._ack(_naming_job(request))
+
+    async def _nack_named(self, request: Request) -> Response:
+        return await self._nack(_naming_job(request))
 
     async def _ack(self, request: Request) -> Response:
         body = request.json()
@@ -254,6 +263,12 @@ class WorkerRoutes:
             if isinstance(found, str) and found in DIRECTIVES:
                 return found
         return state
+
+
+def _naming_job(request: Request) -> Request:
+    """Return a request whose body names the job of its path."""
+    request.body = msgspec.json.encode({**request.json(), "job_id": request.parameters["id"]})
+    return request
 
 
 def _text_of(lease: Lease) -> msgspec.Raw | None:
