@@ -1,13 +1,25 @@
 """Decoding the headers of a message costs work, wherever it happens: they may be most of a message."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
+from tests.engine.amqp010.peer import Peer as Peer010
+from tests.engine.amqp010.strict import UNLIMITED
 from tests.engine.amqp091.peer import Channel, Cut, NodeBench
+from tests.engine.amqp10.peer import Peer, declare, message
+from waybill.wire.amqp010.class_message import MessageFlow, MessageSubscribe
+from waybill.wire.amqp010.constants import UNIT_MESSAGE
 from waybill.wire.amqp091.frames import content_frames, method_frame
 from waybill.wire.amqp091.methods_basic import BasicConsume, BasicNack, BasicPublish
 from waybill.wire.amqp091.properties import BasicProperties
+from waybill.wire.amqp10.descriptors import MESSAGE_ANNOTATIONS
+from waybill.wire.amqp10.frames import frame
+from waybill.wire.amqp10.performatives import Flow, Transfer
+from waybill.wire.amqp10.sections import encode_annotations, encode_application_properties
+from waybill.wire.amqp10.types import Symbol
 
 HEADERS: dict[str, object] = {f"h{number}": True for number in range(3000)}
 UNITS = 3000 * 6 // 32
@@ -58,6 +70,75 @@ def test_copies(whole_bench: NodeBench, publisher: Channel, name: str, times: in
     publisher.declare()
     assert spent(whole_bench, publisher, published("x", **{name: ["q"]})) > UNITS * times
     assert publisher.depth() == 1
+
+
+def test_publishing(whole_bench: NodeBench, publisher: Channel) -> None:
+    """They are checked."""
+    publisher.declare()
+    assert spent(whole_bench, publisher, published("q")) > UNITS
+
+
+def test_annotations_of_a_message_of_1_0(whole_bench: NodeBench) -> None:
+    declare(whole_bench)
+    peer = Peer(whole_bench)
+    peer.open()
+    session = peer.begin()
+    session.sender("/queues/q")
+    payload = encode_annotations(MESSAGE_ANNOTATIONS, {Symbol(f"x-{n}"): True for n in range(2000)}) + message()
+    transfer = Transfer(handle=0, delivery_id=0, delivery_tag=b"1", message_format=0, settled=True)
+    whole_bench.node.end_turn()
+    before = whole_bench.node.runtime.work_left
+    peer.wire.engine.receive_data(frame(session.channel, transfer.encode() + payload), whole_bench.now)
+    assert before - whole_bench.node.runtime.work_left > 2000 * 6 // 32
+
+
+def consume(bench: NodeBench, publisher: Channel, protocol: str) -> None:
+    """One read that makes a consumer, with credit for all messages."""
+    if protocol == "0-9-1":
+        bench.node.end_turn()
+        publisher.peer.wire.engine.receive_data(method_frame(1, BasicConsume("q")), bench.now)  # type: ignore[attr-defined]
+    elif protocol == "1.0":
+        peer = Peer(bench)
+        peer.open()
+        session = peer.begin()
+        session.receiver("/queues/q")
+        flow = Flow(next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9, handle=0)
+        flow = replace(flow, delivery_count=0, link_credit=9)
+        bench.node.end_turn()
+        peer.wire.engine.receive_data(frame(session.channel, flow.encode()), bench.now)
+    else:
+        peer010 = Peer010(bench)
+        peer010.open()
+        session010 = peer010.session()
+        session010.call(MessageSubscribe("q", "d", 0, 0))
+        session010.flow(octets=UNLIMITED)
+        session010.send(MessageFlow("d", UNIT_MESSAGE, UNLIMITED))
+        bench.node.end_turn()
+        peer010.wire.engine.receive_data(peer010.client.take_output(), bench.now)
+
+
+@pytest.mark.parametrize("protocol", ["0-9-1", "0-10", "1.0"])
+def test_conversions_in_a_run(whole_bench: NodeBench, publisher: Channel, protocol: str) -> None:
+    """A run of messages ends when converting them has used up the turn."""
+    queue = declare(whole_bench, durable=False)
+    if protocol == "0-9-1":
+        peer = Peer(whole_bench)
+        peer.open()
+        sender = peer.begin().sender("/queues/q")
+        for _ in range(4):
+            sender.send(encode_application_properties({f"h{n}": True for n in range(2000)}) + message())
+    else:
+        for _ in range(4):
+            publisher.peer.write(published("q"))
+    whole_bench.node.runtime.turn_units = 64
+    consume(whole_bench, publisher, protocol)
+    counts = [0]
+    for _ in range(8):
+        whole_bench.node.work(whole_bench.now)
+        counts.append(int(queue.unsettled_count))
+        whole_bench.node.end_turn()
+    assert max(after - before for before, after in pairwise(counts)) == 1
+    assert counts[-1] == 4
 
 
 def test_a_filter_of_a_stream(whole_bench: NodeBench, publisher: Channel) -> None:

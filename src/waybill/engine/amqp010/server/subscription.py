@@ -282,6 +282,10 @@ class Subscription(CreditedConsumer):
             done = self._deliver_like(connection, entries, done)
             if done < count:
                 message = entries[done].message
+                if done > 0 and message.format is not AMQP010 and session.runtime.work_left <= 0:
+                    # The conversions so far have used up the turn.
+                    count = done
+                    break
                 self.deliver(entries[done])
                 self._expect_like(message, connection)
                 done += 1

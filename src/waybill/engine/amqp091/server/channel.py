@@ -29,7 +29,7 @@ from waybill.engine.amqp091.server.task import Closing, Publishing, Settlement
 from waybill.model.entry import NO_LOCATION, Entry, Holder
 from waybill.model.fan_out import FAN_OUT_MAX, FanOut
 from waybill.model.footprint import CHANNEL_BYTES, consumer_size
-from waybill.model.message import NO_TTL, Message
+from waybill.model.message import HEADER_UNIT_BITS, NO_TTL, SMALL_MESSAGE_BYTES, Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.transaction import (
     ACCEPT,
@@ -94,18 +94,17 @@ class Channel(ConsumerHost):
         route = published.route
         assert route is not None  # noqa: S101 - resolve sets it or raises
         content = data[start:end]
-        ttl_ms: i64 = NO_TTL
-        if facts.expiration_size >= 0:
-            ttl_ms = expiration_ms(facts.expiration(data))
+        ttl_ms: i64 = NO_TTL if facts.expiration_size < 0 else expiration_ms(facts.expiration(data))
         if facts.flags & FLAG_USER_ID:
             check_user_id(connection, content)
         if facts.flags & FLAG_REPLY_TO and content.find(REPLY_TO_OCTETS) >= 0:
             content = with_real_reply_to(self, content)
-        priority = facts.priority
-        priority = max(priority, 0)
         durable = facts.delivery_mode == 2
-        message = Message(AMQP091, content, route.address, durable, priority, ttl_ms, connection.host.runtime.now)
+        now = connection.host.runtime.now
+        message = Message(AMQP091, content, route.address, durable, max(facts.priority, 0), ttl_ms, now)
         queues = route.queues
+        if facts.headers_size > SMALL_MESSAGE_BYTES:
+            connection.host.runtime.work_left -= facts.headers_size >> HEADER_UNIT_BITS  # They were checked.
         if facts.headers_size > 4 and (route.by_headers or has_copies(data, facts)):
             queues = route_by_headers(connection, route, message)
         elif route.by_headers:

@@ -186,14 +186,20 @@ class ChannelConsumer(Consumer):
         no_ack = self.no_ack
         is_annotated = self.is_stream or self.queue.counts_deliveries
         tag = channel.delivery_tag
+        passed: i64 = 0
         for entry in entries:
             message = entry.message
             content = message.content
             if message.format is not AMQP091:
+                done = tag - channel.delivery_tag + passed
+                if done > 0 and connection.host.runtime.work_left <= 0:
+                    entries = entries[: int(done)]  # The conversions so far have used up the turn.
+                    break
                 connection.host.runtime.work_left -= conversion_units(message, AMQP091)
                 try:
                     content = amqp091_content(message)
                 except Inconvertible as error:
+                    passed += 1
                     self._pass_over(entry, error)
                     continue
             if message.address is not self._address:

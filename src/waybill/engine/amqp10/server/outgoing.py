@@ -200,6 +200,9 @@ class OutgoingLink(DeliveryHost):
             if len(session.parked) > 0 or session.peer_window <= 0 or held.is_full or not self.is_active:
                 # It went in several transfers.
                 break
+            if entry.message.format is not AMQP10 and self.connection.host.runtime.work_left <= 0:
+                # The conversions so far have used up the turn.
+                break
         return taken
 
     def _send(self, entry: Entry, tail: bytes, content: bytes) -> None:

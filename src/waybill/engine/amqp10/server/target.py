@@ -107,6 +107,7 @@ class TargetNode:
 
     def match(self, route: Route, message: Message) -> list[Queue]:
         """The queues of a message that has annotations, or is routed by its headers. Raises DecodeError."""
+        self.connection.host.runtime.work_left -= message.header_units()
         headers = AMQP10.checked_headers(message.content)
         routing_keys = [route.address.routing_key]
         copies = headers.get("CC")
