@@ -14,6 +14,7 @@ from waybill.wire.amqp010.class_message import MessageFlow, MessageSubscribe
 from waybill.wire.amqp010.constants import UNIT_MESSAGE
 from waybill.wire.amqp091.frames import content_frames, method_frame
 from waybill.wire.amqp091.methods_basic import BasicConsume, BasicNack, BasicPublish
+from waybill.wire.amqp091.methods_tx import TxCommit, TxCommitOk, TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.descriptors import MESSAGE_ANNOTATIONS
 from waybill.wire.amqp10.frames import frame
@@ -139,6 +140,33 @@ def test_conversions_in_a_run(whole_bench: NodeBench, publisher: Channel, protoc
         whole_bench.node.end_turn()
     assert max(after - before for before, after in pairwise(counts)) == 1
     assert counts[-1] == 4
+
+
+@pytest.mark.parametrize("target", ["deduplicating", "delayed"])
+def test_publishing_in_a_transaction(publisher: Channel, target: str) -> None:
+    """A commit is one step."""
+    publisher.declare(arguments={"x-message-deduplication": True} if target == "deduplicating" else None)
+    publisher.exchange("later", "x-delayed-message", {"x-delayed-type": "fanout"})
+    publisher.call(TxSelect(), TxSelectOk)
+    exchange = "later" if target == "delayed" else ""
+    properties = BasicProperties(headers={**HEADERS, "x-delay": 1000})
+    octets = method_frame(1, BasicPublish(exchange, "q")) + content_frames(1, properties, b"", 131_072)
+    publisher.peer.write(octets * (16_384 // UNITS + 1))
+    publisher.expect_refused(406)
+
+
+def test_rejecting_in_a_transaction(publisher: Channel) -> None:
+    publisher.declare(arguments={"x-dead-letter-exchange": "amq.fanout"})
+    publisher.peer.write(published("q") * 30)
+    publisher.consume()
+    last = publisher.deliveries(30)[-1]
+    publisher.call(TxSelect(), TxSelectOk)
+    publisher.refuses(BasicNack(last.tag, multiple=True, requeue=False), 406)
+    publisher.reopen()
+    publisher.call(TxSelect(), TxSelectOk)
+    publisher.consume()
+    publisher.nack(publisher.deliveries(30)[0].tag, requeue=False)
+    publisher.call(TxCommit(), TxCommitOk)
 
 
 def test_a_filter_of_a_stream(whole_bench: NodeBench, publisher: Channel) -> None:

@@ -102,6 +102,7 @@ class DelayQueue(Queue):
             owner=None,
             arguments={},
         )
+        self.reads_headers = True
         self._exchange = exchange
         self._delay_host = host
         self._heap: list[bytes] = []

@@ -51,6 +51,7 @@ class MessageQueue(LeveledQueue):
         self._disuse = DisuseTimer(self)
         self._paging: Paging | None = None
         self.deduplication = Deduplication(self.runtime) if self.policy.deduplicates else None
+        self.reads_headers = self.policy.deduplicates
         self._apply_policy()
 
     def set_policy(self, policy: QueuePolicy) -> None:

@@ -81,6 +81,8 @@ class Queue(EntryQueue):
         # Its owner decides when it is deleted, not its consumers (0-10).
         self.is_held_by_owner = False
         self.counts_deliveries = False
+        # Publishing decodes the headers of a message.
+        self.reads_headers = False
         self.next_sequence: i64 = 1
         self.ready_count: i64 = 0
         self.unsettled_count: i64 = 0

@@ -18,6 +18,8 @@ HELD_MESSAGE_BYTES: Final = 256
 """The approximate memory of a message besides its content."""
 UNITS_MAX: Final = 16_384
 """A commit is one step, which blocks all other peers, so it must be short."""
+HEADER_UNITS_MAX: Final = UNITS_MAX >> 1
+"""What the headers of one message cost at most: however large they are, a transaction may have it."""
 ACCEPT_UNITS: Final = 1
 OTHER_UNITS: Final = 2
 
@@ -30,17 +32,25 @@ def too_large(units_max: i64) -> str:
     )
 
 
-def publish_units(queues: list[Queue]) -> i64:
+def publish_units(queues: list[Queue], message: Message) -> i64:
     """The units of a publish to these queues, which may be full when it takes place."""
     units: i64 = 0
     for queue in queues:
         units += OTHER_UNITS + queue.overflow_units()
+        if queue.reads_headers:
+            units += min(message.header_units(), HEADER_UNITS_MAX)
     return max(units, OTHER_UNITS)
 
 
 def outcome_units(entry: Entry, *, is_accepted: bool) -> i64:
-    """The units of an outcome. Any outcome except an acceptance may lead to a dead letter."""
-    return ACCEPT_UNITS if is_accepted else OTHER_UNITS + entry.queue.death_units
+    """The units of an outcome. Any outcome except an acceptance may lead to a dead letter, with headers rewritten."""
+    if is_accepted:
+        return ACCEPT_UNITS
+    queue = entry.queue
+    units = OTHER_UNITS + queue.death_units
+    if queue.death_units > 0 and queue.page_in(entry):
+        units += min(entry.message.header_units() << 1, HEADER_UNITS_MAX)
+    return units
 
 
 class Transaction:
@@ -65,6 +75,15 @@ class Transaction:
             return False
         self.units += units
         return True
+
+    def add_outcomes(self, entries: list[Entry], *, is_accepted: bool) -> bool:
+        """Count the units of an outcome for all of these. False, and nothing is counted, if they exceed the limit."""
+        units: i64 = 0
+        for entry in entries:
+            units += outcome_units(entry, is_accepted=is_accepted)
+            if self.units + units > self._units_max:
+                return False
+        return self.add_units(units)
 
     def publish(self, queues: list[Queue], message: Message) -> None:
         self.publishes.append((queues, message))

@@ -244,7 +244,7 @@ class Session(SessionView):
 
     def _publish_later(self, queues: list[Queue], message: Message) -> None:
         """Keep a message until its transaction is committed."""
-        units = publish_units(queues)
+        units = publish_units(queues, message)
         branch = self.branch
         if branch is not None:
             if not branch.publish(queues, message, units):

@@ -36,7 +36,6 @@ from waybill.model.transaction import (
     HELD_MESSAGE_BYTES,
     RELEASE,
     Transaction,
-    outcome_units,
     publish_units,
     too_large,
 )
@@ -192,7 +191,7 @@ class Channel(ConsumerHost):
             raise channel_fault(
                 PRECONDITION_FAILED, f"a transaction holds more than {limit >> 20} MiB of messages", BASIC, PUBLISH
             )
-        if not transaction.add_units(publish_units(queues)):
+        if not transaction.add_units(publish_units(queues, message)):
             raise channel_fault(
                 PRECONDITION_FAILED, too_large(self.connection.host.limits.transaction_units_max), BASIC, PUBLISH
             )
@@ -324,7 +323,7 @@ class Channel(ConsumerHost):
         if transaction is not None:
             tags = self._tags_up_to(tag) if multiple else [tag]
             is_accepted = outcome == ACCEPT
-            if not transaction.add_units(sum(outcome_units(self.unsettled[n], is_accepted=is_accepted) for n in tags)):
+            if not transaction.add_outcomes([self.unsettled[n] for n in tags], is_accepted=is_accepted):
                 raise channel_fault(
                     PRECONDITION_FAILED, too_large(self.connection.host.limits.transaction_units_max), BASIC, method_id
                 )

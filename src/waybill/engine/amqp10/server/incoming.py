@@ -367,7 +367,7 @@ class IncomingLink(LinkEnd):
             raise link_fault(RESOURCE_LIMIT_EXCEEDED, f"a transaction holds more than {limit >> 20} MiB of messages")
         if transaction.is_over:
             raise link_fault(TRANSACTION_UNKNOWN_ID, "the transaction was discharged before its delivery was complete")
-        if not transaction.add_units(publish_units(queues)):
+        if not transaction.add_units(publish_units(queues, message)):
             raise link_fault(RESOURCE_LIMIT_EXCEEDED, transaction.too_large().description or "")
         self.connection.host.runtime.work_left -= 1
         if not transaction.hold(message.size):
