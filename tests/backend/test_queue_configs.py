@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -104,6 +105,27 @@ async def test_jobs_are_deleted_after_their_retention(client: Client) -> None:
     await retention.close()
 
 
+async def test_dead_letters_are_deleted_by_age_and_number(client: Client) -> None:
+    """ojs-dead-letter section 8.1."""
+    nested = {"dead_letter": {"retention": {"max_age": "P180D", "max_count": 2}}}
+    assert (await configure(client, nested))["config"] == {"dead_letter_ttl": "P180D", "dead_letter_max_size": 2}
+    ids = [await client.push(retry={"max_attempts": 1}) for _ in range(3)]
+    await client.fetch(count=3)
+    for job_id in ids:
+        await client.nack(job_id)
+    retention, now = QueueRetention(client.backend), datetime.now(UTC)
+    assert await retention.prune(now) == 1
+    letters = (await client.ask("GET", "/ojs/v1/dead-letter"))["jobs"]
+    assert sorted(one["id"] for one in letters) == ids[1:]
+    assert await retention.prune(now + timedelta(days=181)) == 2
+    assert (await client.ask("GET", "/ojs/v1/dead-letter/stats"))["total"] == 0
+    async with asyncio.timeout(10):
+        while len(found := (await client.ask("GET", "/ojs/v1/events?types=dead_letter.pruned"))["events"]) < 2:
+            await asyncio.sleep(0.01)
+    assert [one["data"] for one in found] == [{"queue": "email", "count": 2}, {"queue": "email", "count": 1}]
+    await retention.close()
+
+
 @pytest.mark.parametrize(
     "config",
     [
@@ -122,6 +144,8 @@ async def test_jobs_are_deleted_after_their_retention(client: Client) -> None:
         {"default_retry": {"max_attempts": "x"}},
         {"allowed_job_types": "a"},
         {"allowed_job_types": [""]},
+        {"dead_letter_ttl": 7},
+        {"dead_letter_max_size": -1},
         {"colour": "red"},
     ],
 )

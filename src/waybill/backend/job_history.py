@@ -101,6 +101,9 @@ def events_of_state(detail: JobDetail) -> list[JobEvent]:
         found.append(event("job.enqueued", info.enqueued_at, scheduled_at=info.scheduled_at))
     for error in detail.errors or []:
         attempt = error.get("attempt")
+        if str(error.get("occurred_at", "")) < (info.enqueued_at or ""):
+            # It is of the run before a dead letter was retried.
+            continue
         found.append(event("job.failed", str(error.get("occurred_at", "")), attempt=attempt, error=error))
         if isinstance(attempt, int) and (attempt < info.attempt or info.state == _RETRYABLE):
             found.append(event("job.retrying", str(error.get("occurred_at", "")), attempt=attempt))

@@ -24,6 +24,7 @@ DEFAULT: Final = "_default"
 MOST_SECONDS: Final = 7 * 86_400
 MOST_TYPES: Final = 100
 MAX_TYPE: Final = 255
+MOST_DEAD: Final = 10_000_000
 _LONGEST: Final = timedelta(days=3650)
 
 
@@ -35,6 +36,8 @@ class QueueConfig(msgspec.Struct, omit_defaults=True):
     default_retry: dict[str, object] | None = None
     retention: dict[str, str] | None = None
     allowed_job_types: list[str] | None = None
+    dead_letter_ttl: str | None = None
+    dead_letter_max_size: int | None = None
 
 
 FIELDS: Final = QueueConfig.__struct_fields__
@@ -87,11 +90,21 @@ def check_name(queue: str) -> None:
 def read_config(given: Form, before: QueueConfig | None) -> QueueConfig:
     """Return a configuration with the given fields changed; null removes one. Raises RequestRefused and InvalidJob."""
     changes: Form = {}
+    given = {**given, **_nested(given.get("dead_letter"))}
     for name in FIELDS:
         if name in given:
             value = given[name]
             changes[name] = None if value is None else _READERS[name](value, name)
     return msgspec.structs.replace(before or QueueConfig(), **changes)
+
+
+def _nested(given: object) -> Form:
+    """Return the fields that ojs-dead-letter nests: `dead_letter.retention.max_age` and `max_count`."""
+    retention = given.get("retention") if isinstance(given, dict) else None
+    if not isinstance(retention, dict):
+        return {}
+    names = {"max_age": "dead_letter_ttl", "max_count": "dead_letter_max_size"}
+    return {name: retention[one] for one, name in names.items() if one in retention}
 
 
 def retention_of(config: QueueConfig) -> dict[str, timedelta]:
@@ -113,15 +126,26 @@ def _retry(value: object, name: str) -> Form:
     return value
 
 
+def _age(value: object, name: str) -> str:
+    text = value if isinstance(value, str) else ""
+    if not timedelta(0) <= parse_duration(text, name) <= _LONGEST:
+        raise InvalidJob(name, "must be at most ten years")
+    return text
+
+
+def _size(value: object, name: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_DEAD:
+        raise invalid(name, f"must be an integer from 0 to {MOST_DEAD}")
+    return value
+
+
 def _retention(value: object, name: str) -> dict[str, str]:
     if not isinstance(value, dict):
         raise invalid(name, "must be an object")
     for state, text in value.items():
         if state not in TERMINAL:
             raise invalid(f"{name}.{state}", f"must be one of {', '.join(sorted(TERMINAL))}")
-        duration = parse_duration(text if isinstance(text, str) else "", f"{name}.{state}")
-        if not timedelta(0) <= duration <= _LONGEST:
-            raise InvalidJob(f"{name}.{state}", "must be at most ten years")
+        _age(text, f"{name}.{state}")
     return dict(value)
 
 
@@ -141,6 +165,8 @@ _READERS: Final = {
     "default_retry": _retry,
     "retention": _retention,
     "allowed_job_types": _types,
+    "dead_letter_ttl": _age,
+    "dead_letter_max_size": _size,
 }
 
 

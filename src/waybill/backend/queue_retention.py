@@ -11,11 +11,13 @@ from typing import Final
 from waybill.backend.backend import Backend
 from waybill.backend.bulk import delete
 from waybill.backend.job_form import Form
-from waybill.backend.queue_configs import retention_of
+from waybill.backend.queue_configs import QueueConfig, retention_of
 from waybill.ojs.coordinator.job_store import JobDetail, JobFilter, JobStore
-from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.dead_letters import DeadLetters
+from waybill.ojs.spec.server_events import DeadLetterPruned
+from waybill.ojs.spec.timestamps import format_timestamp, parse_duration
 
-PAUSE_SECONDS: Final = 60.0
+PAUSE_SECONDS: Final = 300.0
 PAGE: Final = 200
 
 _log = logging.getLogger("waybill.backend")
@@ -49,8 +51,28 @@ class QueueRetention:
             return 0
         count = 0
         for queue in await self._backend.queues():
-            for state, kept in retention_of(configs.of(queue)).items():
+            config = configs.of(queue)
+            for state, kept in retention_of(config).items():
                 count += await self._prune(queue, state, format_timestamp(now - kept))
+            if config.dead_letter_ttl is not None or config.dead_letter_max_size is not None:
+                count += await self._prune_dead(queue, config, now)
+        return count
+
+    async def _prune_dead(self, queue: str, config: QueueConfig, now: datetime) -> int:
+        """Delete the dead letters of a queue that are too old, then the oldest of too many."""
+        jobs, events = self._backend.jobs, self._backend.broker.events
+        async with self._backend.dead_letter_lock, DeadLetters(jobs, queue) as dead:
+            found = await dead.peek()
+            over: list[str] = []
+            if config.dead_letter_ttl is not None:
+                until = format_timestamp(now - parse_duration(config.dead_letter_ttl, "dead_letter_ttl"))
+                over = [one.id for one in found if (one.died_at or "~") < until]
+            if config.dead_letter_max_size is not None:
+                left = [one.id for one in found if one.id not in set(over)]
+                over += left[: max(0, len(left) - config.dead_letter_max_size)]
+            count = await dead.discard(over) if over else 0
+        if count:
+            events.record(queue, DeadLetterPruned(queue=queue, count=count))
         return count
 
     async def _prune(self, queue: str, state: str, until: str) -> int:

@@ -97,6 +97,22 @@ def test_a_deleted_job_is_unknown(store: JobStore) -> None:
     assert [one.id for one in store.newest("q", None, 10)] == ["x", "other"]
 
 
+def test_a_dead_letter_that_is_retried_keeps_its_failures(store: JobStore) -> None:
+    """ojs-dead-letter section 6.1. What is pushed again after a success begins without any."""
+    failed = [event("job.enqueued", "x", 1), event("job.failed", "x", 2, attempt=1, error=ERROR)]
+    again = [event("job.enqueued", "x", 4), event("job.failed", "x", 5, attempt=1, error={"message": "still"})]
+    dead = event("job.discarded", "x", 3, total_attempts=1, last_error=ERROR)
+    store.apply([(0, [*failed, *failed, dead])])
+    store.apply([(1, [*again, *again])])
+    found = store.detail("x")
+    assert found is not None
+    assert [(one["attempt"], one["message"]) for one in found.errors or []] == [(1, ERROR["message"]), (1, "still")]
+    store.apply([(2, [event("job.completed", "x", 6, attempt=2), event("job.enqueued", "x", 7)])])
+    found = store.detail("x")
+    assert found is not None
+    assert found.errors is None
+
+
 def test_a_late_result_counts_only_if_no_attempt_can_follow(store: JobStore) -> None:
     replaced = [
         event("job.started", "x", 1, attempt=1),

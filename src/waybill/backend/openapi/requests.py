@@ -299,6 +299,8 @@ class QueueConfig(msgspec.Struct):
     default_timeout: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
     default_retry: RetryPolicy | UnsetType | None = UNSET
     allowed_job_types: list[str] | UnsetType | None = UNSET
+    dead_letter_ttl: str | UnsetType | None = UNSET
+    dead_letter_max_size: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
 
 
 class NewPriority(msgspec.Struct):

@@ -13,7 +13,9 @@ from waybill.backend.errors import RequestRefused, invalid, not_found
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
+from waybill.backend.queue_configs import DEFAULT
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
+from waybill.ojs.spec.server_events import DeadLetterDeleted, DeadLetterRetried
 from waybill.ojs.spec.states import State
 
 BASES: Final = ("/ojs/v1/dead-letter", "/ojs/v1/admin/dead-letter")
@@ -63,6 +65,7 @@ class DeadLetterRoutes:
         queue = await self._queue_of(job_id)
         if not await self._dead.retry(queue, [job_id], changes):
             raise not_found("dead letter", job_id)
+        self._backend.broker.events.record(job_id, DeadLetterRetried(queue=queue, job_id=job_id))
         found = await self._backend.detail(job_id)
         form: Form = {"id": job_id} if found is None else form_of(found, datetime.now(UTC))
         form["re_enqueued_at"] = form.get("enqueued_at", self._backend.now())
@@ -73,6 +76,7 @@ class DeadLetterRoutes:
         queue = await self._queue_of(job_id)
         if not await self._dead.discard(queue, [job_id]):
             raise not_found("dead letter", job_id)
+        self._backend.broker.events.record(job_id, DeadLetterDeleted(queue=queue, job_id=job_id))
         return answer({"deleted": True, "id": job_id, "job_id": job_id})
 
     # --- bulk requests ---
@@ -126,6 +130,8 @@ class DeadLetterRoutes:
         }
         if died:
             found |= {"oldest_at": died[0], "newest_at": died[-1]}
+        kept = self._backend.extensions.queue_configs.of(DEFAULT)
+        found["retention"] = {"max_age": kept.dead_letter_ttl, "max_count": kept.dead_letter_max_size}
         return answer({**found, "stats": found})
 
     async def _queue_of(self, job_id: str) -> str:

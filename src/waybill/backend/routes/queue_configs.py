@@ -21,9 +21,9 @@ from waybill.ojs.spec.rate_limit import RateLimitPolicy, read_rate_limit
 PATHS: Final = ("/ojs/v1/queues/{name}/config", "/ojs/v1/admin/queues/{name}/config")
 BOUND_FIELDS: Final = ("max_size", "overflow_policy", "backpressure")
 LIMIT_FIELDS: Final = ("concurrency", "rate_limit")
-WITHOUT_EFFECT: Final = ("max_size_bytes", "dead_letter_queue", "dead_letter_max_size", "dead_letter_ttl", "producers")
+WITHOUT_EFFECT: Final = ("max_size_bytes", "dead_letter_queue", "producers")
 """Fields of the specification that this server does not support: answers warn of them."""
-_KNOWN: Final = frozenset({*FIELDS, *BOUND_FIELDS, *LIMIT_FIELDS, *WITHOUT_EFFECT})
+_KNOWN: Final = frozenset({*FIELDS, *BOUND_FIELDS, *LIMIT_FIELDS, *WITHOUT_EFFECT, "dead_letter"})
 
 
 class QueueConfigRoutes:

@@ -305,11 +305,13 @@ def _postpone(job: JobRecord, event: ReceivedEvent) -> None:
 
 
 def _begin_anew(job: JobRecord) -> None:
+    if job.state != State.DISCARDED.value:
+        # A dead letter keeps its failures (ojs-dead-letter section 6.1).
+        job.errors = None
     job.rank = -1
     job.attempt = 0
     job.ended_at = job.started_at = job.next_retry_at = None
     _let_go(job)
-    job.errors = None
     job.error = job.result = job.result_expires_at = job.worker_id = None
     job.progress = job.progress_message = job.progress_data = job.progress_at = job.checkpoint = None
 
@@ -332,12 +334,20 @@ def _note_progress(job: JobRecord, event: ReceivedEvent) -> None:
 
 def _add_failure(job: JobRecord, event: ReceivedEvent) -> None:
     """Add a failed attempt to the history, once: events may arrive twice."""
-    attempt = _number(event.data.get("attempt"))
+    when = {"attempt": _number(event.data.get("attempt")), "occurred_at": event.time}
     errors = job.errors or []
-    if job.error is not None and all(one.get("attempt") != attempt for one in errors):
-        failure = {**job.error, "attempt": attempt, "occurred_at": event.time}
+    if job.error is not None and not any(_is_same_failure(job, one, when) for one in errors):
+        failure = {**job.error, **when}
         failure.pop("stack_trace", None)
         job.errors = [*errors, failure][-MAX_ERRORS:]
+
+
+def _is_same_failure(job: JobRecord, known: dict[str, object], failure: dict[str, object]) -> bool:
+    """Whether a failure is known: of the same attempt, since the job was enqueued. Clocks of workers may differ."""
+    time = str(known.get("occurred_at", ""))
+    return known.get("attempt") == failure["attempt"] and (
+        time == failure["occurred_at"] or time >= (job.enqueued_at or "")
+    )
 
 
 def _end(job: JobRecord, event: ReceivedEvent) -> None:

@@ -70,6 +70,28 @@ class JobDeleted(EventData, frozen=True, kw_only=True):
     queue: str
 
 
+class DeadLetterPruned(EventData, frozen=True, kw_only=True):
+    """Dead letters of a queue, the subject, were deleted by its retention (ojs-dead-letter section 11.1)."""
+
+    queue: str
+    count: int
+
+
+class DeadLetterChanged(EventData, frozen=True, kw_only=True):
+    """What is told of a dead letter, which is the subject."""
+
+    queue: str
+    job_id: str
+
+
+class DeadLetterRetried(DeadLetterChanged, frozen=True, kw_only=True):
+    """An operator has retried a dead letter."""
+
+
+class DeadLetterDeleted(DeadLetterChanged, frozen=True, kw_only=True):
+    """An operator has deleted a dead letter."""
+
+
 class BulkDeleted(EventData, frozen=True, kw_only=True):
     """A bulk delete has ended."""
 
@@ -91,5 +113,8 @@ SERVER_EVENT_TYPES: Final[dict[type[EventData], str]] = {
     BulkCancelled: "bulk.cancel.completed",
     BulkRetried: "bulk.retry.completed",
     JobDeleted: "job.deleted",
+    DeadLetterPruned: "dead_letter.pruned",
+    DeadLetterRetried: "dead_letter.retried",
+    DeadLetterDeleted: "dead_letter.deleted",
     BulkDeleted: "bulk.delete.completed",
 }
