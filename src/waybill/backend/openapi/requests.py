@@ -348,10 +348,14 @@ class NewSchema(msgspec.Struct):
 
     job_type: JobType
     version: (
-        Annotated[str, Meta(pattern=r"^[0-9]{1,5}\.[0-9]{1,5}(\.[0-9]{1,5})?$")] | Annotated[int, Meta(ge=0, le=99999)]
+        Annotated[str, Meta(pattern=r"^[0-9]{1,5}\.[0-9]{1,5}(\.[0-9]{1,5})?(-[0-9A-Za-z.-]{1,64})?$")]
+        | Annotated[int, Meta(ge=0, le=99999)]
     )
     schema: dict[str, Any]
-    uri: Annotated[str, Meta(pattern=r"^urn:[A-Za-z0-9._:-]{1,200}$")] | UnsetType = UNSET
+    uri: (
+        Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9+.-]{0,31}:[A-Za-z0-9._~:?#@!$&'()*+,;=%\[\]-]{1,255}$")]
+        | UnsetType
+    ) = UNSET
     mode: Literal["strict", "warn", "off"] | UnsetType = UNSET
 
 
