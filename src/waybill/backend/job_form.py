@@ -64,20 +64,18 @@ def form_of(detail: JobDetail, now: datetime) -> Form:
     if detail.errors:
         form["errors"] = _traced(detail.errors, info.error)
     if info.result is not None:
-        form |= {"result": info.result, **_about_result(info)}
+        form["result"] = info.result
     _add_end(form, info, state)
     list_parents(form)
     return {name: value for name, value in form.items() if value is not None}
 
 
-def _about_result(info: JobInfo) -> Form:
+def about_result(info: JobInfo) -> Form:
     """Return what is told of a result besides its value (ojs-results section 6.2)."""
-    size = len(msgspec.json.encode(info.result))
-    return {
-        "result_stored_at": info.ended_at,
-        "result_expires_at": info.result_expires_at,
-        "result_size_bytes": size,
-    }
+    if info.result is None:
+        return {}
+    form: Form = {"result_stored_at": info.ended_at, "result_size_bytes": len(msgspec.json.encode(info.result))}
+    return form if info.result_expires_at is None else form | {"result_expires_at": info.result_expires_at}
 
 
 def list_parents(form: Form) -> None:

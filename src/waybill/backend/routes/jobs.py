@@ -14,7 +14,7 @@ from waybill.backend.backend import Backend
 from waybill.backend.end_wait import wait_for_end
 from waybill.backend.enqueue import envelope_of, envelopes_of, is_pending
 from waybill.backend.errors import RequestRefused, duplicate_of, partial_failure
-from waybill.backend.job_form import TERMINAL, Form, form_of, form_of_push
+from waybill.backend.job_form import TERMINAL, Form, about_result, form_of, form_of_push
 from waybill.backend.job_list import list_jobs
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.portions import Steps
@@ -218,7 +218,7 @@ class JobRoutes:
         if detail.envelope is None and lease is not None:
             # Its events have no arguments, but its message does.
             detail = detail._replace(envelope=msgspec.json.decode(lease.execution.delivery.body))
-        return answer(_twice(form_of(detail, datetime.now(UTC))))
+        return answer(_twice(form_of(detail, datetime.now(UTC)) | about_result(detail.info)))
 
     async def _list(self, request: Request) -> Response:
         page, pagination = await list_jobs(self._backend, request)
@@ -230,14 +230,15 @@ class JobRoutes:
         await self._backend.known(job_id)
         if request.query.get("wait", "") in {"true", "1"}:
             await wait_for_end(self._backend, job_id, request.number("timeout", WAIT_SECONDS, 0, MOST_WAIT_SECONDS))
-        form = form_of(await self._backend.known(job_id), datetime.now(UTC))
+        detail = await self._backend.known(job_id)
+        form = form_of(detail, datetime.now(UTC))
         error = form.get("error")
         if isinstance(error, dict) and error.get("code") == "RESULT_PRUNED":
             raise RequestRefused("result_pruned", "The result of this job has expired.")
-        names = ["state", "result", "error", "completed_at", "discarded_at", "cancelled_at", "attempt"]
-        names += ["result_stored_at", "result_expires_at", "result_size_bytes"]
+        names = ("state", "result", "error", "completed_at", "discarded_at", "cancelled_at", "attempt")
         found = {name: form[name] for name in names if name in form}
-        return answer({"id": form["id"], "job_id": form["id"], **found, "result": form.get("result")})
+        about: Form = {"result": form.get("result"), **about_result(detail.info)}
+        return answer({"id": form["id"], "job_id": form["id"], **found, **about})
 
     async def _results(self, request: Request) -> Response:
         """Return the outcomes of many jobs: null for those that have not ended or are unknown."""
