@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +19,40 @@ JOBS = "/ojs/v1/jobs"
 async def push(client: Client, status: int = 201, args: object = None, **options: object) -> Any:
     body = {"type": "email.send", "args": args or [], "options": {"queue": "email", **options}}
     return await client.ask("POST", JOBS, body, status)
+
+
+# --- timeouts ---
+
+
+async def test_no_attempt_follows_after_the_total_timeout(client: Client) -> None:
+    """ojs-timeouts section 5.2."""
+    late = await client.push(total_timeout=1, retry={"max_attempts": 9})
+    early = await client.push(total_timeout=3600, retry={"max_attempts": 9})
+    await client.fetch(count=2)
+    assert (await client.nack(early))["state"] == "retryable"
+    created = datetime.fromisoformat((await client.job(late))["created_at"])
+    while datetime.now(UTC) < created + timedelta(seconds=1):
+        await asyncio.sleep(0.05)
+    assert (await client.nack(late))["state"] == "discarded"
+    waiting = await client.push(total_timeout=1)
+    job = await client.job(waiting)
+    assert datetime.fromisoformat(job["expires_at"]) - datetime.fromisoformat(job["created_at"]) <= timedelta(seconds=2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"total_timeout": 0},
+        {"total_timeout": "1h"},
+        {"total_timeout": 5, "timeout": 6},
+        {"total_timeout": 5, "timeout_ms": 5001},
+        {"grace_period": -1},
+        {"enqueue_ttl": 0},
+        {"heartbeat_timeout": True},
+    ],
+)
+async def test_timeouts_are_seconds(client: Client, options: dict[str, object]) -> None:
+    await client.ask("POST", JOBS, {"type": "a.b", "args": [], **options}, 400)
 
 
 # --- pending ---

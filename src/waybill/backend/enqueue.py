@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.options import Json, duration_of, priority_of, rate_limit_of, unique_of
 from waybill.backend.versions import read_version
 from waybill.ojs.spec.identifiers import new_id
-from waybill.ojs.spec.timestamps import parse_duration
+from waybill.ojs.spec.timestamps import format_timestamp, parse_duration
 
 MAX_BATCH: Final = 1000
 
 _ALIASES: Final = {"retry_policy": "retry", "delay_until": "scheduled_at"}
 _TIMES: Final = ("timeout", "visibility_timeout")
+_SECONDS: Final = {"total_timeout": 1, "enqueue_ttl": 1, "heartbeat_timeout": 1, "grace_period": 0}
+"""The least number of each."""
+LONGEST: Final = 10 * 365 * 86_400
 _STRATEGIES: Final = {"constant": "none", "fixed": "none"}
 
 
@@ -48,10 +51,29 @@ def envelope_of(body: Json) -> Json:
         if isinstance(time, str):
             job.pop(name)
             job.setdefault(f"{name}_ms", parse_duration(time, name) // timedelta(milliseconds=1))
+    _read_timeouts(job)
     job.setdefault("id", new_id())
     # Any minor version is accepted.
     job["specversion"] = "1.0"
     return job
+
+
+def _read_timeouts(job: Json) -> None:
+    """Check the fields of ojs-timeouts section 6. A job has no attempts after its total timeout."""
+    for name, least in _SECONDS.items():
+        value = job.get(name)
+        if value is not None and (
+            not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LONGEST
+        ):
+            raise invalid(name, f"must be a number of seconds from {least} to {LONGEST}")
+    total, timeout, milliseconds = (job.get(name) for name in ("total_timeout", "timeout", "timeout_ms"))
+    if not isinstance(total, int):
+        return
+    if (isinstance(timeout, int) and timeout > total) or (
+        isinstance(milliseconds, int) and milliseconds > total * 1000
+    ):
+        raise invalid("total_timeout", "must not be less than the timeout of an attempt")
+    job.setdefault("expires_at", format_timestamp(datetime.now(UTC) + timedelta(seconds=total)))
 
 
 def is_pending(body: Json) -> bool:

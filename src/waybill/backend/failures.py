@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 import msgspec
 
-from waybill.ojs.errors import ResponseCode
+from waybill.ojs.errors import InvalidJob, ResponseCode
 from waybill.ojs.spec.envelope import ErrorRecord
 from waybill.ojs.spec.nesting import clean_text
 from waybill.ojs.spec.retry import is_non_retryable
+from waybill.ojs.spec.timestamps import parse_timestamp
 from waybill.ojs.worker.execution import (
     MAX_BACKTRACE_CHARACTERS,
     MAX_BACKTRACE_LINES,
@@ -43,8 +45,26 @@ def failure_of(error: dict[str, object], execution: Execution, occurred_at: str)
         backtrace=_backtrace(error.get("backtrace", error.get("stack_trace"))),
         details=details if details and len(encoded) <= MAX_DETAILS_BYTES else None,
     )
-    is_final = error.get("retryable") is False
+    is_final = error.get("retryable") is False or _is_over(execution, occurred_at)
     return Failure(record, ResponseCode.DEAD_LETTER if is_final else ResponseCode.RETRY)
+
+
+class _Lifetime(msgspec.Struct):
+    created_at: str = ""
+    total_timeout: int | None = None
+
+
+def _is_over(execution: Execution, now: str) -> bool:
+    """Whether the time of all attempts of a job is over (ojs-timeouts section 5.2)."""
+    try:
+        found = msgspec.json.decode(execution.delivery.body, type=_Lifetime)
+        if found.total_timeout is None:
+            return False
+        end = parse_timestamp(found.created_at, "created_at") + timedelta(seconds=found.total_timeout)
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidJob, OverflowError):
+        # A program that pushes over AMQP may give the field another meaning.
+        return False
+    return end <= parse_timestamp(now, "time")
 
 
 def _text(value: object) -> str:
