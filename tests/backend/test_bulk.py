@@ -137,6 +137,18 @@ async def test_jobs_that_have_ended_are_deleted(client: Client) -> None:
     assert (await bulk(client, "/delete", {"filter": {"queue": "email"}}))["matched"] == 0
 
 
+async def test_a_job_that_was_cancelled_and_deleted_does_not_come_back(client: Client) -> None:
+    """A worker meets its message later, and tells that it was cancelled."""
+    job_id = await client.push()
+    await client.ask("DELETE", f"/ojs/v1/jobs/{job_id}")
+    await bulk(client, "/delete", {"job_ids": [job_id]})
+    told = client.backend.view.expect("job.cancelled", job_id)
+    assert await client.fetch() == []
+    async with asyncio.timeout(20):
+        await told
+    await client.ask("GET", f"/ojs/v1/jobs/{job_id}", status=404)
+
+
 async def test_an_operator_deletes_with_a_filter(client: Client) -> None:
     path = "/ojs/v1/admin/jobs/bulk/delete"
     done, *_ = await ended(client)

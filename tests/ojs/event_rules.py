@@ -37,7 +37,7 @@ DATA: Final[dict[str, dict[str, Any]]] = {
     "job.failed": _object({**JOB, "attempt": ATTEMPT, "error": FAILURE}, {"duration_ms": COUNT}),
     "job.retrying": _object({**JOB, "attempt": ATTEMPT, "max_attempts": COUNT, "next_retry_at": TIME, "error": ERROR}),
     "job.discarded": _object({**JOB, "total_attempts": COUNT, "last_error": ERROR}),
-    "job.cancelled": _object(JOB, {"cancelled_by": TEXT, "reason": {"type": "string"}}),
+    "job.cancelled": _object(JOB, {"cancelled_by": TEXT, "reason": {"type": "string"}, "waited": {"const": True}}),
     "job.heartbeat": _object({**HOLDER, "visible_until": TIME}),
     "job.expired": _object({**JOB, "created_at": TIME, "expired_at": TIME, "ttl_ms": {"type": "integer"}}),
     "job.progress": _object(

@@ -230,7 +230,7 @@ class Fetcher:
         """Whether a job may start, as far as its state is known; one that must not is settled."""
         envelope, now = execution.envelope, datetime.now(UTC)
         if self._cancellations.covers(envelope.id):
-            self._settlement.cancelled(execution)
+            self._settlement.cancelled(execution, waited=True)
         elif is_expired(envelope, now):
             self._settlement.expired(execution, now)
         elif early := early_seconds(envelope, now):

@@ -123,6 +123,9 @@ def _fold_one(
         if obstacle is not None or job in candidates:
             return
     if job is None:
+        if event.data.get("waited") is True:
+            # It was cancelled and deleted before a worker met its message.
+            return
         job = jobs[event.subject] = new_record(event)
     if event.type == "job.reserved":
         reserve(job, event)

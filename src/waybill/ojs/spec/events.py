@@ -127,10 +127,11 @@ class JobDiscarded(JobEventData, frozen=True, kw_only=True):
 
 
 class JobCancellation(JobEventData, frozen=True, kw_only=True):
-    """The job was stopped on purpose."""
+    """The job was stopped on purpose. `waited`: a worker has dropped its message; it may have been deleted since."""
 
     cancelled_by: str | None = None
     reason: str | None = None
+    waited: bool | None = None
 
 
 class DeliveredMessage(EventData, frozen=True, kw_only=True):

@@ -255,7 +255,7 @@ class Runner:
         execution.handler = handler = self._handlers.get(envelope.type)
         cancellations = self.cancellations
         if (cancellations.jobs or cancellations.workflows) and cancellations.covers(envelope.id):
-            self._settlement.cancelled(execution)
+            self._settlement.cancelled(execution, waited=True)
         elif expired:
             self._settlement.expired(execution, datetime.now(UTC))
         elif envelope.scheduled_at is not None and (early := early_seconds(envelope, datetime.now(UTC))) > 0:

@@ -187,11 +187,11 @@ class Settlement:
         else:
             self._end(execution, failure)
 
-    def cancelled(self, execution: Execution) -> None:
-        """Settle a cancelled job, before it started or while it ran."""
+    def cancelled(self, execution: Execution, *, waited: bool = False) -> None:
+        """Settle a cancelled job, before it started (`waited`) or while it ran."""
         envelope = execution.envelope
         events = self._broker.events
-        data = JobCancellation(job_type=envelope.type, queue=execution.queue)
+        data = JobCancellation(job_type=envelope.type, queue=execution.queue, waited=waited or None)
         events.record(envelope.id, data, event_id=cancelled_event_id(envelope.id))
         self.cancelled_count += 1
         self._finished.add(execution.key)
