@@ -5,8 +5,11 @@ import json
 from typing import Final
 from urllib.parse import quote
 
+import pytest
+
 from tests.management.api import running
 from waybill.client import connect
+from waybill.management import consumers, listing
 
 
 async def test_queue_life() -> None:
@@ -85,6 +88,33 @@ async def test_bindings() -> None:
         assert await api.get(ends) == []
         assert (await api.ask("DELETE", f"{ends}/b")).status == 404
         assert (await api.ask("POST", "/bindings/%2F/e/x/q/absent", {})).status == 404
+
+
+async def test_very_many_bindings_are_listed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "WHOLE_MAX", 2)
+    async with running() as api:
+        await api.queue("q")
+        ends = "/bindings/%2F/e/amq.direct/q/q"
+        for number in range(5):
+            assert (await api.ask("POST", ends, {"routing_key": str(number)})).status == 201
+        for path in (ends, "/queues/%2F/q/bindings", "/exchanges/%2F/amq.direct/bindings/source", "/bindings"):
+            assert (await api.begin("GET", path)).stream is not None, path
+            assert [one["routing_key"] for one in await api.get(path) if one["source"]] == list("01234"), path
+        assert (await api.ask("DELETE", f"{ends}/3")).status == 204
+        assert [one["routing_key"] for one in await api.get(ends)] == list("0124")
+
+
+async def test_a_queue_and_a_channel_show_few_of_very_many_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "DETAILS_MAX", 2)
+    async with running() as api, connect(api.broker.uri()) as connection:
+        channel = await connection.channel()
+        await api.queue("q")
+        for _ in range(3):
+            await channel.consume("q")
+        (one,) = await api.get("/channels")
+        for path in ("/queues/%2F/q", f"/channels/{quote(one['name'], safe='')}"):
+            assert len((await api.get(path))["consumer_details"]) == 2
+        assert len(await api.get("/consumers")) == 3
 
 
 async def test_publish_and_get() -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 from urllib.parse import quote, quote_plus
 
 from waybill.management.api_context import ApiContext, exchange_name, exchange_of, queue_of
 from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, table_of, text_of
 from waybill.management.errors import not_authorised, not_found
-from waybill.management.listing import Item, Listing, plain
+from waybill.management.listing import BATCH, Item, Listing, plain
 from waybill.management.router import Route
 from waybill.model.binding import EXCHANGE, QUEUE, Binding
 from waybill.model.permission import READ, WRITE
@@ -45,7 +46,7 @@ class BindingRoutes:
         ]
 
     async def _list(self, call: Call) -> Answer:
-        return await self._listed(call, (one for host in self._context.virtual_hosts(call) for one in _all_of(host)))
+        return await _listed(call, (one for host in self._context.virtual_hosts(call) for one in _all_of(host)))
 
     async def _from_exchange(self, call: Call) -> Answer:
         host = self._context.virtual_host(call)
@@ -54,40 +55,35 @@ class BindingRoutes:
         if exchange is None:
             return Answer(200, [])
         if exchange is host.default_exchange:
-            return Answer(200, [default_binding(host, queue) for queue in list(host.queues.values())])
-        return await self._listed(call, ((host, binding) for binding in list(exchange.bindings.values())))
+            return await list_bindings(call, host, list(host.queues.values()))
+        return await list_bindings(call, host, list(exchange.bindings.values()))
 
     async def _to_exchange(self, call: Call) -> Answer:
         host = self._context.virtual_host(call)
         exchange = host.exchanges.get(exchange_name(call["exchange"]))
-        incoming = [] if exchange is None else list(exchange.incoming.values())
-        return await self._listed(call, ((host, binding) for binding in incoming))
-
-    @staticmethod
-    async def _listed(call: Call, found: Iterator[tuple[VirtualHost, Binding | Queue]]) -> Answer:
-        listing = Listing[tuple[VirtualHost, Binding | Queue]](
-            _item,
-            {
-                "name": lambda one: one[1].name if isinstance(one[1], Queue) else one[1].destination,
-                "source": lambda one: "" if isinstance(one[1], Queue) else one[1].source,
-                "destination": lambda one: one[1].name if isinstance(one[1], Queue) else one[1].destination,
-                "vhost": lambda one: one[0].name,
-            },
-            tie=_place,
-        )
-        return await listing.answer(call, found)
+        return await list_bindings(call, host, [] if exchange is None else list(exchange.incoming.values()))
 
     # --- between one source and one destination ---
 
-    def _found(self, call: Call, host: VirtualHost) -> list[Item]:
+    def _found(self, call: Call, host: VirtualHost) -> Sequence[Binding | Queue]:
         """Return the bindings from a source to a destination. Raises Refused if either is missing."""
         kind, destination = self._ends(call, host)
         source = exchange_of(host, call["source"])
         if source is host.default_exchange:
             queue = host.queues.get(destination) if kind == QUEUE else None
-            return [] if queue is None else [default_binding(host, queue)]
+            return [] if queue is None else [queue]
         bindings = host.queues[destination].bindings if kind == QUEUE else host.exchanges[destination].incoming
-        return [binding_item(host, one) for one in list(bindings.values()) if one.source == source.name]
+        return [one for one in bindings.values() if one.source == source.name]
+
+    async def _named(self, call: Call, host: VirtualHost) -> tuple[Item, Binding | Queue]:
+        """Return the binding that the path names, and as JSON. Raises Refused."""
+        for count, one in enumerate(self._found(call, host), 1):
+            item = _item((host, one))
+            if is_named(item, call["properties"]):
+                return item, one
+            if count % BATCH == 0:
+                await asyncio.sleep(0)
+        raise not_found()
 
     @staticmethod
     def _ends(call: Call, host: VirtualHost) -> tuple[str, str]:
@@ -98,21 +94,20 @@ class BindingRoutes:
             return kind, queue_of(host, call["destination"]).name
         return kind, exchange_of(host, call["destination"]).name
 
-    async def _between(self, call: Call) -> list[Item]:
+    async def _between(self, call: Call) -> Answer:
         host = self._context.virtual_host(call)
         kind = KINDS.get(call["kind"])
         if kind is None:
             raise not_found()
         destination = call["destination"]
         has_end = destination in host.queues if kind == QUEUE else exchange_name(destination) in host.exchanges
-        return self._found(call, host) if has_end and exchange_name(call["source"]) in host.exchanges else []
+        found = self._found(call, host) if has_end and exchange_name(call["source"]) in host.exchanges else []
+        return await list_bindings(call, host, found)
 
     async def _show(self, call: Call) -> Item:
         host = self._context.virtual_host(call)
-        for item in self._found(call, host):
-            if is_named(item, call["properties"]):
-                return item
-        raise not_found()
+        item, _ = await self._named(call, host)
+        return item
 
     async def _bind(self, call: Call) -> Answer:
         host = self._context.writable_virtual_host(call)
@@ -142,29 +137,36 @@ class BindingRoutes:
         host = self._context.writable_virtual_host(call)
         kind, destination = self._ends(call, host)
         source = exchange_name(call["source"])
-        for item in self._found(call, host):
-            if is_named(item, call["properties"]):
-                break
-        else:
-            raise not_found()
-        if not source:
+        _, binding = await self._named(call, host)
+        if isinstance(binding, Queue):
             raise not_authorised("ACCESS_REFUSED - operation not permitted on the default exchange")
-        bindings = host.exchanges[source].bindings.values()
-        wanted = [
-            one
-            for one in bindings
-            if (one.destination, one.destination_kind) == (destination, kind)
-            and properties_key(one.routing_key, one.arguments) == item["properties_key"]
-        ]
 
         def unbind(_node: Node) -> None:
             call.principal.check(host, WRITE, kind, destination)
             call.principal.check(host, READ, EXCHANGE, source)
-            for one in wanted:
-                host.unbind(kind, destination, source, one.routing_key, one.arguments)
+            host.unbind(kind, destination, source, binding.routing_key, binding.arguments)
 
         await self._context.perform(unbind)
         return Answer(NO_CONTENT)
+
+
+async def list_bindings(call: Call, host: VirtualHost, found: Sequence[Binding | Queue]) -> Answer:
+    """List bindings of one virtual host; a queue stands for its default binding."""
+    return await _listed(call, ((host, one) for one in found))
+
+
+async def _listed(call: Call, found: Iterator[tuple[VirtualHost, Binding | Queue]]) -> Answer:
+    listing = Listing[tuple[VirtualHost, Binding | Queue]](
+        _item,
+        {
+            "name": lambda one: one[1].name if isinstance(one[1], Queue) else one[1].destination,
+            "source": lambda one: "" if isinstance(one[1], Queue) else one[1].source,
+            "destination": lambda one: one[1].name if isinstance(one[1], Queue) else one[1].destination,
+            "vhost": lambda one: one[0].name,
+        },
+        tie=_place,
+    )
+    return await listing.answer(call, found)
 
 
 def _all_of(host: VirtualHost) -> Iterator[tuple[VirtualHost, Binding | Queue]]:

@@ -19,7 +19,7 @@ from waybill.management.api_context import (
     split_address,
 )
 from waybill.management.call import NO_CONTENT, Answer, Call
-from waybill.management.consumers import consumer_item
+from waybill.management.consumers import consumer_details
 from waybill.management.errors import not_authorised, not_found
 from waybill.management.listing import Item, Listing, cut_to_columns, plain
 from waybill.management.rates import Spans, details, message_stats, spans_of
@@ -221,10 +221,10 @@ class ConnectionRoutes:
                 for channel in engine.channels.values():
                     if f"{int(channel.number)})" == number:
                         item = self._channel_item(channel, spans_of(call.query))
-                        item["consumer_details"] = [
-                            consumer_item(consumer, consumer.queue, engine.virtual_host.name, self._context.node_name)
-                            for consumer in channel.consumers.values()
-                        ]
+                        consumers = ((consumer, consumer.queue) for consumer in channel.consumers.values())
+                        item["consumer_details"] = consumer_details(
+                            consumers, engine.virtual_host.name, self._context.node_name
+                        )
                         item["deliveries"] = []
                         item["publishes"] = []
                         return cut_to_columns(call.query, item)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
 from waybill.engine.amqp091.server.consumer import ChannelConsumer
 from waybill.engine.amqp10.server.outgoing import OutgoingLink
 from waybill.engine.server_connection import ServerConnection
@@ -11,6 +15,8 @@ from waybill.management.listing import Item, Listing
 from waybill.management.router import Route
 from waybill.model.consumer import Consumer
 from waybill.model.queue import Queue
+
+DETAILS_MAX: Final = 1000
 
 
 class ConsumerRoutes:
@@ -42,6 +48,11 @@ class ConsumerRoutes:
             for consumer in queue.consumers
         ]
         return await listing.answer(call, found)
+
+
+def consumer_details(found: Iterable[tuple[Consumer, Queue]], virtual_host: str, node: str) -> list[Item]:
+    """Return the consumers of one queue or channel as JSON: of very many, only the first. /api/consumers has all."""
+    return [consumer_item(consumer, queue, virtual_host, node) for consumer, queue in islice(found, DETAILS_MAX)]
 
 
 def consumer_item(consumer: Consumer, queue: Queue, virtual_host: str, node: str) -> Item:

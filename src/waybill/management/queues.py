@@ -8,10 +8,10 @@ from typing import Final
 
 from waybill.engine.server_connection import ServerConnection
 from waybill.management.api_context import ApiContext, connection_details, queue_of, size_of
-from waybill.management.bindings import binding_item, default_binding
+from waybill.management.bindings import list_bindings
 from waybill.management.call import CREATED, NO_CONTENT, Answer, Call, flag_of, table_of, text_of
 from waybill.management.connections import GARBAGE_COLLECTION
-from waybill.management.consumers import consumer_item
+from waybill.management.consumers import consumer_details
 from waybill.management.errors import bad_request, not_authorised
 from waybill.management.history import Indexes
 from waybill.management.listing import Item, Listing, cut_to_columns, plain
@@ -166,9 +166,8 @@ class QueueRoutes:
         host = self._context.virtual_host(call)
         queue = queue_of(host, call["queue"])
         item = self.item((host, queue), spans_of(call.query))
-        item["consumer_details"] = [
-            consumer_item(consumer, queue, host.name, self._context.node_name) for consumer in queue.consumers
-        ]
+        consumers = ((consumer, queue) for consumer in queue.consumers)
+        item["consumer_details"] = consumer_details(consumers, host.name, self._context.node_name)
         item["deliveries"] = []
         item["incoming"] = []
         return cut_to_columns(call.query, item)
@@ -178,9 +177,7 @@ class QueueRoutes:
         queue = host.queues.get(call["queue"])
         if queue is None:
             return Answer(200, [])
-        items = [default_binding(host, queue)]
-        items += [binding_item(host, binding) for binding in list(queue.bindings.values())]
-        return Answer(200, items)
+        return await list_bindings(call, host, [queue, *queue.bindings.values()])
 
     # --- changes ---
 
