@@ -19,8 +19,8 @@ INSTALL := scripts/install.sh $(RUN)
 SOURCES := $(shell find src -name '*.py' -o -name '*.html' -o -name '*.css' -o -name '*.js' -o -name '*.svg')
 
 # The whole suite runs on the package as users install it; on the plain source a broker at work, and what needs it.
-PLAIN_TESTS := $(addprefix tests/,node transport broker) \
-	$(shell grep -rl 'pytest.mark.plain_source' tests --include='test_*.py' | grep -v '^tests/broker/')
+PLAIN_TESTS := $(addprefix tests/,node transport broker)
+MARKED_TESTS := $(shell grep -rl 'pytest.mark.plain_source' tests --include='test_*.py' | grep -v '^tests/broker/')
 # Two workers a core, since tests wait half of their time; each test file whole on one of them, the longest first.
 PYTEST_ARGUMENTS ?= -n $$((2 * $$(nproc))) --dist loadfile --no-loadscope-reorder
 # A test of real brokers and processes may fail because others take the machine: what fails alone as well has failed.
@@ -86,6 +86,10 @@ test-interpreted: setup ## TESTS on the plain source (default: the whole suite)
 	@echo "tests, $$(PYTHONPATH=src $(RUN) -m waybill --version | grep -F '(interpreted)')"
 	@export PYTHONPATH="$(CURDIR)/src"; $(RUN) -m pytest $(PYTEST_ARGUMENTS) $(TESTS) || { $(AGAIN); }
 
+test-plain: setup ## a broker at work, and what compiled code does not allow, on the plain source
+	@$(MAKE) --no-print-directory test-interpreted TESTS="$(PLAIN_TESTS)"
+	@$(MAKE) --no-print-directory test-interpreted TESTS="-m plain_source $(MARKED_TESTS)"
+
 test-built: setup $(BUILT)/stamp ## the whole suite on the package as it is installed, compiled where there is a C compiler
 	@if $(BUILT_RUN) -m waybill --version | grep -qvF '(compiled)' && { [ "$${CI:-}" = true ] || command -v cc gcc clang >/dev/null; }; then \
 		echo "the package was not compiled:"; grep '^ *waybill: building plain' build/log; exit 1; \
@@ -98,7 +102,7 @@ check: lint test-interpreted ## before every commit: lint and the whole suite, i
 # The types and half of the build have one core at work: they go on side by side.
 # What mypyc does not take fails in the build of the compiled package.
 test: setup ## everything: lint, the whole suite on the built package, some of it on the plain source
-	@$(MAKE) --no-print-directory --jobs 3 $(BUILT)/stamp types test-interpreted TESTS="$(PLAIN_TESTS)"
+	@$(MAKE) --no-print-directory --jobs 3 $(BUILT)/stamp types test-plain
 	@$(MAKE) --no-print-directory test-built
 
 # -- longer runs ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import tempfile
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
@@ -17,11 +18,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCE = Path("src")
-# What every message passes: the core, and what moves its bytes and its commits.
-COMPILED = (
-    *("model", "wire", "engine", "storage", "node"),
-    *("transport/clock.py", "transport/disk.py", "transport/pump.py", "broker/commit_loop.py"),
-)
+COMPILED = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["tool"]["waybill"]["compiled"]
 # mypyc writes an integer literal as a C int: shifted by a native integer, it loses the bits above the lowest 32.
 NARROW_SHIFT = re.compile(r"= -?\d+ << cpy_")
 # Only the functions that Python looks up are exported. All others are then called directly, not through a table, which
@@ -125,7 +122,8 @@ def compiled_extensions() -> list[Extension]:
     compiled = cast("list[Extension]", made)
     if sys.platform != "win32":
         for extension in compiled:
-            extension.extra_compile_args.append(DIRECT_CALLS)
+            # One list is in all of them.
+            extension.extra_compile_args = [*extension.extra_compile_args, DIRECT_CALLS]
     refuse_narrow_shifts(compiled)
     return compiled
 

@@ -7,16 +7,15 @@ A build names only the first error, and goes on with plain Python.
 
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Final
 
 from mypyc.build import mypycify
 
-SOURCE: Final = Path(__file__).resolve().parent.parent / "src"
-COMPILED: Final = (
-    *("model", "wire", "engine", "storage", "node"),
-    *("transport/clock.py", "transport/disk.py", "transport/pump.py", "broker/commit_loop.py"),
-)
+ROOT: Final = Path(__file__).resolve().parent.parent
+SOURCE: Final = ROOT / "src"
+COMPILED: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["waybill"]["compiled"]
 
 
 def main() -> int:

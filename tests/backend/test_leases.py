@@ -27,6 +27,7 @@ async def test_a_silent_worker_loses_its_job_to_the_next_attempt(client: Client)
     assert (await client.ack(job_id, worker_id="w2"))["attempt"] == 2
 
 
+@pytest.mark.plain_source
 async def test_a_job_that_nobody_brings_back_ends_as_a_dead_letter(client: Client) -> None:
     job_id = await client.push(retry=FAST | {"max_attempts": 2})
     for attempt in (1, 2):

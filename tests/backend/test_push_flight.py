@@ -116,6 +116,7 @@ async def test_without_a_connection_jobs_take_the_usual_way(client: Client, flig
     assert len(flights) == before
 
 
+@pytest.mark.plain_source
 async def test_large_groups_take_the_usual_way(
     client: Client, flights: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +156,7 @@ async def test_a_broker_that_accepts_nothing_is_not_waited_for_too_long(
     assert sum((await client.backend.counts()).values()) == 2
 
 
+@pytest.mark.plain_source
 async def test_events_that_are_not_confirmed_are_not_waited_for_too_long(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

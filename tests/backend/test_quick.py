@@ -17,8 +17,9 @@ from waybill.backend.message import Request
 from waybill.backend.push_flight import PushFlight
 from waybill.backend.push_group import PushGroups
 from waybill.backend.quick_acks import QuickAcks
-from waybill.backend.request_template import RequestedJob, RequestTemplates
+from waybill.backend.request_template import RequestTemplates
 from waybill.backend.routes import workers
+from waybill.backend.usual_bodies import RequestedJob
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
 from waybill.ojs.coordinator.stream_fold import StreamFold
 from waybill.ojs.observe.own_events import OwnEvent
@@ -136,6 +137,7 @@ async def test_both_ways_to_acknowledge_do_the_same(client: Client, monkeypatch:
     assert outcomes[:4] == outcomes[4:]
 
 
+@pytest.mark.plain_source
 async def test_jobs_are_shown_by_their_texts_as_they_are_decoded(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +180,7 @@ async def test_jobs_are_shown_by_their_texts_as_they_are_decoded(
     assert by_texts == await outcomes()
 
 
+@pytest.mark.plain_source
 async def test_what_the_view_does_not_hear_of_is_not_waited_for_any_more(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +295,7 @@ def _sizes_of_flights(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+@pytest.mark.plain_source
 async def test_what_is_pushed_meanwhile_goes_out_together(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     await client.push("default")
     sizes = _sizes_of_flights(monkeypatch)
@@ -319,6 +323,7 @@ async def test_the_stream_brings_nothing_new_of_what_is_known_by_its_confirm(
     assert await view.knows(ids, 0.0)
 
 
+@pytest.mark.plain_source
 async def test_a_group_waits_for_those_who_were_just_answered(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     await client.push("default")
     groups = PushGroups(client.backend)

@@ -189,6 +189,7 @@ async def test_another_application_has_shortcuts_of_its_own(serving: Serving) ->
         assert not serving._backend.view.knows_now(ids)
 
 
+@pytest.mark.plain_source
 async def test_what_fails_in_a_shortcut_is_answered(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_flight: PushFlight) -> bool:
         raise ArithmeticError("wrong")

@@ -34,11 +34,6 @@ _log = logging.getLogger("waybill.backend")
 class Lease:
     """A worker's lease of one attempt. Times are those of the loop's clock."""
 
-    __slots__ = (
-        *("execution", "is_known", "on_known", "opened", "started_at", "timer"),
-        *("visibility_seconds", "visible_until", "worker_id"),
-    )
-
     def __init__(self, execution: Execution, worker_id: str, started_at: str, visibility_seconds: float) -> None:
         self.execution = execution
         self.worker_id = worker_id

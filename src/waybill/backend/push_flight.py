@@ -31,8 +31,6 @@ Failures = dict[str, Exception]
 class _Sent(Confirmation):
     """A published job until its confirm."""
 
-    __slots__ = ("_flight", "job")
-
     def __init__(self, flight: PushFlight, job: JobMessage) -> None:
         self._is_over = False
         self._flight = flight

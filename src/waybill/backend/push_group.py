@@ -20,15 +20,9 @@ from waybill.backend.fair_line import FairLine
 from waybill.backend.message import Request, Response
 from waybill.backend.peer import address_of
 from waybill.backend.push_flight import Failures, PushFlight
-from waybill.backend.request_template import (
-    JobMessage,
-    PlainJob,
-    PlainJobs,
-    RequestedJob,
-    RequestedJobs,
-    RequestTemplates,
-)
+from waybill.backend.request_template import JobMessage, RequestTemplates
 from waybill.backend.shortcut import Asker, FutureAsker, HeadLines, Take, is_usual
+from waybill.backend.usual_bodies import PlainJob, PlainJobs, RequestedJob, RequestedJobs
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper

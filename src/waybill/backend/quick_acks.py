@@ -19,8 +19,9 @@ from waybill.backend.leases import Lease
 from waybill.backend.message import Request, Response
 from waybill.backend.peer import address_of
 from waybill.backend.shortcut import Asker, FutureAsker, HeadLines, Take, is_usual
+from waybill.backend.usual_bodies import Ack
 from waybill.ojs.coordinator.expectations import Key
-from waybill.ojs.coordinator.job_fold import JobRecord
+from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
 from waybill.ojs.spec.states import State
@@ -30,24 +31,12 @@ POLL_SECONDS: Final = 1.0
 _STATE: Final = State.COMPLETED.value
 _COMPLETED: Final = "job.completed"
 
-
-class Ack(msgspec.Struct, forbid_unknown_fields=True):
-    """The common form of an ack."""
-
-    job_id: str
-    worker_id: str = ""
-    result: object = None
-    attempt: int = 0
-
-
 _decode = msgspec.json.Decoder(Ack).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class _Waiting:
     """An unanswered ack."""
-
-    __slots__ = ("_acks", "asker", "ends_at", "key", "lease", "lines")
 
     def __init__(
         self, acks: QuickAcks, lease: Lease, asker: Asker, lines: HeadLines | None, ends_at: float, key: Key
@@ -192,7 +181,11 @@ def _text_of(lease: Lease, job: JobRecord) -> msgspec.Raw | None:
         or (job.state, job.type, job.queue) != (_STATE, envelope.type, envelope.queue)
         or job.enqueued_at != envelope.enqueued_at
         or envelope.parent_results is not None
-        or not (job.error is job.errors is job.scheduled_at is job.progress is job.progress_message is None)
+        or job.error is not None
+        or job.errors is not None
+        or job.scheduled_at is not None
+        or job.progress is not None
+        or job.progress_message is not None
     ):
         return None
     fields: dict[str, object] = {"attempt": job.attempt, "state": _STATE, "completed_at": job.ended_at}

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
 from waybill.backend.enqueue import envelope_of, is_pending
 from waybill.backend.errors import RequestRefused
+from waybill.backend.usual_bodies import PlainJob, RequestedJob
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.push import template
 from waybill.ojs.push.new_envelope import stamp
@@ -23,7 +24,6 @@ from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.spec.envelope import (
     MAX_ENVELOPE_BYTES,
     MAX_META_BYTES,
-    MAX_SAFE_INTEGER,
     Envelope,
     check_args,
     check_json,
@@ -46,45 +46,6 @@ _TRACE_OCTETS: Final = 24
 _META: Final[dict[str, object]] = {"<meta>": 0}
 
 _encode = msgspec.json.Encoder().encode
-
-
-_Integer = Annotated[int, msgspec.Meta(ge=-MAX_SAFE_INTEGER, le=MAX_SAFE_INTEGER)]
-_Value = bool | _Integer | float | str | None
-_Values = _Value | list[_Value] | dict[str, _Value]
-_Deeper = _Value | list[_Values] | dict[str, _Values]
-_Deepest = _Value | list[_Deeper] | dict[str, _Deeper]
-
-
-class PlainJob(msgspec.Struct, forbid_unknown_fields=True):
-    """A `RequestedJob` whose arguments and metadata are not nested deeply, and checked by decoding them."""
-
-    type: str
-    args: list[_Deepest]
-    meta: dict[str, _Deepest] | None = None
-    options: msgspec.Raw = msgspec.Raw(b"")
-    queue: str | None = None
-
-
-class PlainJobs(msgspec.Struct, forbid_unknown_fields=True):
-    """A batch of `PlainJob`s."""
-
-    jobs: list[PlainJob]
-
-
-class RequestedJob(msgspec.Struct, forbid_unknown_fields=True):
-    """The common form of a job. Jobs with other fields take the slow path."""
-
-    type: str
-    args: list[object]
-    meta: dict[str, object] | None = None
-    options: msgspec.Raw = msgspec.Raw(b"")
-    queue: str | None = None
-
-
-class RequestedJobs(msgspec.Struct, forbid_unknown_fields=True):
-    """A batch of `RequestedJob`s."""
-
-    jobs: list[RequestedJob]
 
 
 class RequestTemplate(template.PushTemplate):
@@ -154,8 +115,6 @@ class RequestTemplate(template.PushTemplate):
 
 class JobMessage:
     """The message of a new job: cheaper than an envelope, and sufficient for most jobs."""
-
-    __slots__ = ("_properties", "body", "encoded_id", "id", "template", "time")
 
     def __init__(
         self,

@@ -48,8 +48,6 @@ Shorten = Callable[[Request], "Take | None"]
 class FutureAsker:
     """Waits with a future."""
 
-    __slots__ = ("address", "future")
-
     def __init__(self, address: str) -> None:
         self.address = address
         self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()

@@ -22,8 +22,6 @@ log: Final = logging.getLogger("waybill.client")
 class Confirmation:
     """Replaces a future where a callback must run immediately, not in the next turn of the loop."""
 
-    __slots__ = ("_is_over", "_tell")
-
     def __init__(self, tell: Callable[[BaseException | None], object]) -> None:
         """`tell` is called once, with the error if there is one."""
         self._tell = tell

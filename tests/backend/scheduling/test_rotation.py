@@ -104,6 +104,7 @@ def test_dispatches_are_counted_by_second() -> None:
     assert dispatches.totals == {("a", "p"): 1, ("a", ""): 1, ("b", "p"): 1}
 
 
+@pytest.mark.plain_source
 def test_there_are_so_many_labels_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waybill.backend.scheduling.dispatches.MAX_QUEUES", 2)
     dispatches = Dispatches(lambda: 0.0)

@@ -354,6 +354,7 @@ async def test_clients_that_stop_reading_together_are_not_added_up_for_each(monk
     assert looks <= 2000 * (UNREAD_STEPS + 2)
 
 
+@pytest.mark.plain_source
 async def test_input_of_a_crowd_is_only_set_aside_when_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waybill.backend.server.turns.FIRST_SECONDS", -1)
     async with site(Limits(turn=0)) as place:
@@ -378,6 +379,7 @@ async def test_halves_of_requests_that_end_together_are_refused_in_several_turns
         assert step <= MOST_ENDS
 
 
+@pytest.mark.plain_source
 async def test_a_crowd_does_not_stand_before_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waybill.backend.server.turns.FIRST_SECONDS", -1)
     async with site(Limits(turn=0)) as place:
@@ -393,6 +395,7 @@ async def test_a_crowd_does_not_stand_before_another_address(monkeypatch: pytest
             await asyncio.sleep(0)
 
 
+@pytest.mark.plain_source
 async def test_first_requests_wait_for_a_turn_with_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waybill.backend.server.turns.FIRST_SECONDS", -1)
     async with site(Limits(turn=0)) as place:

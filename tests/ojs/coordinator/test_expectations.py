@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from waybill.ojs.coordinator.expectations import Expectations
-from waybill.ojs.coordinator.job_fold import JobRecord
+from waybill.ojs.coordinator.job_record import JobRecord
 
 KEY = "job.started", "x"
 

@@ -51,6 +51,7 @@ def lose(store: JobStore, kept: Snapshot) -> None:
                 connection.execute(sql.insert(table), list(kept[table.name]))
 
 
+@pytest.mark.plain_source
 def test_what_a_database_has_lost_is_neither_recalled_nor_overlooked(database: str) -> None:
     messages = [(offset, [event("job.enqueued", f"job{offset}", 1)]) for offset in range(4)]
     with SqlJobStore(database) as owner, SqlJobStore(database) as follower:

@@ -199,6 +199,7 @@ class Picky(JobStore):
         return self.inner.apply(messages, partition=partition, keeps_position=keeps_position)
 
 
+@pytest.mark.plain_source
 async def test_an_event_that_a_store_refuses_is_skipped_alone(
     waybill_uri: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

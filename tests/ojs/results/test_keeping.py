@@ -7,7 +7,8 @@ import pytest
 
 from waybill.broker import Broker
 from waybill.ojs import Coordinator, InvalidJob, JobInfo, Jobs, ResultExpired, ResultTooLarge, Worker
-from waybill.ojs.coordinator.job_fold import JobRecord, info_of
+from waybill.ojs.coordinator.job_fold import info_of
+from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.spec.envelope import read_envelope
 
 

@@ -35,6 +35,7 @@ async def subjects_of(uri: str, prefix: str, count: int) -> list[list[str]]:
     return messages
 
 
+@pytest.mark.plain_source
 @pytest.mark.usefixtures("for_ever")
 def test_events_of_pushes_one_by_one_share_messages_and_the_close_sends_them(broker_uri: str, queue_name: str) -> None:
     jobs = Jobs(broker_uri, topology=Topology(prefix=f"{queue_name}."))
@@ -62,6 +63,7 @@ async def test_a_question_waits_for_the_events_of_pushes_before_it(broker_uri: s
     await asyncio.to_thread(jobs.sync.close)
 
 
+@pytest.mark.plain_source
 @pytest.mark.usefixtures("for_ever")
 def test_a_push_waits_while_the_broker_takes_no_events(broker_uri: str, eye: Eye, queue_name: str) -> None:
     """So that a program cannot gather events without end."""
@@ -75,6 +77,7 @@ def test_a_push_waits_while_the_broker_takes_no_events(broker_uri: str, eye: Eye
     assert [subject for message in messages for subject in message] == pushed[1:]
 
 
+@pytest.mark.plain_source
 @pytest.mark.usefixtures("for_ever")
 async def test_who_waits_takes_along_what_lingers(broker_uri: str, queue_name: str) -> None:
     broker = await BrokerConnection.open(broker_uri, Topology(), "/test", None)

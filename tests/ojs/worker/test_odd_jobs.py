@@ -356,6 +356,7 @@ async def test_odd_progress_and_checkpoints_are_the_handlers_own_fault(waybill_u
         assert len(refused) == 10
 
 
+@pytest.mark.plain_source
 async def test_a_delivery_that_cannot_be_settled_becomes_a_dead_letter(
     jobs: Jobs, eye: Eye, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

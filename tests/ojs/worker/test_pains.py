@@ -289,6 +289,7 @@ async def test_what_runs_what_failed_and_why_can_be_seen(jobs: Jobs, queue_name:
         assert [one.id for one in await jobs.newest(queue_name, state="discarded")] == [job.id]
 
 
+@pytest.mark.plain_source
 async def test_memory_does_not_grow_with_the_jobs(jobs: Jobs, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a worker remembers has a limit, here a small one, so that some thousand jobs show what days would."""
     monkeypatch.setattr("waybill.ojs.worker.settlement.REMEMBERED_ATTEMPTS", 100)

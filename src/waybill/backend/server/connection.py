@@ -30,14 +30,8 @@ REQUESTS_IN_A_ROW: Final = 16
 _log = logging.getLogger("waybill.backend")
 
 
-class Connection(asyncio.Protocol):
-    """The server's side of one connection."""
-
-    __slots__ = (
-        *("_ahead", "_answer", "_current", "_has_ended", "_is_dropping", "_is_paused", "_peer", "_pump", "_reader"),
-        "_refusal",
-        *("_is_in_line", "_reserved", "_rest", "_server", "_since", "_transport", "_unsent", "_writable", "is_secure"),
-    )
+class Connection:
+    """The server's side of one connection: an `asyncio.Protocol`, which a compiled class cannot inherit."""
 
     def __init__(self, server: Connections) -> None:
         self._server = server

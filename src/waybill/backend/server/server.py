@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from waybill.backend.server.connection import Connection
 from waybill.backend.server.connections import Answering, Connections
@@ -43,7 +43,7 @@ class HttpServer:
         """Accept connections."""
         loop = asyncio.get_running_loop()
         self._rounds = loop.create_task(self._look())
-        make_connection = partial(Connection, self.connections)
+        make_connection = cast("Callable[[], asyncio.Protocol]", partial(Connection, self.connections))
         if self._tls is None:
             self._listener = await loop.create_server(make_connection, sock=listening, backlog=BACKLOG)
         else:

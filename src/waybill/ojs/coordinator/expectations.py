@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from waybill.ojs.coordinator.job_fold import JobRecord
+from waybill.ojs.coordinator.job_record import JobRecord
 
 Key = tuple[str, str]
 """The type of an event with the job that it is about, or with its own id."""

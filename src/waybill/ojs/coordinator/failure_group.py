@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.ojs.coordinator.job_fold import JobRecord
+from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.spec.nesting import clean_text
 from waybill.ojs.spec.states import State
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
+from mypy_extensions import mypyc_attr
 
 from waybill.ojs.spec.envelope import MAX_ID_LENGTH
 from waybill.ojs.spec.events import ReceivedEvent
@@ -96,6 +97,7 @@ class Rows:
         return put, self._gone
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FeatureFold:
     """How a feature folds events. All methods run in the store's thread."""
 

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from waybill.ojs.coordinator.feature_fold import EventRefused
+from waybill.ojs.coordinator.job_record import JobRecord, RawJobRecord
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.checkpoint import read_checkpoint
 from waybill.ojs.spec.control_message import JobInfo
@@ -53,28 +54,6 @@ _PHASES_PER_ATTEMPT: Final = 3
 _TEXTS_OF_ERRORS: Final = ("code", "type", "message")
 MAX_TRACE: Final = 10_000
 """The maximum length of the last error's stack trace, in characters. Its end has the frames that raised."""
-
-
-class JobRecord(JobInfo):
-    """A job with what only the fold needs: `rank` orders its events."""
-
-    rank: int = -1
-    unique_key: str | None = None
-    created_at: str | None = None
-    owner: str | None = None
-    """The user who pushed it, None if unknown."""
-    message: dict[str, object] | None = None
-    envelope: dict[str, object] | None = None
-    """The pushed envelope, if the event of the push contains it."""
-    errors: list[dict[str, object]] | None = None
-    """The last MAX_ERRORS failed attempts. Only `error`, the last one, has a stack trace."""
-
-
-class RawJobRecord(JobRecord):
-    """A job whose envelope stays JSON, because folds do not read it. Events contain it as an object."""
-
-    # Raw alone, not a union: msgspec decodes the value of a union.
-    envelope: msgspec.Raw = None  # type: ignore[assignment]
 
 
 def new_record(event: ReceivedEvent) -> JobRecord:

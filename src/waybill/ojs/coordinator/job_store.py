@@ -11,11 +11,13 @@ from datetime import datetime
 from typing import NamedTuple, Self
 
 import msgspec
+from mypy_extensions import mypyc_attr
 
 from waybill.ojs.coordinator.failure_group import FailureGroup, Hours, fingerprint_of
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R, StoredRow
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark
-from waybill.ojs.coordinator.job_fold import ENDS, JobRecord, info_of
+from waybill.ojs.coordinator.job_fold import ENDS, info_of
+from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.coordinator.stream_identity import StreamMark
 from waybill.ojs.observe.own_events import OwnEvent
@@ -101,6 +103,7 @@ class JobDetail(NamedTuple):
     errors: list[dict[str, object]] | None
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class JobStore:
     """The interface of every store; used by one thread at a time.
 

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import chain, islice, takewhile
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -36,8 +36,6 @@ from waybill.ojs.coordinator.job_fold import (
     DELETED,
     END_STATES,
     MAX_TIME_LENGTH,
-    JobRecord,
-    RawJobRecord,
     fold,
     fold_all,
     forget,
@@ -47,6 +45,7 @@ from waybill.ojs.coordinator.job_fold import (
     new_record,
     unique_key_of,
 )
+from waybill.ojs.coordinator.job_record import JobRecord, RawJobRecord
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, RunningJob, detail_of
 from waybill.ojs.coordinator.job_texts import JobTexts
 from waybill.ojs.coordinator.memory_rows import MemoryRows
@@ -82,7 +81,7 @@ _decode = msgspec.json.Decoder(JobRecord).decode
 _decode_kept = msgspec.json.Decoder(RawJobRecord).decode
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Place(NamedTuple):
     """The place of a job in the indexes."""
 
     queue: str
@@ -93,21 +92,21 @@ class _Place(msgspec.Struct, frozen=True):
     """Whether it has ended and matters to no other job."""
     fingerprint: str | None = None
 
-    @classmethod
-    def of(cls, job: JobRecord) -> _Place:
-        state, unique_key = job.state, job.unique_key
-        if unique_key is None and job.visibility_ms is None and state != _DISCARDED:
-            return _plain_place(job.queue, state)
-        is_held = state == _ACTIVE and job.visibility_ms is not None
-        # Only a reservation sets the time of creation.
-        is_over = has_ended(job) and (unique_key is None or job.created_at is None)
-        return cls(job.queue, state, unique_key, is_held, is_over, fingerprint_of(job))
-
 
 @functools.lru_cache(1000)
 def _plain_place(queue: str, state: str) -> _Place:
     """Return the place of a job of which no index but that of its queue and its state knows: most are such jobs."""
     return _Place(queue, state, None, is_held=False, is_over=state in END_STATES)
+
+
+def _place_of(job: JobRecord) -> _Place:
+    state, unique_key = job.state, job.unique_key
+    if unique_key is None and job.visibility_ms is None and state != _DISCARDED:
+        return _plain_place(job.queue, state)
+    is_held = state == _ACTIVE and job.visibility_ms is not None
+    # Only a reservation sets the time of creation.
+    is_over = has_ended(job) and (unique_key is None or job.created_at is None)
+    return _Place(job.queue, state, unique_key, is_held, is_over, fingerprint_of(job))
 
 
 class MemoryJobStore(JobStore):
@@ -186,7 +185,7 @@ class MemoryJobStore(JobStore):
             if isinstance(key, str) and key in self._keys:
                 jobs |= self._load_kept(job_id for job_id in self._keys[key] if job_id not in jobs)
                 same[key] = [jobs[job_id] for job_id in self._keys[key]]
-        places = {job_id: _Place.of(job) for job_id, job in jobs.items()}
+        places = {job_id: _place_of(job) for job_id, job in jobs.items()}
         verdicts = dict.fromkeys(folded) | fold_all(events, jobs, same)
         self._keep(jobs, places)
         self._rows.change(*changes)
@@ -204,7 +203,7 @@ class MemoryJobStore(JobStore):
         if all(map(_is_new_job, events)) and self._adopt_new(events, user):
             return {}
         jobs = self._load_kept(one.event.subject for one in events)
-        places = {job_id: _Place.of(job) for job_id, job in jobs.items()}
+        places = {job_id: _place_of(job) for job_id, job in jobs.items()}
         for event, _, envelope in events:
             if user is not None:
                 force_setattr(event, "user", user)
@@ -216,7 +215,7 @@ class MemoryJobStore(JobStore):
                 job = jobs[event.subject] = new_record(event)
             fold(job, event)
             if envelope is not None:
-                job.envelope = msgspec.Raw(envelope)  # type: ignore[assignment]
+                job.envelope = msgspec.Raw(envelope)
         self._keep(jobs, places)
         return jobs
 
@@ -367,7 +366,7 @@ class MemoryJobStore(JobStore):
             self._remove(job_id, places[job_id])
             changes[places[job_id].queue, places[job_id].state] -= 1
         for (job_id, job), text in zip(jobs.items(), encoded, strict=True):
-            before, after = places.get(job_id), _Place.of(job)
+            before, after = places.get(job_id), _place_of(job)
             if after.fingerprint != (fingerprint := None if before is None else before.fingerprint):
                 self._leave_group(fingerprint)
                 if after.fingerprint is not None:
@@ -470,7 +469,7 @@ def _new_text(kind: str, job_type: str, queue: str, user: str | None) -> tuple[b
     event = ReceivedEvent("", kind, "", _TIME, _SUBJECT, data, user=user)
     job = new_record(event)
     fold(job, event)
-    job.envelope = msgspec.Raw(_JOB)  # type: ignore[assignment]
+    job.envelope = msgspec.Raw(_JOB)
     before_id, _, rest = _encode(job).partition(_SUBJECT.encode())
     before_time, _, rest = rest.partition(_TIME.encode())
     before_job, _, rest = rest.rpartition(_JOB)

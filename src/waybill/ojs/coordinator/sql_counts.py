@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from waybill.ojs.coordinator.database.upsert import Upsert
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, Pair
-from waybill.ojs.coordinator.job_fold import JobRecord
+from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.coordinator.job_store import JobFilter
 
 

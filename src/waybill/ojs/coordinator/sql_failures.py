@@ -18,7 +18,7 @@ from waybill.ojs.coordinator.failure_group import (
     group_of,
     hour_of,
 )
-from waybill.ojs.coordinator.job_fold import JobRecord
+from waybill.ojs.coordinator.job_record import JobRecord
 
 _KEPT: Final = ("first_at", "fingerprint", "count")
 """The columns that a new failure of a group does not replace."""

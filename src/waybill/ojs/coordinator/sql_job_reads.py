@@ -15,7 +15,8 @@ from sqlalchemy.engine import Engine
 from waybill.ojs.coordinator import sql_search
 from waybill.ojs.coordinator.database.tables import COUNTS, FAILURES, JOBS, TIMES
 from waybill.ojs.coordinator.failure_group import FailureGroup, Hours
-from waybill.ojs.coordinator.job_fold import JobRecord, info_of
+from waybill.ojs.coordinator.job_fold import info_of
+from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, RunningJob, detail_of
 from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.coordinator.sql_search import search_rows

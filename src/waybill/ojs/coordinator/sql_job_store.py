@@ -26,7 +26,8 @@ import msgspec
 from waybill.ojs.coordinator.failure_group import fingerprint_of
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark
-from waybill.ojs.coordinator.job_fold import JobRecord, fold_all, in_the_way, info_of, is_foldable, unique_key_of
+from waybill.ojs.coordinator.job_fold import fold_all, in_the_way, info_of, is_foldable, unique_key_of
+from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.coordinator.job_store import Forgotten
 from waybill.ojs.coordinator.stream_identity import StreamMark, StreamReplaced
 from waybill.ojs.errors import DatabaseUnusable

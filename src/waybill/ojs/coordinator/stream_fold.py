@@ -224,8 +224,8 @@ class StreamFold:
                 run = self._host.soon if is_little else self._host.in_thread
                 verdicts, skipped = await run(functools.partial(fold, store, messages, self.partition))
                 break
-            except StreamReplaced as error:
-                _log.warning("%s", error)
+            except StreamReplaced as replaced:
+                _log.warning("%s", replaced)
                 self._waiting.extendleft(reversed(waiting))
                 self._folding = ()
                 self._reader.replace()
@@ -254,8 +254,8 @@ class StreamFold:
                 if self._waiting[0][0].offset >= self._passed:
                     self._passed = await run(functools.partial(store.follow, self.partition))
                 await self._step_over(store)
-            except StreamReplaced as error:
-                _log.warning("%s", error)
+            except StreamReplaced as replaced:
+                _log.warning("%s", replaced)
                 self._reader.replace()
             except Exception as error:  # noqa: BLE001 - whatever a database can have against it
                 self._outage.failed(error, RETRY_SECONDS)

@@ -25,6 +25,7 @@ from time import time as clock
 from typing import Final, Self
 
 import msgspec
+from mypy_extensions import mypyc_attr
 
 from waybill.client import BasicProperties, Channel, MessageReturned
 from waybill.ojs.connection.identity import Identity
@@ -71,6 +72,7 @@ DescribedJob = tuple[str, str, JobKind, bytes]
 _log = logging.getLogger("waybill.ojs.events")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class EventWriter:
     """Publishes events of one source, on a channel with confirms for each partition."""
 

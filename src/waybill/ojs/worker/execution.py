@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -45,11 +45,6 @@ class Ending(Enum):
 class Execution:
     """An attempt. `attempt` counts from 1; `started` and `deadline` are seconds of the loop's clock."""
 
-    __slots__ = (
-        "attempt", "checkpoint", "context", "deadline", "delivery", "ending", "envelope", "future", "handler",
-        "has_told_checkpoint", "queue", "settled", "started",
-    )  # fmt: skip
-
     def __init__(self, delivery: Delivery, queue: str, envelope: Envelope, attempt: int) -> None:
         self.delivery = delivery
         self.queue = queue
@@ -78,7 +73,7 @@ class Execution:
         return handler is not None and not handler.is_async and not handler.runs_in_process
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(NamedTuple):
     """Why an attempt failed, and what the handler asked for."""
 
     record: ErrorRecord

@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 import msgspec
+from mypy_extensions import mypyc_attr
 
 from waybill.client import Delivery
 from waybill.ojs.bounded_dict import BoundedDict
@@ -73,6 +74,7 @@ OnDiscard = Literal["dead_letter", "acknowledge"]
 _log = logging.getLogger("waybill.ojs.worker")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Settlement:
     """Settles the deliveries of one worker over one connection."""
 
