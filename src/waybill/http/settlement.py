@@ -124,7 +124,7 @@ class HttpSettlement(Settlement):
 
         self._say_of(execution, _NACK, body, answered)
 
-    def cancelled(self, execution: Execution) -> None:
+    def cancelled(self, execution: Execution, *, waited: bool = False) -> None:
         """Drop a cancelled job: the server knows."""
         self.cancelled_count += 1
         self._release(execution.delivery)

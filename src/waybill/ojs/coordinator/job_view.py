@@ -19,7 +19,8 @@ from waybill.ojs.coordinator.event_fold import Verdicts
 from waybill.ojs.coordinator.event_reader import PREFETCH, require_known_partitions
 from waybill.ojs.coordinator.expectations import Expectations
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R
-from waybill.ojs.coordinator.job_fold import ENDS, JobRecord
+from waybill.ojs.coordinator.job_fold import ENDS
+from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobStore, keys_of
 from waybill.ojs.coordinator.open_store import open_job_store
 from waybill.ojs.coordinator.partition_lag import PartitionLag
