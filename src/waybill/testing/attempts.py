@@ -9,7 +9,7 @@ from typing import Final, cast
 
 import msgspec
 
-from waybill.client import BasicProperties, Delivery
+from waybill.client import BasicProperties, copied_delivery
 from waybill.ojs import Envelope, Jobs, State, read_envelope
 from waybill.ojs.errors import InvalidArguments, PostponeJob, ResponseCode
 from waybill.ojs.handler import AnyHandler
@@ -165,7 +165,7 @@ class Attempts:
 
 
 def _failure_of(error: Exception, job: PushedJob) -> Failure:
-    execution = Execution(cast("Delivery", None), job.queue, job.envelope, job.attempt)
+    execution = Execution(copied_delivery(b"", job.envelope.encode()), job.queue, job.envelope, job.attempt)
     now = format_timestamp(datetime.now(UTC))
     if isinstance(error, InvalidArguments):
         return arguments_failure(execution, error, now)

@@ -90,7 +90,7 @@ async def test_a_coordinator_that_is_behind_holds_few_messages_and_fewer_events(
         # RabbitMQ sends all messages of a chunk of the stream when there is room for the first.
         assert store.most_deliveries <= PREFETCH
     # The last piece is let go of when the next one is there.
-    assert 0 < store.most_events * len(event) <= 2 * (JobStore.fold_bytes + len(body))
+    assert 0 < store.most_events * len(event) <= 2 * (JobStore().fold_bytes + len(body))
 
 
 async def test_messages_of_events_are_small(broker_uri: str, queue_name: str) -> None:
