@@ -8,6 +8,7 @@ from tests.engine.amqp091.peer import Channel
 from tests.engine.disk_bench import DiskBench
 from waybill.model.eviction import Eviction
 from waybill.wire.amqp091.methods_queue import QueueDeclare, QueuePurge, QueuePurgeOk
+from waybill.wire.amqp091.methods_tx import TxCommit, TxCommitOk, TxSelect, TxSelectOk
 from waybill.wire.amqp091.properties import BasicProperties
 
 LIMIT_BYTES: Final = 4 << 20
@@ -131,3 +132,22 @@ def test_expiry_and_purge_of_what_was_evicted(bench: DiskBench) -> None:
     for queue in range(QUEUES):
         channel.call(QueuePurge(f"q{queue}"), QueuePurgeOk)
     assert bench.memory_bytes == 0
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_large_transactions_leave_the_memory(bench: DiskBench, count: int) -> None:
+    """All messages of a commit are in one batch, and none comes after them."""
+    channel = bench.channel()
+    runtime = bench.node.runtime
+    channel.call(TxSelect(), TxSelectOk)
+    for number in range(count):
+        channel.declare(f"q{number}", durable=True)
+        for _ in range(LIMIT_BYTES // 2 // len(BODY)):
+            channel.publish(body(number), f"q{number}", properties=BasicProperties(delivery_mode=1 + number))
+        channel.call(TxCommit(), TxCommitOk)
+    runtime.change_memory_limit(1 << 20)
+    wait(bench)
+    assert runtime.memory_bytes < LIMIT_BYTES // 4
+    assert not bench.node.alarm
+    for number in range(count):
+        assert channel.take_all(f"q{number}") == [body(number)] * (LIMIT_BYTES // 2 // len(BODY))

@@ -97,6 +97,7 @@ class Storing(Chore):
             if isinstance(queue, LeveledQueue) and not queue.is_deleted:
                 for level in queue.priority_levels():
                     self._store(level)
+                    self._size += level.list_tail()
         self._eviction.stored()
         return True
 

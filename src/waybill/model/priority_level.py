@@ -123,8 +123,21 @@ class PriorityLevel(Sealed):
                 return False
             self._shrink(self.sealed)
             self.sealed = []
+        if self.tail_bytes >= CHUNK_BYTES:
+            # It grew while the sealed entries were not written, such as by a large transaction.
+            self._seal()
+            return False
         self._is_listed = False
         return True
+
+    def list_tail(self) -> i64:
+        """Free what is behind the head once it is written. Returns its bytes."""
+        size = self.tail_bytes
+        if (self.sealed or self.tail) and not self._is_listed:
+            self._seal()
+            self._is_listed = True
+            self.runtime.sealed.append(self)
+        return size
 
     def push_front(self, entry: Entry) -> None:
         """Return an entry that was taken to its place, by its sequence."""
