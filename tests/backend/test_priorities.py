@@ -78,3 +78,16 @@ async def test_many_are_changed_by_ids_or_by_a_filter(client: Client) -> None:
     assert await order(client) == [ids[2], ids[0], ids[1]]
     await client.ask("PATCH", JOBS, {"job_ids": [active], "priority": 1}, 422)
     await client.ask("PATCH", JOBS, {"priority": 1}, 400)
+
+
+async def test_a_message_that_nobody_can_decode_is_passed_by(client: Client) -> None:
+    broker = client.backend.broker
+    body = b'{"id":"deep","args":' + b"[" * 2000 + b"]" * 2000 + b"}"
+    async with await broker.connection.channel() as channel:
+        job_id = await client.push()
+        name = broker.declarer.topology.job_queues("email")[0]
+        await channel.publish(body, routing_key=name, mandatory=True)
+        second = await client.push()
+        found = await change(client, second, 5)
+    assert (found["id"], found["priority"], found["previous_priority"]) == (second, 5, 0)
+    assert [job["id"] for job in await client.fetch(count=3)] == [second, job_id]

@@ -94,5 +94,5 @@ async def _republish(backend: Backend, queue: str, delivery: Delivery, priority:
 def _id_of(delivery: Delivery) -> str:
     try:
         return msgspec.json.decode(delivery.body, type=_Message).id
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""

@@ -70,7 +70,7 @@ async def _search(broker: BrokerConnection, queue: str, name: str, missing: set[
 def _record(broker: BrokerConnection, queue: str, delivery: Delivery, missing: set[str]) -> None:
     try:
         message = msgspec.json.decode(delivery.body, type=_Message)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     if message.id not in missing:
         return

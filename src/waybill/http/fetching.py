@@ -132,7 +132,7 @@ class Fetching:
     def _take(self, body: bytes) -> None:
         try:
             job = _job.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             _log.error("the server sent an invalid job: %s", error)
             return
         attempt = max(1, job.attempt)

@@ -228,7 +228,7 @@ class PermitPool:
 def _generation(delivery: Delivery) -> int:
     try:
         return _markers.decode(delivery.body).generation
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return -1
 
 
