@@ -16,7 +16,7 @@ import msgspec
 from waybill.backend.backend import Backend
 from waybill.backend.dead_letter_list import DeadFilter, DeadLetterList
 from waybill.backend.errors import RequestRefused, invalid
-from waybill.backend.job_form import TERMINAL, Form, form_of
+from waybill.backend.job_form import TERMINAL, UNFINISHED, Form, form_of
 from waybill.backend.job_search import filter_of, search
 from waybill.ojs.coordinator.job_fold import DELETED
 from waybill.ojs.errors import InvalidJob, PushFailed
@@ -29,9 +29,6 @@ MOST_MATCHED: Final = 10_000
 AT_A_TIME: Final = 200
 CANCEL_SECONDS: Final = 2.0
 ENQUEUED: Final = "job.enqueued"
-CANCELLABLE: Final = frozenset(
-    {State.AVAILABLE.value, State.SCHEDULED.value, State.RETRYABLE.value, State.PENDING.value, State.ACTIVE.value}
-)
 DEFAULT_STATES: Final = {
     "cancel": frozenset({State.AVAILABLE.value, State.SCHEDULED.value}),
     "retry": frozenset({State.DISCARDED.value}),
@@ -91,7 +88,7 @@ def refusal_of(action: str, form: Form) -> str:
     """Return why a job cannot be changed like this, empty if it can."""
     state = str(form["state"])
     if action == "cancel":
-        return "" if state in CANCELLABLE else f"The job has ended: it is {state}."
+        return "" if state in UNFINISHED else f"The job has ended: it is {state}."
     if action == "delete":
         return "" if state in TERMINAL else f"The job has not ended: it is {state}."
     if state == State.RETRYABLE.value:

@@ -20,6 +20,7 @@ from waybill.ojs.spec.timestamps import parse_timestamp
 
 EXPIRED: Final = "JOB_EXPIRED"
 TERMINAL: Final = frozenset({State.COMPLETED.value, State.CANCELLED.value, State.DISCARDED.value})
+UNFINISHED: Final = frozenset(state.value for state in State) - TERMINAL
 _AVAILABLE: Final = State.AVAILABLE.value
 _DISCARDED: Final = State.DISCARDED.value
 

@@ -57,7 +57,7 @@ class SearchFilter(msgspec.Struct, frozen=True):
         if self.meta and not (isinstance(meta, dict) and all(meta.get(name) == one for name, one in self.meta.items())):
             return False
         enqueued, ended = form.get("enqueued_at") or form.get("created_at"), end_of(form)
-        return _is_within(enqueued, self.since, self.until) and _is_within(ended, None, self.ended_before)
+        return is_within(enqueued, self.since, self.until) and is_within(ended, None, self.ended_before)
 
 
 def end_of(form: Form) -> object:
@@ -65,7 +65,8 @@ def end_of(form: Form) -> object:
     return form.get("completed_at") or form.get("cancelled_at") or form.get("discarded_at")
 
 
-def _is_within(text: object, since: datetime | None, until: datetime | None) -> bool:
+def is_within(text: object, since: datetime | None, until: datetime | None) -> bool:
+    """Return whether a timestamp is at or after `since` and before `until`; None is no bound."""
     if since is None and until is None:
         return True
     try:

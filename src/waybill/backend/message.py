@@ -94,6 +94,10 @@ class Request:
             raise RequestRefused("invalid_request", f"The parameter {name} must be a number.", details={"field": name})
         return min(max(int(text), least), most)
 
+    def listed(self, name: str) -> set[str]:
+        """Return the values of the query that are separated by commas."""
+        return {one for one in self.query.get(name, "").split(",") if one}
+
 
 @dataclass(slots=True)
 class Response:

@@ -71,3 +71,10 @@ def page_of(
     page = list(items[offset : offset + limit])
     has_more = offset + limit < len(items)
     return page, pagination_of(len(items), limit, offset, key(page[-1]) if has_more and page else None)
+
+
+def page_by_place(request: Request, items: Sequence[T], *, most: int = MOST) -> tuple[list[T], Form]:
+    """Do the same for a list without keys: the cursor is the place in it."""
+    numbered = [(f"{place:08}", one) for place, one in enumerate(items)]
+    page, pagination = page_of(request, numbered, lambda one: one[0], most=most)
+    return [one for _, one in page], pagination

@@ -9,28 +9,23 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from waybill.backend.backend import FOLD_SECONDS, Backend
 from waybill.backend.job_form import Form
-from waybill.client import Delivery, Inspector
+from waybill.backend.waiting_messages import WaitingMessage, find_waiting
+from waybill.client import Delivery
 from waybill.ojs.spec.envelope import edit_envelope
 from waybill.ojs.spec.events import JobEnqueued
 from waybill.ojs.spec.headers import kept_headers, republish_properties
 from waybill.ojs.spec.priority import message_priority
 
 MAX_SEARCHED: Final = 5000
-AT_A_TIME: Final = 500
 ENQUEUED: Final = "job.enqueued"
 NOT_FOUND: Final = f"The job is not among the first {MAX_SEARCHED} waiting jobs of its queue, or a worker holds it."
-
-
-class _Message(msgspec.Struct):
-    id: str
-    type: str
-    enqueued_at: str | None = None
 
 
 async def change_priority(backend: Backend, forms: Sequence[Form], priority: int) -> dict[str, str]:
@@ -40,44 +35,26 @@ async def change_priority(backend: Backend, forms: Sequence[Form], priority: int
         by_queue.setdefault(str(form["queue"]), set()).add(str(form["id"]))
     failed: dict[str, str] = {}
     for queue, ids in by_queue.items():
+        republish = partial(_republish, backend, queue, priority)
         for job_id in [*ids]:
             execution = backend.limits.take_held(queue, job_id)
             if execution is not None:
-                await _republish(backend, queue, execution.delivery, priority)
+                envelope = execution.envelope
+                message = WaitingMessage(envelope.id, envelope.type, enqueued_at=envelope.enqueued_at)
+                await republish(execution.delivery, message)
                 ids.discard(job_id)
         for name in backend.broker.declarer.topology.job_queues(queue):
             if ids:
-                await _search(backend, queue, name, ids, priority)
+                await find_waiting(backend.broker.connection, name, ids, MAX_SEARCHED, republish)
         failed |= dict.fromkeys(ids, NOT_FOUND)
     return failed
 
 
-async def _search(backend: Backend, queue: str, name: str, missing: set[str], priority: int) -> None:
-    """Change the jobs among `missing` that an AMQP queue has, and remove them from the set."""
-    connection = backend.broker.connection
-    if await Inspector(connection).queue(name) is None:
-        return
-    passed: list[Delivery] = []
-    async with await connection.channel() as channel:
-        try:
-            while missing and len(passed) < MAX_SEARCHED and (found := await channel.get_many(name, AT_A_TIME)):
-                wanted = [one for one in found if _id_of(one) in missing]
-                passed += [one for one in found if one not in wanted]
-                for delivery in wanted:
-                    await _republish(backend, queue, delivery, priority)
-                    missing.discard(_id_of(delivery))
-        finally:
-            # Newest first: each returns to the head of the queue, unless the broker restores its position anyway.
-            for delivery in reversed(passed):
-                delivery.nack()
-
-
-async def _republish(backend: Backend, queue: str, delivery: Delivery, priority: int) -> None:
+async def _republish(backend: Backend, queue: str, priority: int, delivery: Delivery, message: WaitingMessage) -> bool:
     """Publish a job with another priority, tell of it, and settle the message with the former one."""
     broker = backend.broker
     topology = broker.declarer.topology
     body = edit_envelope(delivery.body, {"priority": priority})
-    message = msgspec.json.decode(body, type=_Message)
     properties = republish_properties(delivery.properties, kept_headers(delivery.properties.headers))
     properties = dataclasses.replace(properties, priority=message_priority(priority, topology.max_priority))
     await broker.publishing.publish(
@@ -89,10 +66,4 @@ async def _republish(backend: Backend, queue: str, delivery: Delivery, priority:
     folded = backend.view.expect(ENQUEUED, message.id)
     broker.events.record(message.id, told, message.enqueued_at)
     await asyncio.wait([folded], timeout=FOLD_SECONDS)
-
-
-def _id_of(delivery: Delivery) -> str:
-    try:
-        return msgspec.json.decode(delivery.body, type=_Message).id
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
+    return True

@@ -12,7 +12,8 @@ from typing import Final
 import msgspec
 
 from waybill.backend.errors import RequestRefused
-from waybill.client import Delivery, Inspector
+from waybill.backend.waiting_messages import WaitingMessage, find_waiting
+from waybill.client import Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
@@ -20,16 +21,6 @@ from waybill.ojs.spec.events import JobEnqueued
 from waybill.ojs.spec.identifiers import derived_id
 
 MAX_SEARCHED: Final = 20_000
-AT_A_TIME: Final = 500
-
-
-class _Message(msgspec.Struct):
-    """The fields that are read from the message of a job."""
-
-    id: str
-    type: str = ""
-    priority: int = 0
-    enqueued_at: str | None = None
 
 
 async def report_missing(broker: BrokerConnection, view: JobView, wanted: Mapping[str, Collection[str]]) -> None:
@@ -49,34 +40,15 @@ async def report_missing(broker: BrokerConnection, view: JobView, wanted: Mappin
 
 async def _search(broker: BrokerConnection, queue: str, name: str, missing: set[str]) -> None:
     """Search one AMQP queue of an OJS queue, and remove the ids that are found from `missing`."""
-    if await Inspector(broker.connection).queue(name) is None:
-        return
-    held: list[Delivery] = []
-    async with await broker.connection.channel() as channel:
-        try:
-            while missing and (found := await channel.get_many(name, AT_A_TIME)):
-                held += found
-                for delivery in found:
-                    _record(broker, queue, delivery, missing)
-                if missing and len(held) >= MAX_SEARCHED:
-                    text = f"Queue {queue} is too long to be searched for the job."
-                    raise RequestRefused("overloaded", text, hint="Try again when the queue is shorter.")
-        finally:
-            # Newest first: each returns to the head of the queue, unless the broker restores its position anyway.
-            for delivery in reversed(held):
-                delivery.nack()
 
+    async def record(delivery: Delivery, message: WaitingMessage) -> bool:
+        data = JobEnqueued(
+            job_type=message.type, queue=queue, priority=message.priority, job=msgspec.Raw(bytes(delivery.body))
+        )
+        event_id = f"evt_{derived_id(0, 'enqueued', message.id)}"
+        broker.events.record(message.id, data, message.enqueued_at, event_id=event_id)
+        return False
 
-def _record(broker: BrokerConnection, queue: str, delivery: Delivery, missing: set[str]) -> None:
-    try:
-        message = msgspec.json.decode(delivery.body, type=_Message)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return
-    if message.id not in missing:
-        return
-    missing.discard(message.id)
-    data = JobEnqueued(
-        job_type=message.type, queue=queue, priority=message.priority, job=msgspec.Raw(bytes(delivery.body))
-    )
-    event_id = f"evt_{derived_id(0, 'enqueued', message.id)}"
-    broker.events.record(message.id, data, message.enqueued_at, event_id=event_id)
+    if not await find_waiting(broker.connection, name, missing, MAX_SEARCHED, record):
+        text = f"Queue {queue} is too long to be searched for the job."
+        raise RequestRefused("overloaded", text, hint="Try again when the queue is shorter.")

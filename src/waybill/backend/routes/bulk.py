@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -38,37 +39,24 @@ class BulkRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        return [
-            Route("POST", "/ojs/v1/jobs/bulk", self._enqueue, OPERATE),
-            Route("POST", "/ojs/v1/jobs/bulk/cancel", self._cancel, OPERATE),
-            Route("POST", "/ojs/v1/jobs/bulk/retry", self._retry, OPERATE),
-            Route("POST", "/ojs/v1/jobs/bulk/delete", self._delete, ADMIN),
-            Route("POST", "/ojs/v1/admin/jobs/bulk/cancel", self._cancel_confirmed, ADMIN),
-            Route("POST", "/ojs/v1/admin/jobs/bulk/retry", self._retry_confirmed, ADMIN),
-            Route("POST", "/ojs/v1/admin/jobs/bulk/delete", self._delete_confirmed, ADMIN),
-        ]
+        routes = [Route("POST", "/ojs/v1/jobs/bulk", self._enqueue, OPERATE)]
+        for action, role in (("cancel", OPERATE), ("retry", OPERATE), ("delete", ADMIN)):
+            change, change_confirmed = partial(self._change, action), partial(self._change_confirmed, action)
+            routes += [
+                Route("POST", f"/ojs/v1/jobs/bulk/{action}", change, role),
+                Route("POST", f"/ojs/v1/admin/jobs/bulk/{action}", change_confirmed, ADMIN),
+            ]
+        return routes
 
     # --- change ---
 
-    async def _cancel(self, request: Request) -> Response:
-        return await self._change("cancel", request, request.json(required=True))
+    async def _change(self, action: str, request: Request) -> Response:
+        return await self._changed(action, request, request.json(required=True))
 
-    async def _retry(self, request: Request) -> Response:
-        return await self._change("retry", request, request.json(required=True))
+    async def _change_confirmed(self, action: str, request: Request) -> Response:
+        return await self._changed(action, request, _confirmed(request), is_admin=True)
 
-    async def _delete(self, request: Request) -> Response:
-        return await self._change("delete", request, request.json(required=True))
-
-    async def _cancel_confirmed(self, request: Request) -> Response:
-        return await self._change("cancel", request, _confirmed(request), is_admin=True)
-
-    async def _retry_confirmed(self, request: Request) -> Response:
-        return await self._change("retry", request, _confirmed(request), is_admin=True)
-
-    async def _delete_confirmed(self, request: Request) -> Response:
-        return await self._change("delete", request, _confirmed(request), is_admin=True)
-
-    async def _change(self, action: str, request: Request, body: Form, *, is_admin: bool = False) -> Response:
+    async def _changed(self, action: str, request: Request, body: Form, *, is_admin: bool = False) -> Response:
         is_dry = _flag(body, "dry_run")
         is_atomic = _mode(body) == ATOMIC
         selection = await select(self._backend, body, action)

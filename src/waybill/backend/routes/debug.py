@@ -12,7 +12,7 @@ from waybill.backend.job_form import Form
 from waybill.backend.job_history import job_entries
 from waybill.backend.job_search import SearchFilter, search
 from waybill.backend.message import Request, Response, answer
-from waybill.backend.pages import page_of
+from waybill.backend.pages import page_by_place
 from waybill.backend.router import READ, Route
 from waybill.ojs.spec.states import State
 
@@ -57,9 +57,7 @@ class DebugRoutes:
         """List the jobs whose last attempt failed, those pushed last first."""
         found = await search(self._backend, SearchFilter(states=_FAILED), MOST_FAILURES)
         forms = [{name: form[name] for name in _SHOWN if name in form} | {"job_id": form["id"]} for form in found]
-        numbered = [(f"{index:08}", form) for index, form in enumerate(forms)]
-        page, pagination = page_of(request, numbered, lambda one: one[0])
-        items = [form for _, form in page]
+        items, pagination = page_by_place(request, forms)
         return answer({"failures": items, "items": items, "count": len(items), "pagination": pagination})
 
     async def _traces(self, request: Request) -> Response:

@@ -14,11 +14,11 @@ from waybill.backend.backend import Backend
 from waybill.backend.errors import invalid
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.job_history import MOST_EVENTS, PURGED, JobEvent, Purged, entries_of, event_of, job_entries
-from waybill.backend.job_search import SearchFilter, search, time_of
+from waybill.backend.job_search import SearchFilter, is_within, search, time_of
 from waybill.backend.message import Request, Response, answer
-from waybill.backend.pages import LIMIT, page_of
+from waybill.backend.pages import page_by_place
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
-from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
+from waybill.ojs.spec.timestamps import format_timestamp
 
 BASE: Final = "/ojs/v1/history"
 MOST: Final = 1000
@@ -134,7 +134,7 @@ class JobHistoryRoutes:
     async def _all(self, request: Request) -> list[Form]:
         """Return the wanted entries of all jobs, oldest first. Raises RequestRefused."""
         start, end = time_of(request.query, "start"), time_of(request.query, "end")
-        wanted = {name: _listed(request, name) for name in ("event_types", "job_types", "queues")}
+        wanted = {name: request.listed(name) for name in ("event_types", "job_types", "queues")}
         events = await self._backend.events.newest((), wanted["queues"], None, MOST_EVENTS, request.queue_prefix)
         by_job: defaultdict[str, list[JobEvent]] = defaultdict(list)
         for one in reversed(events):
@@ -149,7 +149,7 @@ class JobHistoryRoutes:
             for entry in entries
             if (not wanted["event_types"] or entry["event_type"] in wanted["event_types"])
             and (not actor or _actor_of(entry) == actor)
-            and _is_between(str(entry["timestamp"]), start, end)
+            and is_within(entry["timestamp"], start, end)
             and (not text or text in msgspec.json.encode(entry).decode().lower())
         ]
         return sorted(found, key=_key_of)
@@ -157,9 +157,7 @@ class JobHistoryRoutes:
 
 def _page(request: Request, entries: Sequence[Form], also: Form) -> Response:
     """Return a page of entries, which are in order."""
-    numbered = [(f"{index:08}", entry) for index, entry in enumerate(entries)]
-    page, pagination = page_of(request, numbered, lambda one: one[0], default=LIMIT, most=MOST)
-    found = [entry for _, entry in page]
+    found, pagination = page_by_place(request, entries, most=MOST)
     is_clamped = request.query.get("limit", "").isdecimal() and int(request.query["limit"][:9]) > MOST
     headers = [("X-OJS-Limit-Clamped", "true")] if is_clamped else []
     form: Form = {"events": found, "items": found, "next_cursor": pagination.get("next_cursor"), **also}
@@ -190,19 +188,5 @@ def _actor_of(entry: Form) -> object:
     return actor.get("type") if isinstance(actor, dict) else None
 
 
-def _is_between(text: str, start: datetime | None, end: datetime | None) -> bool:
-    if start is None and end is None:
-        return True
-    try:
-        moment = parse_timestamp(text, "time")
-    except ValueError:
-        return False
-    return (start is None or moment >= start) and (end is None or moment < end)
-
-
 def _key_of(entry: Form) -> tuple[str, str]:
     return str(entry["timestamp"]), str(entry["job_id"])
-
-
-def _listed(request: Request, name: str) -> set[str]:
-    return {one for one in request.query.get(name, "").split(",") if one}

@@ -166,7 +166,7 @@ class ProgressRoutes:
     async def _follow_job(self, request: Request) -> Response:
         """Stream the changes of a job's state."""
         job = (await self._backend.known(request.parameters["id"])).info
-        return streamed(self._job_changes(job.id, _listed(request, "event_types")), MEDIA_TYPE)
+        return streamed(self._job_changes(job.id, request.listed("event_types")), MEDIA_TYPE)
 
     async def _job_changes(self, job_id: str, names: set[str]) -> AsyncIterator[bytes]:
         with self._backend.events.listeners.listening(lambda event: event.subject == job_id) as listener:
@@ -188,7 +188,7 @@ class ProgressRoutes:
         name = request.parameters["name"]
         if not is_valid_queue_name(name) or name not in await self._backend.queues():
             raise not_found("queue", name)
-        changes = _StatePieces({}, names=_listed(request, "event_types"))
+        changes = _StatePieces({}, names=request.listed("event_types"))
         return streamed(
             self._stream(request, lambda event: event.data.get("queue") == name, changes.pieces, f"queue:{name}"),
             MEDIA_TYPE,
@@ -196,8 +196,8 @@ class ProgressRoutes:
 
     async def _follow_all(self, request: Request) -> Response:
         """Stream events unchanged."""
-        types = _listed(request, "types") | _listed(request, "event_types")
-        queues = _listed(request, "queues")
+        types = request.listed("types") | request.listed("event_types")
+        queues = request.listed("queues")
 
         def wanted(event: ReceivedEvent) -> bool:
             is_wanted = (not types or event.type in types) and (not queues or event.data.get("queue") in queues)
@@ -345,7 +345,3 @@ class _EventPieces:
             # The event is kept too, so that no other one gets its identity.
             found = self._last[id(event)] = event, piece
         return found[1], False
-
-
-def _listed(request: Request, name: str) -> set[str]:
-    return {one for one in request.query.get(name, "").split(",") if one}

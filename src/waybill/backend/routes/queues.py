@@ -10,7 +10,7 @@ from typing import Final
 from waybill.backend.backend import Backend
 from waybill.backend.bulk import delete
 from waybill.backend.errors import RequestRefused, invalid
-from waybill.backend.job_form import TERMINAL, Form
+from waybill.backend.job_form import TERMINAL, UNFINISHED, Form
 from waybill.backend.job_search import SearchFilter, search, time_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
@@ -23,8 +23,7 @@ from waybill.ojs.spec.states import State
 
 MOST_PURGED: Final = 10_000
 AT_A_TIME: Final = 100
-OPEN_STATES: Final = frozenset(state.value for state in State) - TERMINAL
-WAITING: Final = OPEN_STATES - {State.ACTIVE.value}
+WAITING: Final = UNFINISHED - {State.ACTIVE.value}
 PURGED: Final = WAITING | TERMINAL
 
 
@@ -181,7 +180,7 @@ class QueueRoutes:
             raise RequestRefused("unsupported", "strategy: reject and discard are supported.", details=details)
         stats, _ = await stats_of(self._backend, name)
         done = await self._cancel_all(name, WAITING) if strategy == "discard" else 0
-        left = await self._open_jobs(name, OPEN_STATES) if done else sum(int(str(stats[one])) for one in OPEN_STATES)
+        left = await self._open_jobs(name, UNFINISHED) if done else sum(int(str(stats[one])) for one in UNFINISHED)
         if left:
             details = {"queue": name, "jobs": left}
             raise RequestRefused("conflict", f"Queue {name} has {left} jobs that have not ended.", details=details)

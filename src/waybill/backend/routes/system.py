@@ -92,7 +92,7 @@ class SystemRoutes:
         return answer(body, 200 if is_well else 503)
 
     async def _events(self, request: Request) -> Response:
-        types, queues = ({one for one in request.query.get(name, "").split(",") if one} for name in ("types", "queues"))
+        types, queues = request.listed("types"), request.listed("queues")
         limit = request.number("limit", LIMIT, 1, MOST)
         subject = request.query.get("subject") or request.query.get("job_id")
         found = await self._backend.events.newest(types, queues, subject, limit, request.queue_prefix)

@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from waybill.backend.backend import Backend
-from waybill.backend.job_form import Form
+from waybill.backend.job_form import UNFINISHED, Form
 from waybill.backend.job_search import SearchFilter, search
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
 from waybill.backend.router import READ, Route
-from waybill.ojs.spec.states import State
 
 PATHS: Final = ("/ojs/v1/unique-jobs", "/ojs/v1/admin/unique-jobs")
 PER_PAGE: Final = 20
-OPEN: Final = frozenset(
-    {State.AVAILABLE.value, State.SCHEDULED.value, State.RETRYABLE.value, State.PENDING.value, State.ACTIVE.value}
-)
 _SHOWN: Final = ("id", "type", "queue", "state", "args", "unique", "created_at")
 
 
@@ -32,7 +28,7 @@ class UniqueJobRoutes:
 
     async def _list(self, request: Request) -> Response:
         queue = request.query.get("queue")
-        wanted = SearchFilter([queue] if queue else [], OPEN, request.query.get("type", ""))
+        wanted = SearchFilter([queue] if queue else [], UNFINISHED, request.query.get("type", ""))
         forms = [_form_of(job) for job in await search(self._backend, wanted) if isinstance(job.get("unique"), dict)]
         forms.sort(key=_id_of)
         page, pagination = page_of(request, forms, _id_of, default=PER_PAGE)

@@ -8,7 +8,7 @@ from mypy_extensions import i64
 from waybill.engine.amqp010.server.faults import session_fault
 from waybill.engine.amqp010.server.ids import Spans, unwrapped
 from waybill.engine.amqp010.server.session_view import SessionView
-from waybill.engine.amqp010.server.tasks import UNMARKED, Acquiring, Settling, accept_held, accept_run
+from waybill.engine.amqp010.server.tasks import SCAN_UNIT_BITS, UNMARKED, Acquiring, Settling, accept_held, accept_run
 from waybill.model.entry import Entry, Holder
 from waybill.model.transaction import ACCEPT, ACCEPT_UNITS, REJECT, RELEASE, Transaction, too_large
 from waybill.wire.amqp010.class_message import MessageAcquire, MessageReject, MessageRelease
@@ -24,7 +24,6 @@ ACCEPT_HEAD_SIZE: Final = FRAME_HEAD_SIZE + 8
 ACCEPT_FRAME_SIZE: Final = ACCEPT_HEAD_SIZE + 8
 ONE_RANGE_HEADS: Final = frozenset({ONE_RANGE_HEAD, b"\x04\x02\x01\x01\x01\x00\x00\x08"})
 SMALL: Final = 256
-SCAN_UNIT_BITS: Final = 4
 
 
 def counts_in(session: SessionView, ranges: Ranges, known: dict[i64, Entry]) -> list[i64]:
