@@ -113,6 +113,21 @@ def test_a_dead_letter_that_is_retried_keeps_its_failures(store: JobStore) -> No
     assert found.errors is None
 
 
+def test_a_dead_letter_keeps_its_failures_whichever_event_of_its_retry_arrives_first(store: JobStore) -> None:
+    def run(second: int, error: dict[str, object]) -> list[ReceivedEvent]:
+        return [
+            event("job.started", "x", second, attempt=1),
+            event("job.failed", "x", second + 1, attempt=1, error=error),
+            event("job.discarded", "x", second + 2, total_attempts=1, last_error=error),
+        ]
+
+    store.apply([(0, [event("job.enqueued", "x", 1), *run(2, ERROR)])])
+    store.apply([(1, [*run(6, {"message": "still"}), event("job.enqueued", "x", 5)])])
+    found = store.detail("x")
+    assert found is not None
+    assert [(one["attempt"], one["message"]) for one in found.errors or []] == [(1, ERROR["message"]), (1, "still")]
+
+
 def test_a_late_result_counts_only_if_no_attempt_can_follow(store: JobStore) -> None:
     replaced = [
         event("job.started", "x", 1, attempt=1),

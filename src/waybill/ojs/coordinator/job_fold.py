@@ -325,11 +325,13 @@ def _add_failure(job: JobRecord, event: ReceivedEvent) -> None:
 
 
 def _is_same_failure(job: JobRecord, known: dict[str, object], failure: dict[str, object]) -> bool:
-    """Whether a failure is known: of the same attempt, since the job was enqueued. Clocks of workers may differ."""
+    """Whether a failure is known: of the same attempt of the same run.
+
+    A run begins when a dead letter is enqueued again or started again: either event may arrive first.
+    """
     time = str(known.get("occurred_at", ""))
-    return known.get("attempt") == failure["attempt"] and (
-        time == failure["occurred_at"] or time >= (job.enqueued_at or "")
-    )
+    begin = max(job.enqueued_at or "", job.started_at or "" if job.attempt == failure["attempt"] else "")
+    return known.get("attempt") == failure["attempt"] and (time == failure["occurred_at"] or time >= begin)
 
 
 def _end(job: JobRecord, event: ReceivedEvent) -> None:
