@@ -114,7 +114,7 @@ def test_a_dead_letter_that_is_retried_keeps_its_failures(store: JobStore) -> No
 
 
 def test_a_dead_letter_keeps_its_failures_whichever_event_of_its_retry_arrives_first(store: JobStore) -> None:
-    def run(second: int, error: dict[str, object]) -> list[ReceivedEvent]:
+    def run(second: int, error: dict[str, str]) -> list[ReceivedEvent]:
         return [
             event("job.started", "x", second, attempt=1),
             event("job.failed", "x", second + 1, attempt=1, error=error),
