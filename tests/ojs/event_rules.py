@@ -80,7 +80,7 @@ OURS: Final = frozenset(
         "dead_letter.deleted", "rate_limit.exceeded", "rate_limit.released",
         "rate_limit.dropped", "rate_limit.dynamic_adjusted",
         "cron.registered", "cron.toggled", "cron.removed", "cron.claimed", "cron.told",
-        "record.put", "record.removed",
+        "record.put", "record.removed", "job.timeout", "job.stalled", "job.ttl_expired", "job.total_timeout",
     }
 )  # fmt: skip
 """The types beside the catalogue: how coordinators agree (docs/reference/events.md)."""

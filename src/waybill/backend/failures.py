@@ -7,10 +7,11 @@ from typing import Final
 
 import msgspec
 
-from waybill.ojs.errors import InvalidJob, ResponseCode
-from waybill.ojs.spec.envelope import ErrorRecord
+from waybill.ojs.errors import ResponseCode
+from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, ErrorRecord
 from waybill.ojs.spec.nesting import clean_text
-from waybill.ojs.spec.retry import is_non_retryable
+from waybill.ojs.spec.retry import is_non_retryable, retry_delay_seconds
+from waybill.ojs.spec.timeouts import total_end
 from waybill.ojs.spec.timestamps import parse_timestamp
 from waybill.ojs.worker.execution import (
     MAX_BACKTRACE_CHARACTERS,
@@ -49,22 +50,15 @@ def failure_of(error: dict[str, object], execution: Execution, occurred_at: str)
     return Failure(record, ResponseCode.DEAD_LETTER if is_final else ResponseCode.RETRY)
 
 
-class _Lifetime(msgspec.Struct):
-    created_at: str = ""
-    total_timeout: int | None = None
-
-
 def _is_over(execution: Execution, now: str) -> bool:
-    """Whether the time of all attempts of a job is over (ojs-timeouts section 5.2)."""
-    try:
-        found = msgspec.json.decode(execution.delivery.body, type=_Lifetime)
-        if found.total_timeout is None:
-            return False
-        end = parse_timestamp(found.created_at, "created_at") + timedelta(seconds=found.total_timeout)
-    except (msgspec.DecodeError, UnicodeDecodeError, InvalidJob, OverflowError):
-        # A program that pushes over AMQP may give the field another meaning.
+    """Whether another attempt could not end within the time of all attempts (ojs-timeouts sections 5.2 and 9.1)."""
+    envelope = execution.envelope
+    end = total_end(envelope)
+    if end is None:
         return False
-    return end <= parse_timestamp(now, "time")
+    has_timeout = envelope.timeout is not None or envelope.timeout_ms is not None
+    least = retry_delay_seconds(envelope.policy, execution.attempt, 0.0) + envelope.timeout_seconds * has_timeout
+    return parse_timestamp(now, "time") + timedelta(seconds=min(least, MAX_DELAY_SECONDS)) >= end
 
 
 def _text(value: object) -> str:

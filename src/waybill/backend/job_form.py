@@ -14,15 +14,19 @@ import msgspec
 from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.control_message import JobInfo
-from waybill.ojs.spec.envelope import Envelope
+from waybill.ojs.spec.envelope import Envelope, ttl_end
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import parse_timestamp
+from waybill.ojs.worker.attempt_ends import expiry_record
 
 EXPIRED: Final = "JOB_EXPIRED"
 TERMINAL: Final = frozenset({State.COMPLETED.value, State.CANCELLED.value, State.DISCARDED.value})
 UNFINISHED: Final = frozenset(state.value for state in State) - TERMINAL
 _AVAILABLE: Final = State.AVAILABLE.value
 _DISCARDED: Final = State.DISCARDED.value
+_UNSTARTED: Final = frozenset({State.AVAILABLE.value, State.SCHEDULED.value, State.PENDING.value})
+_ERROR_FIELDS: Final = ("type", "message", "code")
+_LIMIT_FIELDS: Final = ("timeout_kind", "limit_seconds", "elapsed_seconds")
 
 Form = dict[str, object]
 
@@ -48,7 +52,7 @@ def form_of(detail: JobDetail, now: datetime) -> Form:
     form.setdefault("id", info.id)
     form |= {"type": info.type or form.get("type", ""), "queue": info.queue or form.get("queue", "")}
     form["attempt"] = info.attempt
-    form["state"] = state = state_of(info, form.get("expires_at"), now)
+    form["state"] = state = state_of(info, form, now)
     form.setdefault("priority", 0)
     if "args" not in form:
         form |= {"args": [], "args_known": False}
@@ -60,7 +64,11 @@ def form_of(detail: JobDetail, now: datetime) -> Form:
     form.setdefault("created_at", info.enqueued_at)
     if state == State.RETRYABLE.value:
         form["next_attempt_at"] = info.next_retry_at
-    if info.error is not None and (state != State.COMPLETED.value or _is_of_result(info.error)):
+    if state == _DISCARDED != info.state:
+        error = expiry_record(_waiting(form, info), now)
+        names = _ERROR_FIELDS if error.timeout_kind is None else _ERROR_FIELDS + _LIMIT_FIELDS
+        form["error"] = {name: getattr(error, name) for name in names}
+    elif info.error is not None and (state != State.COMPLETED.value or _is_of_result(info.error)):
         form["error"] = info.error
     if detail.errors:
         form["errors"] = _traced(detail.errors, info.error)
@@ -86,16 +94,33 @@ def list_parents(form: Form) -> None:
         form |= {"parent_results": list(parents.values()), "parent_results_by_step": parents}
 
 
-def state_of(info: JobInfo, expires_at: object, now: datetime) -> str:
+def state_of(info: JobInfo, envelope: Form, now: datetime) -> str:
     """Return the state of a job at a moment."""
     state = info.state
     if (state == State.SCHEDULED.value and _is_over(info.scheduled_at, now)) or (
         state == State.RETRYABLE.value and _is_over(info.next_retry_at, now)
     ):
         state = _AVAILABLE
-    if state == _AVAILABLE and _is_over(expires_at, now):
+    if state == _AVAILABLE and _is_over(envelope.get("expires_at"), now):
         return _DISCARDED
+    if state in _UNSTARTED and "enqueue_ttl" in envelope:
+        end = ttl_end(_waiting(envelope, info))
+        return _DISCARDED if end is not None and end <= now else state
     return state
+
+
+def _waiting(form: Form, info: JobInfo) -> Envelope:
+    """Return a waiting job with what says by when it must start."""
+    created_at, expires_at = form.get("created_at"), form.get("expires_at")
+    return Envelope(
+        id=info.id,
+        type=info.type,
+        attempt=info.attempt,
+        created_at=created_at if isinstance(created_at, str) else info.enqueued_at,
+        expires_at=expires_at if isinstance(expires_at, str) else None,
+        enqueue_ttl=form.get("enqueue_ttl"),
+        total_timeout=form.get("total_timeout"),
+    )
 
 
 def _add_end(form: Form, info: JobInfo, state: str) -> None:

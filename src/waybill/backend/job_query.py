@@ -51,9 +51,7 @@ class JobQuery(NamedTuple):
         now = datetime.now(UTC)
         if self.states:
             # The state of most found jobs has not changed.
-            found = [
-                one for one in found if state_of(one.info, (one.envelope or {}).get("expires_at"), now) in self.states
-            ]
+            found = [one for one in found if state_of(one.info, one.envelope or {}, now) in self.states]
         return [form_of(one, now) for one in found]
 
 

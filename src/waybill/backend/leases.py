@@ -5,7 +5,9 @@ While it lives, no job is delivered twice, and a lease ends in one of these ways
 
     ack, nack                              the worker's outcome
     no heartbeat for its visibility        the next attempt, immediately
+    none for its heartbeat timeout         the next attempt, after the delay of the policy
     the attempt takes longer than allowed  the next attempt, after the delay of the policy
+    the job takes longer than allowed      no further attempt
     cancelled                              no further attempt
 """
 
@@ -14,14 +16,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from datetime import UTC, datetime
 from typing import Final
 
 from waybill.client import Delivery
 from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.errors import ResponseCode
 from waybill.ojs.observe.event_writer import EventWriter
-from waybill.ojs.spec.envelope import MIN_VISIBILITY_SECONDS
+from waybill.ojs.spec.envelope import MIN_VISIBILITY_SECONDS, seconds_of
 from waybill.ojs.spec.nesting import shown
-from waybill.ojs.worker.execution import Execution, lost_failure, timeout_failure
+from waybill.ojs.spec.timeouts import EXECUTION, STALLED, TOTAL, Overrun, total_end
+from waybill.ojs.worker.execution import Execution, Failure, lost_failure
 from waybill.ojs.worker.settlement import Settlement
 
 DEFAULT_VISIBILITY_SECONDS: Final = 1800.0
@@ -39,7 +44,11 @@ class Lease:
         self.worker_id = worker_id
         self.started_at = started_at
         self.visibility_seconds = visibility_seconds
-        self.visible_until = execution.started + visibility_seconds
+        self.heartbeat_seconds = float(seconds_of(execution.envelope.heartbeat_timeout))
+        """The job's own limit of the time between heartbeats, 0 if it has none."""
+        self.visible_until = execution.started + self.silence_seconds
+        self.total_until = float("inf")
+        """When the time of all attempts is over."""
         self.timer: asyncio.TimerHandle | None = None
         self.opened: bytes | None = None
         """The JSON of the job as the worker got it, up to its fields for workers (see `open_text`)."""
@@ -49,9 +58,25 @@ class Lease:
         """Called when the view has applied it."""
 
     @property
+    def silence_seconds(self) -> float:
+        """How long the worker may be silent."""
+        return min(self.visibility_seconds, self.heartbeat_seconds or self.visibility_seconds)
+
+    @property
     def ends_at(self) -> float:
         """When the lease expires."""
-        return min(self.visible_until, self.execution.deadline)
+        return min(self.visible_until, self.execution.deadline, self.total_until)
+
+    def exceeded(self, now: float) -> Overrun:
+        """Return which limit has ended the lease."""
+        execution = self.execution
+        elapsed = now - execution.started
+        if self.total_until <= now:
+            total = seconds_of(execution.envelope.total_timeout)
+            return Overrun(TOTAL, total, total + now - self.total_until)
+        if execution.deadline <= now:
+            return Overrun(EXECUTION, execution.envelope.timeout_seconds, elapsed)
+        return Overrun(STALLED, self.silence_seconds, now - self.visible_until + self.silence_seconds)
 
     def begun(self, _job: object) -> None:
         """Record that the view has applied the start of the attempt."""
@@ -92,7 +117,11 @@ class Leases:
         envelope = execution.envelope
         execution.started = self._loop.time()
         execution.deadline = execution.started + envelope.timeout_seconds
+        if envelope.grace_period is not None:
+            execution.deadline += seconds_of(envelope.grace_period)
         lease = Lease(execution, worker_id, self._events.timestamp(), _visibility(execution, visibility_seconds))
+        if envelope.total_timeout is not None and (end := total_end(envelope)) is not None:
+            lease.total_until = execution.started + (end - datetime.now(UTC)).total_seconds()
         self._leases[envelope.id] = lease
         self._view.expectations.tell((STARTED, envelope.id), lease.begun)
         self._events.record_started(
@@ -136,7 +165,7 @@ class Leases:
             return None
         if visibility_seconds is not None:
             lease.visibility_seconds = _clamped(visibility_seconds)
-        lease.visible_until = self._loop.time() + lease.visibility_seconds
+        lease.visible_until = self._loop.time() + lease.silence_seconds
         self._watch(job_id, lease)
         return lease
 
@@ -157,14 +186,14 @@ class Leases:
     def expire(self, lease: Lease) -> None:
         """End a lease as if its worker had sent no heartbeats."""
         if self.end(lease.execution.envelope.id) is lease:
-            self._expire(lease, is_timeout=False)
+            self._expire(lease, None)
 
     def give_back_all(self) -> None:
         """Requeue all leased jobs at shutdown. Their workers may still be running them."""
         for job_id in list(self._leases):
             lease = self.end(job_id)
             if lease is not None:
-                self._expire(lease, is_timeout=False)
+                self._expire(lease, None)
 
     def _watch(self, job_id: str, lease: Lease) -> None:
         # An extended lease keeps its timer, which checks again: heartbeats are frequent, and ends are rare.
@@ -183,21 +212,23 @@ class Leases:
             return
         del self._leases[job_id]
         self._on_end(job_id)
-        self._expire(lease, is_timeout=lease.execution.deadline <= now)
+        self._expire(lease, lease.exceeded(now))
 
-    def _expire(self, lease: Lease, *, is_timeout: bool) -> None:
+    def _expire(self, lease: Lease, limit: Overrun | None) -> None:
+        """End an attempt that exceeded a limit, or that its worker or server has given up."""
         execution = lease.execution
         now = self._events.timestamp()
         duration = self._loop.time() - execution.started
         job_id = shown(execution.envelope.id)
         try:
-            if is_timeout:
-                _log.warning("job %s exceeded its time limit", job_id)
-                self._settlement.failed(execution, timeout_failure(execution, now), duration)
-            else:
+            if limit is None or (limit.kind == STALLED and not lease.heartbeat_seconds):
                 _log.warning("no heartbeat for job %s from worker %s", job_id, shown(lease.worker_id))
-                failure = lost_failure(execution.attempt, now)
+                failure = lost_failure(execution.attempt, now, limit)
                 self._settlement.failed(execution, failure, duration, delay=0.0)
+                return
+            _log.warning("job %s exceeded a time limit: %s of %g s", job_id, limit.kind, limit.limit_seconds)
+            response = ResponseCode.DEAD_LETTER if limit.kind == TOTAL else ResponseCode.RETRY
+            self._settlement.failed(execution, Failure(limit.error(execution.attempt, now), response), duration)
         except Exception as error:  # noqa: BLE001 - a delivery must not stay unsettled
             self._settlement.abandon(execution.delivery, execution.queue, error)
 

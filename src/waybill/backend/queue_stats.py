@@ -66,7 +66,7 @@ async def _waiting(backend: Backend, name: str, counts: Mapping[str, int]) -> Fo
     wanted = JobFilter(name, frozenset(_LATER))
     now = datetime.now(UTC)
     found = await backend.view.read(lambda store: store.page(wanted, "", MAX_SEARCHED))
-    states = Counter(state_of(one.info, (one.envelope or {}).get("expires_at"), now) for one in found)
+    states = Counter(state_of(one.info, one.envelope or {}, now) for one in found)
     return {state: states[state] for state in _LATER}
 
 

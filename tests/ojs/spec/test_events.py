@@ -136,6 +136,10 @@ REQUIRED: dict[str, set[str]] = {
     "bulk.cancel.completed": {"total", "cancelled", "skipped"},
     "bulk.retry.completed": {"total", "retried", "skipped"},
     "bulk.delete.completed": {"total", "deleted", "skipped"},
+    **{
+        f"job.{name}": {"job_id", "job_type", "queue", "timeout_kind", "limit_seconds", "elapsed_seconds", "attempt"}
+        for name in ("timeout", "stalled", "ttl_expired", "total_timeout")
+    },
     "record.put": {"value"},
     "record.removed": set(),
     "cron.triggered": {"cron_name", "cron_expr", "job_type", "job_id", "scheduled_at"},

@@ -78,6 +78,10 @@ class ErrorRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
     occurred_at: str = ""
     backtrace: list[str] | None = None
     details: dict[str, object] | None = None
+    timeout_kind: str | None = None
+    """Of a job that exceeded a time limit: which one, and two times in seconds (ojs-timeouts section 8)."""
+    limit_seconds: float | None = None
+    elapsed_seconds: float | None = None
 
 
 class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
@@ -119,6 +123,11 @@ class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     result_size_limit: int | None = None
     checkpoint: object = None
     """What an earlier attempt has left (ojs-durable-execution section 6.1)."""
+    total_timeout: object = None
+    """Seconds (ojs-timeouts section 6), as the next three. Other programs may give these fields another meaning."""
+    enqueue_ttl: object = None
+    grace_period: object = None
+    heartbeat_timeout: object = None
     workflow_id: str | None = None
     parent_results: dict[str, object] | None = None
     """What the steps before have returned (ojs-workflows section 7.1)."""
@@ -394,7 +403,28 @@ def with_failure(errors: list[ErrorRecord], failure: ErrorRecord) -> list[ErrorR
 
 def is_expired(envelope: Envelope, now: datetime) -> bool:
     """Return whether the deadline of a job that has not started has passed."""
-    return envelope.expires_at is not None and parse_timestamp(envelope.expires_at, "expires_at") <= now
+    if envelope.expires_at is not None and parse_timestamp(envelope.expires_at, "expires_at") <= now:
+        return True
+    if envelope.enqueue_ttl is None:
+        return False
+    ends_at = ttl_end(envelope)
+    return ends_at is not None and ends_at <= now
+
+
+def ttl_end(envelope: Envelope) -> datetime | None:
+    """Return by when the first attempt must start, None if there is no such time or the attempt has started."""
+    seconds = seconds_of(envelope.enqueue_ttl)
+    if not seconds or envelope.attempt > 0:
+        return None
+    try:
+        return parse_timestamp(envelope.created_at or "", "created_at") + timedelta(seconds=seconds)
+    except (InvalidJob, OverflowError):
+        return None
+
+
+def seconds_of(value: object) -> int:
+    """Return a number of seconds above 0; 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def seconds_until_scheduled(envelope: Envelope, now: datetime) -> float:

@@ -28,7 +28,6 @@ from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import is_nested_deeper, is_too_heavy
 from waybill.ojs.spec.pushing_events import WorkflowAbandoned, WorkflowPushing
-from waybill.ojs.spec.record_events import RecordPut, RecordRemoved
 from waybill.ojs.spec.server_events import SERVER_EVENT_TYPES
 from waybill.ojs.spec.stage_events import JobActivated, JobStaged, JobUnstaged
 
@@ -44,6 +43,9 @@ class ErrorSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str | None = None
     retryable: bool | None = None
     stack_trace: str | None = None
+    timeout_kind: str | None = None
+    limit_seconds: float | None = None
+    elapsed_seconds: float | None = None
 
 
 class JobEventData(EventData, frozen=True, kw_only=True):
@@ -395,8 +397,6 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     CronRemoved: "cron.removed",
     CronClaimed: "cron.claimed",
     CronTold: "cron.told",
-    RecordPut: "record.put",
-    RecordRemoved: "record.removed",
     **SERVER_EVENT_TYPES,
 }
 

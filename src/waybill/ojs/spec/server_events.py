@@ -1,4 +1,4 @@
-"""Events of servers over HTTP about limits, full queues and bulk operations."""
+"""Events about limits, full queues and bulk operations, most of them of servers over HTTP."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Final
 
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.rate_limit_events import RateLimitAdjusted, RateLimitDropped, RateLimitExceeded, RateLimitReleased
+from waybill.ojs.spec.record_events import RecordPut, RecordRemoved
+from waybill.ojs.spec.timeout_events import TIMEOUT_EVENT_TYPES
 
 
 class QueuePressure(EventData, frozen=True, kw_only=True):
@@ -117,4 +119,7 @@ SERVER_EVENT_TYPES: Final[dict[type[EventData], str]] = {
     DeadLetterRetried: "dead_letter.retried",
     DeadLetterDeleted: "dead_letter.deleted",
     BulkDeleted: "bulk.delete.completed",
+    RecordPut: "record.put",
+    RecordRemoved: "record.removed",
+    **TIMEOUT_EVENT_TYPES,
 }

@@ -12,6 +12,7 @@ import msgspec
 from waybill.client import ClientError, Delivery
 from waybill.ojs.control.control import Control
 from waybill.ojs.errors import ControlFailed, InvalidJob, ResponseCode
+from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.results.codec import DEFAULT_SIZE_LIMIT, encode_result
 from waybill.ojs.spec.checkpoint import Checkpoint, read_checkpoint
 from waybill.ojs.spec.envelope import (
@@ -22,11 +23,14 @@ from waybill.ojs.spec.envelope import (
     Envelope,
     ErrorRecord,
     edit_envelope,
+    ttl_end,
 )
-from waybill.ojs.spec.events import ErrorSummary, JobFailure
+from waybill.ojs.spec.events import ErrorSummary, JobExpired, JobFailure
 from waybill.ojs.spec.headers import max_attempts
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.retry import is_non_retryable, retry_delay_seconds
+from waybill.ojs.spec.timeout_events import EVENT_OF_KIND
+from waybill.ojs.spec.timeouts import STALLED_TYPE, exceeded
 from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 from waybill.ojs.worker.delivered_job import named_in
 from waybill.ojs.worker.execution import LOST, Execution, Failure
@@ -81,7 +85,11 @@ def delay_of(execution: Execution) -> float:
 async def next_checkpoint(control: Control, execution: Execution, failure: Failure) -> Checkpoint | None:
     """Return the checkpoint for the next attempt, from this attempt or from the coordinator."""
     carried = _checkpoint_of(execution)
-    if execution.context is not None or execution.has_told_checkpoint or failure.record.type != LOST:
+    if (
+        execution.context is not None
+        or execution.has_told_checkpoint
+        or failure.record.type not in {LOST, STALLED_TYPE}
+    ):
         return carried
     try:
         if await control.is_heard(execution.queue):
@@ -106,17 +114,6 @@ def _checkpoint_of(execution: Execution) -> Checkpoint | None:
     if execution.has_told_checkpoint:
         return execution.checkpoint
     return read_checkpoint(execution.envelope.checkpoint)
-
-
-def lifetime_of(envelope: Envelope) -> tuple[str, timedelta]:
-    """Return the creation time of a job with a deadline, and its lifetime."""
-    created_at = envelope.created_at or envelope.expires_at or ""
-    deadline = parse_timestamp(envelope.expires_at or "", "expires_at")
-    try:
-        return created_at, deadline - parse_timestamp(created_at, "created_at")
-    except InvalidJob:
-        # The deadline has passed in any case.
-        return envelope.expires_at or "", timedelta(0)
 
 
 def placeholder_of(delivery: Delivery, queue: str) -> tuple[Envelope, str]:
@@ -153,7 +150,64 @@ def summary_of(record: ErrorRecord) -> ErrorSummary:
         type=record.type,
         retryable=record.retryable,
         stack_trace="\n".join(record.backtrace) if record.backtrace else None,
+        timeout_kind=record.timeout_kind,
+        limit_seconds=record.limit_seconds,
+        elapsed_seconds=record.elapsed_seconds,
     )
+
+
+def expired_event(execution: Execution, now: datetime) -> JobExpired:
+    """Return the event of a job that expired before it could start."""
+    created_at, lifetime = _lifetime_of(execution.envelope)
+    return JobExpired(
+        job_type=execution.envelope.type,
+        queue=execution.queue,
+        created_at=created_at,
+        expired_at=format_timestamp(now),
+        ttl_ms=int(lifetime / timedelta(milliseconds=1)),
+    )
+
+
+def _lifetime_of(envelope: Envelope) -> tuple[str, timedelta]:
+    """Return the creation time of a job with a deadline, and its lifetime."""
+    created_at = envelope.created_at or envelope.expires_at or ""
+    deadline = ttl_end(envelope)
+    if envelope.expires_at is not None:
+        expires_at = parse_timestamp(envelope.expires_at, "expires_at")
+        deadline = expires_at if deadline is None else min(deadline, expires_at)
+    try:
+        if deadline is None:
+            return created_at, timedelta(0)
+        return created_at, deadline - parse_timestamp(created_at, "created_at")
+    except InvalidJob:
+        # The deadline has passed in any case.
+        return envelope.expires_at or "", timedelta(0)
+
+
+def expiry_record(envelope: Envelope, now: datetime) -> ErrorRecord:
+    """Return the error of a job that expired before it could start."""
+    limit = exceeded(envelope, now)
+    if limit is None:
+        return ErrorRecord(type="Expired", message=f"it expired at {envelope.expires_at}", code="JOB_EXPIRED")
+    return limit.error(envelope.attempt, format_timestamp(now))
+
+
+def record_timeout(events: EventWriter, execution: Execution, record: ErrorRecord) -> None:
+    """Record the event of a time limit that a job exceeded, if that is its error."""
+    event = None if record.timeout_kind is None else EVENT_OF_KIND.get(record.timeout_kind)
+    if event is None:
+        return
+    envelope = execution.envelope
+    data = event(
+        job_id=envelope.id,
+        job_type=envelope.type,
+        queue=execution.queue,
+        timeout_kind=record.timeout_kind or "",
+        limit_seconds=record.limit_seconds or 0,
+        elapsed_seconds=record.elapsed_seconds or 0,
+        attempt=record.attempt,
+    )
+    events.record(envelope.id, data)
 
 
 def log_failure(

@@ -16,6 +16,7 @@ from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.checkpoint import Checkpoint
 from waybill.ojs.spec.envelope import MAX_ARGS_DEPTH, Envelope, ErrorRecord
 from waybill.ojs.spec.nesting import clean_text, is_nested_deeper
+from waybill.ojs.spec.timeouts import EXECUTION, Overrun
 
 MAX_BACKTRACE_LINES: Final = 50
 MAX_BACKTRACE_CHARACTERS: Final = 10_000
@@ -99,10 +100,10 @@ def failure_of(error: BaseException, execution: Execution, occurred_at: str) -> 
     return Failure(record, response if isinstance(response, ResponseCode) else ResponseCode.RETRY)
 
 
-def timeout_failure(execution: Execution, occurred_at: str) -> Failure:
-    """Describe an attempt that has exceeded its time limit."""
-    seconds = execution.envelope.timeout_seconds
-    return _plain(TIMEOUT, f"the handler exceeded its {seconds:g} s", "HANDLER_TIMEOUT", execution.attempt, occurred_at)
+def timeout_failure(execution: Execution, occurred_at: str, seconds: float) -> Failure:
+    """Describe an attempt that has exceeded its time limit, after so many seconds."""
+    limit = Overrun(EXECUTION, execution.envelope.timeout_seconds, seconds)
+    return Failure(limit.error(execution.attempt, occurred_at))
 
 
 def shutdown_failure(execution: Execution, occurred_at: str) -> Failure:
@@ -111,17 +112,21 @@ def shutdown_failure(execution: Execution, occurred_at: str) -> Failure:
     return _plain(SHUTDOWN, text, "HANDLER_ERROR", execution.attempt, occurred_at)
 
 
-def early_failure(execution: Execution, occurred_at: str) -> Failure:
-    """Describe an attempt that the worker has ended."""
+def early_failure(execution: Execution, occurred_at: str, seconds: float) -> Failure:
+    """Describe an attempt that the worker has ended after so many seconds."""
     if execution.ending is Ending.TIMEOUT:
-        return timeout_failure(execution, occurred_at)
+        return timeout_failure(execution, occurred_at, seconds)
     return shutdown_failure(execution, occurred_at)
 
 
-def lost_failure(attempt: int, occurred_at: str) -> Failure:
-    """Describe an attempt of which only the delivery is known."""
+def lost_failure(attempt: int, occurred_at: str, limit: Overrun | None = None) -> Failure:
+    """Describe an attempt of which only the delivery is known, and for how long its worker was silent."""
     text = "the worker of the job stopped sending heartbeats"
-    return _plain(LOST, text, "HANDLER_PANIC", attempt, occurred_at)
+    failure = _plain(LOST, text, "HANDLER_PANIC", attempt, occurred_at)
+    if limit is not None:
+        failure.record.timeout_kind = limit.kind
+        failure.record.limit_seconds, failure.record.elapsed_seconds = limit.in_whole
+    return failure
 
 
 def arguments_failure(execution: Execution, error: TypeError | InvalidJob, occurred_at: str) -> Failure:

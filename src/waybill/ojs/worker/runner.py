@@ -19,7 +19,7 @@ from waybill.ojs.errors import InvalidArguments, InvalidJob, PostponeJob
 from waybill.ojs.handler import AnyHandler
 from waybill.ojs.hooks import HookCalls, Hooks
 from waybill.ojs.job_context import JobContext
-from waybill.ojs.spec.envelope import early_seconds, is_expired
+from waybill.ojs.spec.envelope import early_seconds, is_expired, seconds_of
 from waybill.ojs.spec.headers import attempt_number
 from waybill.ojs.spec.identifiers import DERIVED
 from waybill.ojs.spec.nesting import shown
@@ -240,7 +240,9 @@ class Runner:
         try:
             envelope = read_delivered(delivery)
             attempt = attempt_number(delivery.encoded_properties, envelope)
-            expired = envelope.expires_at is not None and is_expired(envelope, datetime.now(UTC))
+            expired = (envelope.expires_at or envelope.enqueue_ttl) is not None and is_expired(
+                envelope, datetime.now(UTC)
+            )
             if envelope.type in self._defaults:
                 self._defaults[envelope.type].fill(envelope, delivery)
         except InvalidJob as error:
@@ -426,7 +428,7 @@ class Runner:
         elif execution.ending is Ending.CANCELLED and error is not None:
             self._settlement.cancelled(execution)
         elif execution.ending is not None and execution.ending is not Ending.CANCELLED:
-            self._settlement.failed(execution, early_failure(execution, now), duration)
+            self._settlement.failed(execution, early_failure(execution, now, duration), duration)
         elif error is None:
             # Also if it was cancelled: it was done before the cancellation arrived.
             self._settlement.completed(execution, ended.result, duration)
@@ -453,17 +455,18 @@ class Runner:
     # --- ends from outside ---
 
     def _end_early(self, execution: Execution, ending: Ending) -> None:
-        """End an attempt from outside, and abandon it if it does not stop. A thread is abandoned immediately."""
+        """End an attempt from outside; abandon it if it does not stop: immediately if it is a thread without grace."""
         if execution.future is None or execution.settled:
             return
         is_told = execution.ending is not None
         if not is_told:
             execution.ending = ending
             self._interrupt(execution)
-        if is_told or execution.runs_in_thread:
+        grace = seconds_of(execution.envelope.grace_period) if ending is Ending.TIMEOUT else 0
+        if is_told or (execution.runs_in_thread and not grace):
             self._give_up(execution)
         else:
-            execution.deadline = self._loop.time() + GIVE_UP_SECONDS
+            execution.deadline = self._loop.time() + (grace or GIVE_UP_SECONDS)
             self._limits.check_by(execution.deadline)
 
     def _interrupt(self, execution: Execution) -> None:
@@ -488,8 +491,8 @@ class Runner:
             elif execution.ending is Ending.CANCELLED:
                 self._settlement.cancelled(execution)
             else:
-                duration = self._loop.time() - execution.started
-                self._settlement.failed(execution, early_failure(execution, self._events.timestamp()), duration)
+                took = self._loop.time() - execution.started
+                self._settlement.failed(execution, early_failure(execution, self._events.timestamp(), took), took)
         except Exception as error:  # noqa: BLE001 - see `_begin`
             self._settlement.abandon(execution.delivery, execution.queue, error)
         _log.warning("job %s ignores its cancellation: it keeps its slot until it ends", shown(execution.envelope.id))

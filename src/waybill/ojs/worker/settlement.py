@@ -37,7 +37,6 @@ from waybill.ojs.spec.events import (
     JobCancellation,
     JobCompleted,
     JobDiscarded,
-    JobExpired,
     JobRetrying,
     JobScheduled,
 )
@@ -49,14 +48,16 @@ from waybill.ojs.worker.acknowledgements import Acknowledgements
 from waybill.ojs.worker.attempt_ends import (
     delay_of,
     encoded_result,
+    expired_event,
+    expiry_record,
     failed_event,
     gets_another,
     kept_result,
-    lifetime_of,
     log_failure,
     next_checkpoint,
     placeholder_of,
     postponed_body,
+    record_timeout,
     summary_of,
 )
 from waybill.ojs.worker.cancellations import cancelled_event_id
@@ -184,6 +185,7 @@ class Settlement:
         log_failure(_log, execution, failure, delay, error)
         self._hook_notifier.failure(execution, failure, duration_seconds, error)
         self._events.record(envelope.id, failed_event(execution, failure, duration_seconds))
+        record_timeout(self._events, execution, failure.record)
         if delay is not None:
             self._start(execution, execution.queue, self._retry(execution, failure, delay))
         else:
@@ -238,18 +240,9 @@ class Settlement:
     def expired(self, execution: Execution, now: datetime) -> None:
         """Settle a job whose deadline passed before it could start (ojs-core section 5.2, expires_at)."""
         envelope = execution.envelope
-        created_at, lifetime = lifetime_of(envelope)
-        self._broker.events.record(
-            envelope.id,
-            JobExpired(
-                job_type=envelope.type,
-                queue=execution.queue,
-                created_at=created_at,
-                expired_at=format_timestamp(now),
-                ttl_ms=int(lifetime / timedelta(milliseconds=1)),
-            ),
-        )
-        record = ErrorRecord(type="Expired", message=f"it expired at {envelope.expires_at}", code="JOB_EXPIRED")
+        self._events.record(envelope.id, expired_event(execution, now))
+        record = expiry_record(envelope, now)
+        record_timeout(self._events, execution, record)
         self._discard(execution.delivery, execution.queue, envelope, execution.attempt - 1, record)
 
     def unreadable(self, delivery: Delivery, queue: str, error: InvalidJob) -> None:
