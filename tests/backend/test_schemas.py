@@ -9,6 +9,7 @@ import pytest
 
 from tests.backend.conftest import Client, client_of
 from waybill.backend.errors import RequestRefused
+from waybill.backend.job_form import Form
 from waybill.backend.schemas import breaking_changes, compile_schema, order_of
 
 SCHEMA = {
@@ -175,12 +176,69 @@ def test_a_schema_cannot_grow_without_end() -> None:
     with pytest.raises(RequestRefused):
         compile_schema({"$defs": {**definitions, "d40": {"type": "string"}}, "$ref": "#/$defs/d0"})
     used = {"$defs": {"name": {"type": "string"}}, "items": {"$ref": "#/$defs/name"}}
-    assert compile_schema(used)(["a", 1]) == ['args[1]: 1 is not of type "string"']
+    assert compile_schema(used).validate(["a", 1]) == ['args[1]: 1 is not of type "string"']
 
 
 def test_patterns_are_matched_in_linear_time() -> None:
-    validate = compile_schema({"items": {"pattern": "^(a+)+$"}})
+    validate = compile_schema({"items": {"pattern": "^(a+)+$"}}).validate
     assert len(validate(["a" * 50_000 + "b"])) == 1
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        # 8 KB that took 20 s and 3.6 GB to compile.
+        {"allOf": [{"pattern": f"[^\\p{{L}}]{{200}}{n}"} for n in range(300)]},
+        {"allOf": [{"pattern": f"[a-z]{{50}}{n}"} for n in range(1000)]},
+        {"patternProperties": {f"[a-z]{{50}}{n}": True for n in range(1000)}},
+        {"$defs": {"a": {"pattern": "[a-z]{1000}"}}, "allOf": [{"$ref": "#/$defs/a"}] * 100},
+    ],
+)
+def test_patterns_that_take_much_memory_are_refused(schema: Form) -> None:
+    with pytest.raises(RequestRefused, match="too large"):
+        compile_schema(schema)
+
+
+def test_a_long_text_is_not_matched_with_large_patterns() -> None:
+    """Each octet may keep a pattern in all of its states: 100 KB took seconds."""
+    validate = compile_schema({"items": {"pattern": "((a|b)?){1000}c"}}).validate
+    assert len(validate(["ab" * 100])) == 1
+    with pytest.raises(RequestRefused):
+        validate(["ab" * 50_000])
+    address = compile_schema({"items": {"pattern": "^[^@]+@[^@]+[.][^@]+$"}}).validate
+    assert address(["a@example.com", "b@example.com " + "a" * 100_000]) == []
+
+
+def test_unevaluated_members_of_a_nested_schema_are_refused() -> None:
+    """Each level evaluates those below it again: 22 took a minute."""
+
+    def nested(levels: int, keyword: str, members: str) -> Form:
+        schema: Form = {"type": "object", "properties": {"a": True}}
+        for _ in range(levels):
+            schema = {keyword: [schema] if keyword.endswith("Of") else schema, members: False}
+        return schema
+
+    for keyword in ("allOf", "anyOf", "oneOf", "if"):
+        assert compile_schema(nested(3, keyword, "unevaluatedProperties")).validate({"a": 1}) == []
+        for members in ("unevaluatedProperties", "unevaluatedItems"):
+            with pytest.raises(RequestRefused, match="parts"):
+                compile_schema(nested(20, keyword, members))
+
+
+def test_multiples_of_fractions_count_for_more() -> None:
+    validate = compile_schema({"items": {"multipleOf": 1e-300}}).validate
+    assert validate([1e300] * 5000) == []
+    with pytest.raises(RequestRefused):
+        validate([1e300] * 50_000)
+
+
+async def test_compiled_schemas_take_bounded_memory(client: Client) -> None:
+    schemas = client.backend.extensions.schemas
+    for number in range(40):
+        schema = {"items": {"pattern": f"[a-z]{{1000}}{number}"}}
+        await client.ask("PUT", f"/ojs/v1/admin/schemas/a.job/{number}.0", {"args_schema": schema})
+        await client.ask("POST", "/ojs/v1/jobs", {"type": "a.job", "args": ["a"]}, 201)
+    assert 10 < len(schemas._compiled) < 40
 
 
 def test_versions_are_ordered_as_semver_says() -> None:

@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 from typing import Final
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response
+from waybill.backend.portions import PORTION_SECONDS, Steps
 from waybill.backend.queue_configs import DEFAULT, QueueConfigs
 from waybill.backend.router import Handler
 from waybill.backend.schemas import Schemas
@@ -86,6 +88,7 @@ class PushChecks:
         """Queues whose last event says that they are nearly full."""
         self._rejected_at: dict[str, float] = {}
         """When the last rejection was published, by queue."""
+        self._steps = Steps()
 
     @property
     def is_idle(self) -> bool:
@@ -121,6 +124,7 @@ class PushChecks:
         tenant = request.headers.get(TENANT_HEADER, "")
         warnings: list[str] = []
         is_changed = bool(tenant)
+        ends_at = perf_counter() + PORTION_SECONDS
         for index, job in enumerate(jobs):
             try:
                 self._check_region(job)
@@ -130,6 +134,10 @@ class PushChecks:
                 if self._configs:
                     is_changed |= self._configs.apply_to(job, queue_of(job))
                 warnings += self._schemas.check(job)
+                # Validations of many jobs take long.
+                if perf_counter() > ends_at:
+                    await self._steps.begin()
+                    ends_at = perf_counter() + PORTION_SECONDS
             except RequestRefused as error:
                 if len(jobs) > 1:
                     error.details |= {"index": index}

@@ -10,15 +10,14 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
+from waybill.backend.schema_cost import MAX_PATTERN_BYTES, STATE_BYTES, SchemaRefused, cost_of
 from waybill.backend.settings import Settings
-from waybill.ojs.bounded_dict import BoundedDict
-from waybill.ojs.spec.nesting import count_values
 
 STRICT: Final = "strict"
 WARN: Final = "warn"
@@ -27,22 +26,25 @@ MODES: Final = frozenset({STRICT, WARN, OFF})
 MAX_SCHEMA_BYTES: Final = 64 * 1024
 MAX_VERSIONS: Final = 100
 MAX_ERRORS: Final = 20
-MOST_COMPILED: Final = 1000
-MAX_SIZE: Final = 10_000
+COMPILED_BYTES: Final = 32 << 20
+"""The memory for compiled schemas."""
 MAX_STEPS: Final = 1_000_000
-"""The maximum product of schema parts and argument values, so that validation does not delay other requests."""
+"""The maximum of steps of a validation, so that it does not delay other requests."""
 MAX_LISTED_STEPS: Final = 10_000
 """For larger arguments, only the first error is reported."""
 MESSAGE_LENGTH: Final = 200
 
 _VERSION = re.compile(r"(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})(?:\.(0|[1-9]\d{0,5}))?(?:-([0-9A-Za-z.-]{1,64}))?")
-_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
-_ANCHORS: Final = frozenset({"$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"})
 _NARROWING: Final = {"maxLength": 1, "maximum": 1, "maxItems": 1, "minLength": -1, "minimum": -1, "minItems": -1}
 
 _log = logging.getLogger("waybill.backend")
 
-Validate = Callable[[object], list[str]]
+
+class Compiled(NamedTuple):
+    """A compiled schema: returns the errors of arguments, and takes about `memory_bytes`."""
+
+    validate: Callable[[object], list[str]]
+    memory_bytes: int
 
 
 class Schema(msgspec.Struct, omit_defaults=True):
@@ -78,10 +80,12 @@ class Schemas:
     def __init__(self, settings: Settings) -> None:
         self.versions = settings.table("schema", Schema)
         self.modes = settings.table("schema-mode", Mode)
-        self._compiled: BoundedDict[bytes, Validate] = BoundedDict(MOST_COMPILED)
+        self._compiled: dict[bytes, Compiled] = {}
+        self._compiled_bytes = 0
         self._indexed: dict[str, Schema] = {}
         self._by_uri: dict[str, Schema] = {}
-        """The schemas of `_indexed`."""
+        self._by_type: dict[str, list[Schema]] = {}
+        """The schemas of `_indexed`; those of a type are newest first."""
 
     @property
     def is_idle(self) -> bool:
@@ -90,20 +94,28 @@ class Schemas:
 
     def of_type(self, job_type: str) -> list[Schema]:
         """Return the versions of a schema, newest first."""
-        found = [schema for _, schema in self.versions.items() if schema.job_type == job_type]
-        return sorted(found, key=lambda one: order_of(one.version), reverse=True)
+        self._index()
+        return self._by_type.get(job_type, [])
 
     def with_uri(self, uri: object) -> Schema | None:
         """Return the schema with a URI, None if there is none."""
-        if self._indexed is not self.versions.known:
-            self._indexed = self.versions.known
-            self._by_uri = {schema.uri: schema for schema in self._indexed.values()}
+        self._index()
         return self._by_uri.get(uri) if isinstance(uri, str) else None
 
     def mode_of(self, job_type: str, default: str = WARN) -> str:
         """Return how strictly a type is validated."""
         found = self.modes.get(job_type) or self.modes.get("*")
         return default if found is None else found.mode
+
+    def _index(self) -> None:
+        # Every push looks here.
+        if self._indexed is self.versions.known:
+            return
+        self._indexed = self.versions.known
+        self._by_uri = {schema.uri: schema for schema in self._indexed.values()}
+        self._by_type = {}
+        for schema in sorted(self._indexed.values(), key=lambda one: order_of(one.version), reverse=True):
+            self._by_type.setdefault(schema.job_type, []).append(schema)
 
     async def register(self, schema: Schema, *, replaces: bool) -> bool:
         """Store a schema; False if this version exists. Raises RequestRefused if it is invalid."""
@@ -150,15 +162,23 @@ class Schemas:
         return next(iter(self.of_type(job_type)), None)
 
     def _validate(self, schema: Schema, args: object) -> list[str]:
-        key = msgspec.json.encode(schema.schema)
-        validate = self._compiled.get(key)
-        if validate is None:
-            validate = self._compiled[key] = compile_schema(schema.schema)
         is_single = schema.schema.get("type") == "object" and isinstance(args, list) and len(args) == 1
-        return validate(args[0] if is_single else args)  # type: ignore[index]
+        return self._compile(schema).validate(args[0] if is_single else args)  # type: ignore[index]
+
+    def _compile(self, schema: Schema) -> Compiled:
+        """Return a compiled schema; the oldest ones are dropped when they take too much memory."""
+        key = msgspec.json.encode(schema.schema)
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = self._compiled[key] = compile_schema(schema.schema)
+            self._compiled_bytes += compiled.memory_bytes
+            while self._compiled_bytes > COMPILED_BYTES:
+                oldest = next(iter(self._compiled))
+                self._compiled_bytes -= self._compiled.pop(oldest).memory_bytes
+        return compiled
 
 
-def compile_schema(schema: Form) -> Validate:
+def compile_schema(schema: Form) -> Compiled:
     """Return a validator for a schema. Raises RequestRefused if it is invalid."""
     try:
         import jsonschema_rs  # noqa: PLC0415 - only needed with schemas
@@ -166,25 +186,32 @@ def compile_schema(schema: Form) -> Validate:
         raise RequestRefused("unsupported", "Schemas need the package jsonschema-rs on the server.") from None
     if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
         raise RequestRefused("payload_too_large", f"schema: {MAX_SCHEMA_BYTES} bytes are allowed.")
-    definitions = _object(schema, "$defs")
+    failures = (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError)
+
+    def validator_of(schema: Form, pattern_bytes: int, state_bytes: int) -> Any:  # noqa: ANN401 - imported late
+        options = jsonschema_rs.RegexOptions(size_limit=pattern_bytes, dfa_size_limit=state_bytes)
+        return jsonschema_rs.Draft202012Validator(schema, retriever=_retrieve, pattern_options=options)
+
+    def fits(pattern: str, pattern_bytes: int) -> bool:
+        try:
+            validator_of({"pattern": pattern}, pattern_bytes, STATE_BYTES)
+        except failures:
+            return False
+        return True
+
     try:
-        for part in definitions.values():
-            _size(part, definitions)
-        size = _size(schema, definitions)
-    except RecursionError:
-        raise _no_schema("it is nested too deeply") from None
-    try:
-        validator = jsonschema_rs.Draft202012Validator(
-            schema, retriever=_retrieve, pattern_options=jsonschema_rs.RegexOptions()
-        )
-    except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
+        cost = cost_of(schema, fits)
+        validator = validator_of(schema, MAX_PATTERN_BYTES, cost.state_bytes)
+    except SchemaRefused as refused:
+        raise _no_schema(str(refused)) from None
+    except failures as error:
         raise _no_schema(str(error).splitlines()[0][:MESSAGE_LENGTH]) from None
 
     def validate(value: object) -> list[str]:
-        steps = size * count_values(msgspec.json.encode(value))
+        steps = cost.steps(msgspec.json.encode(value))
         if steps > MAX_STEPS:
             raise RequestRefused(
-                "payload_too_large", "args: have too many values to be validated by such a large schema."
+                "payload_too_large", "args: have too many values, or are too long, for such a large schema."
             )
         if validator.is_valid(value):
             return []
@@ -197,7 +224,7 @@ def compile_schema(schema: Form) -> Validate:
             return [_message(error)]
         return []
 
-    return validate
+    return Compiled(validate, cost.memory_bytes)
 
 
 def _message(error: Any) -> str:  # noqa: ANN401 - the library is imported late
@@ -207,36 +234,6 @@ def _message(error: Any) -> str:  # noqa: ANN401 - the library is imported late
 
 def _retrieve(uri: str) -> Any:  # noqa: ANN401 - the library's protocol
     raise ValueError(f"{uri[:MESSAGE_LENGTH]} is not fetched")
-
-
-def _size(schema: object, definitions: Form, inside: tuple[str, ...] = (), known: dict[str, int] | None = None) -> int:
-    """Return the number of parts of a schema, counting each reference separately.
-
-    Raises RequestRefused for references outside its definitions, which would be fetched, and for circular ones.
-    """
-    known = {} if known is None else known
-    if isinstance(schema, list):
-        return 1 + sum(_size(one, definitions, inside, known) for one in schema)
-    if not isinstance(schema, dict):
-        return 1
-    size = 1
-    for name, one in schema.items():
-        if name == "$defs":
-            continue
-        if name in _ANCHORS and isinstance(one, str):
-            raise _no_schema(f"{name} is not supported")
-        if name not in _REFERENCES or not isinstance(one, str):
-            size += _size(one, definitions, inside, known)
-            continue
-        target = one.removeprefix("#/$defs/")
-        if target == one or target not in definitions or target in inside:
-            raise _no_schema(f"{one[:MESSAGE_LENGTH]} is not one of its definitions, or refers to itself")
-        if target not in known:
-            known[target] = _size(definitions[target], definitions, (*inside, target), known)
-        size += known[target]
-    if size > MAX_SIZE:
-        raise _no_schema(f"it has more than {MAX_SIZE} parts")
-    return size
 
 
 def _no_schema(why: str) -> RequestRefused:
