@@ -239,6 +239,31 @@ def lists_nested(depth: int) -> bytes:
     return octets
 
 
+@given(st.lists(values, min_size=1, max_size=6), st.integers(1, 4))
+def test_described_values_alike_are_decoded_as_each_is_alone(some: list[object], repeats: int) -> None:
+    described = [Described(UInt(index & 1), value) for index, value in enumerate(some) for _ in range(repeats)]
+    octets = encode_value(dict(enumerate(described)))
+    decoded, end = decode_value(octets)
+    assert end == len(octets)
+    assert isinstance(decoded, dict)
+    alone = [decode_value(encode_value(one))[0] for one in described]
+    assert all(same(one, other) for one, other in zip(decoded.values(), alone, strict=True))
+
+
+def test_described_values_alike_count_as_others_and_end_where_their_map_ends() -> None:
+    state = Described(ULong(0x24), [True, True])
+    octets = encode_value({b"1": state, b"2": state, b"3": state})
+    # The map; for each delivery its tag, its state, a descriptor, a list and two booleans.
+    count = 1 + 3 * (1 + 1 + 1 + 3)
+    assert decode_value(octets, max_values=count)[0] == {b"1": state, b"2": state, b"3": state}
+    with pytest.raises(DecodeError, match="more values"):
+        decode_value(octets, max_values=count - 1)
+    assert octets[0] == codes.MAP_8
+    for size in range(octets[1]):
+        with pytest.raises(DecodeError):
+            decode_value(bytes([codes.MAP_8, size]) + octets[2:])
+
+
 @pytest.mark.parametrize(
     "octets",
     [

@@ -167,10 +167,15 @@ def _read_unsettled(value: object) -> dict[bytes, object]:
     if not isinstance(value, dict):
         raise wrong_type(value)
     states: dict[bytes, object] = {}
+    last: object = None
+    read: object = None
     for tag, state in value.items():
         if type(tag) is not bytes:
             raise DecodeError(f"a delivery-tag is binary, not {type(tag).__name__}")
-        states[tag] = None if state is None else _read_composite(STATE, state)
+        if state is not last:
+            last = state
+            read = None if state is None else _read_composite(STATE, state)
+        states[tag] = read
     return states
 
 

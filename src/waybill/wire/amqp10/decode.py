@@ -46,6 +46,15 @@ def decode_value(data: bytes, offset: i64 = 0, end: i64 = -1, max_values: i64 = 
     return value, decoder.reader.offset
 
 
+class Repeatable:
+    """A described value, its octets, and the number of values in it."""
+
+    def __init__(self) -> None:
+        self.value: object = None
+        self.octets = b""
+        self.count: i64 = 0
+
+
 class Decoder:
     """One decoding, and the number of values that it may still create."""
 
@@ -214,11 +223,32 @@ class Decoder:
         if count & 1:
             raise DecodeError("a map with a key and no value")
         pairs: list[tuple[object, object]] = []
+        last = Repeatable()
         for _ in range(count >> 1):
             key = self.value(depth + 1)
-            pairs.append((key, self.value(depth + 1)))
+            pairs.append((key, self.described_again(last, depth + 1)))
         self.leave(outer_end)
         return _mapping(pairs)
+
+    def described_again(self, last: "Repeatable", depth: i64) -> object:
+        """Decode the next value; a described one with the octets of the one before is that object.
+
+        An attach can have the same state for each of thousands of deliveries.
+        """
+        reader = self.reader
+        start = reader.offset
+        if start >= reader.end or reader.data[start] != codes.DESCRIBED:
+            return self.value(depth)
+        size: i64 = len(last.octets)
+        if size and start + size <= reader.end and reader.data.startswith(last.octets, start):
+            self.spend(last.count)
+            reader.offset = start + size
+            return last.value
+        before = self.values_left
+        last.value = self.value(depth)
+        last.count = before - self.values_left
+        last.octets = reader.data[start : reader.offset]
+        return last.value
 
     def read_array(self, depth: i64, *, wide: bool) -> Array:
         outer_end = self.confine(depth, wide=wide)
