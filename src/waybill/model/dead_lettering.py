@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from waybill.model.death_headers import (
     DEATH_UNITS,
+    READ,
     REJECTED,
     closes_cycle,
     died_too_often,
@@ -113,7 +114,9 @@ class DeadLettering:
             self._drop(queue, reason, f"has become {COPIES_MAX} dead letters by dying again and again")
             return
         self._runtime.work_left -= message.header_units()
-        headers = message.format.headers(message.content)
+        is_whole = self._router.depends_on_headers(exchange)
+        form, content = message.format, message.content
+        headers = form.headers(content) if is_whole else form.some_headers(content, READ)
         if died_too_often(headers):
             return
         changes = record_death(headers, message, queue.name, reason, self._runtime.now)
@@ -133,7 +136,7 @@ class DeadLettering:
         if len(targets) > TARGETS_MAX:
             self._drop(queue, reason, f"would go to {len(targets)} queues at once, more than {TARGETS_MAX}")
             return
-        content = message.format.with_headers(message.content, changes, removed, keep_expiration=False)
+        content = form.with_headers(content, changes, removed, keep_expiration=False)
         self._runtime.work_left -= (
             len(targets) + (len(content) - message.format.body_size(content)) // HEADER_UNIT_BYTES
         )

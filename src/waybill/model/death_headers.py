@@ -20,6 +20,9 @@ DELIVERY_LIMIT: Final = "delivery_limit"
 DEATH_UNITS: Final = 12
 """How many units of work a dead letter takes: it is decoded, annotated and routed."""
 DEATHS: Final = "x-death"
+_FIELDS: Final = ["reason", "queue", "exchange"]
+READ: Final = [DEATHS, "CC", *[f"x-first-death-{field}" for field in _FIELDS]]
+"""The headers that are read of a message that died."""
 COUNT_LIMIT: Final = 2**62
 # A message with this many deaths on record is dropped: each death copies the record of all earlier ones.
 DEATHS_LIMIT: Final = 256
@@ -47,7 +50,7 @@ def record_death(
     if message.ttl_ms != NO_TTL:
         death["original-expiration"] = str(message.ttl_ms)
     changes: dict[str, object] = {DEATHS: [death, *rest]}
-    for field in ("reason", "queue", "exchange"):
+    for field in _FIELDS:
         changes[f"x-first-death-{field}"] = headers.get(f"x-first-death-{field}", death[field])
         changes[f"x-last-death-{field}"] = death[field]
     return changes

@@ -37,6 +37,11 @@ class MessageFormat:
         """The application headers in `content`, by name."""
         raise NotImplementedError
 
+    def some_headers(self, content: bytes, names: list[str]) -> dict[str, object]:
+        """Those of the application headers in `content` that have these names."""
+        headers = self.headers(content)
+        return {name: headers[name] for name in names if name in headers}
+
     def property_text(self, content: bytes, name: str) -> str:
         """The `message_id`, `correlation_id` or `timestamp` in `content` as text, empty if it has none."""
         raise NotImplementedError

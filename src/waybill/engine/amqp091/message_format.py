@@ -9,15 +9,17 @@ from waybill.model.death_headers import DEATHS
 from waybill.model.message import MessageFormat
 from waybill.wire.amqp091.content import (
     BODY_SIZE_OFFSET,
+    VALUES_OFFSET,
     ContentFacts,
     properties_of,
     refragment,
     scan,
     with_properties,
 )
-from waybill.wire.amqp091.field_table import EncodedField, encoded_fields, unix_seconds
+from waybill.wire.amqp091.field_table import EncodedField, encode_table, unix_seconds
 from waybill.wire.amqp091.frames import FRAME_OVERHEAD
-from waybill.wire.amqp091.properties import FLAG_HEADERS, BasicProperties
+from waybill.wire.amqp091.properties import FLAG_EXPIRATION, FLAG_HEADERS
+from waybill.wire.amqp091.table_edit import edited_table, some_fields
 
 FORMAT_CODE: Final = 1
 _TYPE_LONG_LONG: Final = ord("l")
@@ -38,6 +40,11 @@ class Amqp091Format(MessageFormat):
     def headers(self, content: bytes) -> dict[str, object]:
         return properties_of(content).headers or {}
 
+    def some_headers(self, content: bytes, names: list[str]) -> dict[str, object]:
+        facts = ContentFacts()
+        scan(content, 0, facts)
+        return some_fields(content, facts.headers_offset, names) if facts.headers_size >= 0 else {}
+
     def property_text(self, content: bytes, name: str) -> str:
         properties = properties_of(content)
         if name == "timestamp":
@@ -50,40 +57,29 @@ class Amqp091Format(MessageFormat):
     def with_headers(
         self, content: bytes, changes: dict[str, object], removed: list[str], *, keep_expiration: bool
     ) -> bytes:
-        properties = properties_of(content)
-        headers: dict[str, object] = {
-            name: value for name, value in _encoded_headers(content).items() if name not in removed
-        }
-        headers.update(changes)
         if DEATHS in changes:
-            headers[DEATHS] = _with_long_counts(changes[DEATHS])
-        return with_properties(
-            content,
-            BasicProperties(
-                content_type=properties.content_type,
-                content_encoding=properties.content_encoding,
-                headers=headers,
-                delivery_mode=properties.delivery_mode,
-                priority=properties.priority,
-                correlation_id=properties.correlation_id,
-                reply_to=properties.reply_to,
-                expiration=properties.expiration if keep_expiration else None,
-                message_id=properties.message_id,
-                timestamp=properties.timestamp,
-                type=properties.type,
-                user_id=properties.user_id,
-                app_id=properties.app_id,
-            ),
-        )
+            changes = changes | {DEATHS: _with_long_counts(changes[DEATHS])}
+        facts = ContentFacts()
+        scan(content, 0, facts)
+        flags = facts.flags | FLAG_HEADERS
+        values = BytesWriter()
+        if facts.headers_size >= 0:
+            rest = facts.headers_offset + facts.headers_size
+            values.write(content[VALUES_OFFSET : facts.headers_offset])
+            values.write(edited_table(content, facts.headers_offset, removed, changes))
+        else:
+            rest = _headers_position(content, facts.flags)
+            values.write(content[VALUES_OFFSET:rest])
+            values.write(encode_table(changes))
+        if facts.expiration_size >= 0 and not keep_expiration:
+            flags ^= FLAG_EXPIRATION
+            values.write(content[rest : facts.expiration_offset - 1])
+            rest = facts.expiration_offset + facts.expiration_size
+        values.write(content[rest : facts.end - 1])
+        return with_properties(content, int(flags).to_bytes(2, "big") + values.getvalue())
 
 
 AMQP091: Final = Amqp091Format()
-
-
-def _encoded_headers(content: bytes) -> dict[str, EncodedField]:
-    facts = ContentFacts()
-    scan(content, 0, facts)
-    return encoded_fields(content, facts.headers_offset) if facts.headers_size >= 0 else {}
 
 
 def _with_long_counts(deaths: object) -> object:

@@ -115,11 +115,6 @@ def read_table(reader: Reader) -> dict[str, object]:
     return _TableDecoder(reader).read_table(1)
 
 
-def encoded_fields(data: bytes, offset: i64) -> dict[str, EncodedField]:
-    """The fields of the table at `offset`, as they are encoded: an integer of 8 bits stays one. Raises DecodeError."""
-    return _TableDecoder(Reader(data, offset, len(data))).read_fields()
-
-
 def unix_seconds(value: object) -> int:
     """Seconds since 1970 of an int, datetime (naive: UTC) or RawTimestamp. Raises EncodeError."""
     seconds: int
@@ -153,19 +148,6 @@ class _TableDecoder:
             table[name] = self.read_value(depth)
         reader.end = outer_end
         return table
-
-    def read_fields(self) -> dict[str, EncodedField]:
-        reader = self.reader
-        self.enter(1)
-        fields: dict[str, EncodedField] = {}
-        while reader.offset < reader.end:
-            name = reader.short_string()
-            start = reader.offset
-            left = self.values_left
-            self.read_value(1)
-            octets = reader.data[start + 1 : reader.offset]
-            fields[name] = EncodedField(reader.data[start], octets, int(left - self.values_left))
-        return fields
 
     def read_array(self, depth: i64) -> list[object]:
         reader = self.reader

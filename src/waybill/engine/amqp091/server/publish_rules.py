@@ -4,15 +4,17 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from waybill.engine.amqp091.message_format import AMQP091
 from waybill.engine.amqp091.server.channel_host import ChannelHost
 from waybill.engine.amqp091.server.faults import BASIC, PUBLISH, channel_fault
 from waybill.engine.amqp091.server.publish_route import PublishRoute
-from waybill.model.message import REWRITE_BITS, Message
+from waybill.model.message import Message
 from waybill.model.queue import Queue
 from waybill.model.routing import Route
 from waybill.wire.amqp091.content import ContentFacts, properties_of
 from waybill.wire.amqp091.reply_codes import PRECONDITION_FAILED
 
+COPIES: Final = ["CC", "BCC"]
 MAX_EXPIRATION_DIGITS: Final = 18
 
 
@@ -36,9 +38,9 @@ def has_copies(data: bytes, facts: ContentFacts) -> bool:
 def route_by_headers(connection: ChannelHost, route: Route, message: Message) -> list[Queue]:
     runtime = connection.host.runtime
     runtime.work_left -= message.header_units()
-    headers = message.format.headers(message.content)
+    headers = AMQP091.headers(message.content) if route.by_headers else AMQP091.some_headers(message.content, COPIES)
     routing_keys = [route.address.routing_key]
-    for name in ("CC", "BCC"):
+    for name in COPIES:
         copies = headers.get(name)
         if copies is None:
             continue
@@ -48,9 +50,8 @@ def route_by_headers(connection: ChannelHost, route: Route, message: Message) ->
     for routing_key in routing_keys[1:]:
         connection.check_topic("write", route.exchange.name, routing_key)
     if "BCC" in headers:
-        # They are decoded again, changed and encoded.
-        runtime.work_left -= message.header_units() << REWRITE_BITS
-        message.content = message.format.with_headers(message.content, {}, ["BCC"], keep_expiration=True)
+        runtime.work_left -= message.header_units()
+        message.content = AMQP091.with_headers(message.content, {}, ["BCC"], keep_expiration=True)
     return connection.virtual_host.router.match(route.exchange, routing_keys, headers, message)
 
 
