@@ -80,3 +80,18 @@ def test_however_many_read_in_a_round_it_takes_few_turns() -> None:
         runtime.work_left = 0
         runtime.begin_read()
         assert runtime.work_left > runtime.turn_units >> 4
+
+
+def test_large_reads_wait_where_others_cost_more_than_they_had() -> None:
+    """What a frame costs is known after it only, so each of many peers can cost more than its share."""
+    runtime = Runtime(MemoryStore(), 1 << 20)
+    for _ in range(2):
+        runtime.begin_turn()
+        reads = 0
+        while not runtime.is_overdrawn():
+            runtime.begin_read()
+            runtime.work_left -= runtime.turn_units // 2
+            reads += 1
+        assert 4 < reads < 8
+    runtime.begin_turn()
+    assert not runtime.is_overdrawn()

@@ -31,6 +31,8 @@ UNREAD_LIMIT: Final = 16 << 20
 
 PACE_S: Final = 0.01
 LARGE_READ_BYTES: Final = 32 << 10
+SMALL_READ_BYTES: Final = 4096
+"""A read of at most this size need not wait for the next turn: nobody waits long for the answer to a small request."""
 
 # Why a connection is not read.
 PACED: Final = 1
@@ -200,6 +202,8 @@ class ServerConnection(ServerEngine):
             data = self._rest + data if data else self._rest
             self._rest = b""
         runtime.begin_read()
+        if size > 0 and len(data) > SMALL_READ_BYTES and runtime.is_overdrawn():
+            runtime.work_left = 0
         if runtime.logins_left <= 0 and self._is_logging_in():
             runtime.work_left = 0  # Checking passwords of others has used up this turn.
         try:

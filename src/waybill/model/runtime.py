@@ -11,8 +11,9 @@ units. When none are left, it stops at a point from which it can continue:
     chores       work of a frame, or of the end of a connection, that is too large for one turn
 
 The broker gives each turn `TURN_UNITS`, and reads sockets between turns. Each read has a sixteenth of them even if the
-turn is used up, so that small requests are served at once. When these shares add up to another turn, further reads get
-a small share only: however many peers send large requests, a round of reads takes little more than two turns.
+turn is used up, so that small requests are served at once. When these shares, and what reads cost beyond them, add up
+to another turn, further reads get a small share only. When they add up to two, large reads wait for the next turn.
+However many peers send large requests, a round of reads takes little more than three turns.
 """
 
 from collections import deque
@@ -218,8 +219,12 @@ class Runtime:
         share = self.turn_units >> (READ_SHARE_BITS if self._shares_left > 0 else SMALL_SHARE_BITS)
         share += 1
         if self.work_left < share:
-            self._shares_left -= share - max(self.work_left, 0)
+            self._shares_left -= share - self.work_left
             self.work_left = share
+
+    def is_overdrawn(self) -> bool:
+        """Whether the reads of this round have cost so much that further large ones must wait for the next turn."""
+        return self._shares_left <= -self.turn_units
 
     def take_up_late(self) -> None:
         """Make the queues that earlier turns left dirty again, with at least a quarter of a turn to drain them."""
