@@ -77,6 +77,16 @@ def test_one_publish_more(bench: NodeBench) -> None:
     assert bench.node.runtime.held_bytes == 0
 
 
+def test_octets_count(bench: NodeBench) -> None:
+    channel = transactional(bench)
+    octets = method_frame(1, BasicPublish("", "q")) + content_frames(1, BasicProperties(), bytes(40_960), 4096)
+    fits = UNITS_MAX // (OTHER_UNITS + 10)
+    channel.peer.write(octets * fits)
+    channel.call(TxCommit(), TxCommitOk)
+    channel.peer.write(octets * (fits + 1))
+    assert "4096 octets of a message 1" in channel.expect_refused(406).reply_text
+
+
 def test_copies_count(bench: NodeBench) -> None:
     channel = transactional(bench)
     channel.exchange("all", "fanout")

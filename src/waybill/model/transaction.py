@@ -9,7 +9,7 @@ from waybill.model.entry import Entry
 from waybill.model.fan_out import publish_to
 from waybill.model.message import Message
 from waybill.model.queue import Queue
-from waybill.model.runtime import Runtime
+from waybill.model.runtime import BYTES_PER_UNIT, Runtime
 
 ACCEPT: Final = "accept"
 REJECT: Final = "reject"
@@ -18,8 +18,8 @@ HELD_MESSAGE_BYTES: Final = 256
 """The approximate memory of a message besides its content."""
 UNITS_MAX: Final = 16_384
 """A commit is one step, which blocks all other peers, so it must be short."""
-HEADER_UNITS_MAX: Final = UNITS_MAX >> 1
-"""What the headers of one message cost at most: however large they are, a transaction may have it."""
+MESSAGE_UNITS_MAX: Final = UNITS_MAX >> 1
+"""What the headers of one message cost at most, and its size: however large it is, a transaction may have it."""
 ACCEPT_UNITS: Final = 1
 OTHER_UNITS: Final = 2
 
@@ -28,17 +28,17 @@ def too_large(units_max: i64) -> str:
     """The error text for a transaction that is too large."""
     return (
         f"a transaction holds more than {units_max}: an acceptance is 1, any other outcome or copy of a message 2, "
-        f"and {DEATH_UNITS} more if it may lead to a dead letter"
+        f"each {BYTES_PER_UNIT} octets of a message 1, and {DEATH_UNITS} more if it may lead to a dead letter"
     )
 
 
 def publish_units(queues: list[Queue], message: Message) -> i64:
     """The units of a publish to these queues, which may be full when it takes place."""
-    units: i64 = 0
+    units: i64 = min(message.size // BYTES_PER_UNIT, MESSAGE_UNITS_MAX)
     for queue in queues:
         units += OTHER_UNITS + queue.overflow_units()
         if queue.reads_headers:
-            units += min(message.header_units(), HEADER_UNITS_MAX)
+            units += min(message.header_units(), MESSAGE_UNITS_MAX)
     return max(units, OTHER_UNITS)
 
 
@@ -49,7 +49,7 @@ def outcome_units(entry: Entry, *, is_accepted: bool) -> i64:
     queue = entry.queue
     units = OTHER_UNITS + queue.death_units
     if queue.death_units > 0 and queue.page_in(entry):
-        units += min(entry.message.header_units() << 1, HEADER_UNITS_MAX)
+        units += min(entry.message.header_units() << 1, MESSAGE_UNITS_MAX)
     return units
 
 
