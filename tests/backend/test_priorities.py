@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from tests.backend.conftest import Client
+from waybill.ojs import Jobs, Worker, current_job
 
 JOBS = "/ojs/v1/jobs"
 
@@ -37,6 +39,25 @@ async def test_a_job_goes_before_others(client: Client, is_fetched_from: bool) -
         await client.ack(job_id)
     assert await client.fetch() == []
     assert (await client.ask("GET", "/ojs/v1/admin/stats"))["jobs"]["available"] == 0
+
+
+async def test_the_other_jobs_keep_their_attempts_and_their_order(client: Client, uri: str) -> None:
+    """A worker over AMQP counts an attempt of a job that is redelivered."""
+    ids = [await client.push(retry={"max_attempts": 1}) for _ in range(4)]
+    await change(client, ids[2], 5)
+    ran: list[tuple[str, int]] = []
+    done = asyncio.Event()
+    async with Jobs(uri) as jobs:
+
+        @jobs.handler("email.send")
+        async def send(_address: str) -> None:
+            ran.append((current_job().id, current_job().attempt))
+            if len(ran) == len(ids):
+                done.set()
+
+        async with Worker(jobs, queues=["email"], concurrency=1):
+            await done.wait()
+    assert ran == [(ids[index], 1) for index in (2, 0, 1, 3)]
 
 
 async def test_a_changed_job_stays_the_job_that_it_was(client: Client) -> None:

@@ -1,7 +1,6 @@
 """Changes the priority of waiting jobs (ojs-priority section 8.1): each is published again, then its message settled.
 
-A job may be held by this server for the next fetch. Else its queue is searched, and the other messages are requeued at
-their places.
+A job may be held by this server for the next fetch. Else its queue is searched.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from waybill.ojs.spec.priority import message_priority
 
 MAX_SEARCHED: Final = 5000
 ENQUEUED: Final = "job.enqueued"
-NOT_FOUND: Final = f"The job is not among the first {MAX_SEARCHED} waiting jobs of its queue, or a worker holds it."
+NOT_FOUND: Final = f"A worker holds the job, or its queue has more than {MAX_SEARCHED} messages."
 
 
 async def change_priority(backend: Backend, forms: Sequence[Form], priority: int) -> dict[str, str]:
@@ -45,7 +44,7 @@ async def change_priority(backend: Backend, forms: Sequence[Form], priority: int
                 ids.discard(job_id)
         for name in backend.broker.declarer.topology.job_queues(queue):
             if ids:
-                await find_waiting(backend.broker.connection, name, ids, MAX_SEARCHED, republish)
+                await find_waiting(backend.broker, queue, name, ids, MAX_SEARCHED, republish)
         failed |= dict.fromkeys(ids, NOT_FOUND)
     return failed
 

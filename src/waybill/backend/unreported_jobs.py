@@ -1,7 +1,7 @@
 """Jobs that a server enqueued before it died without writing their events.
 
 The broker has confirmed such a job, but it has no event. Before the job is pushed again, its queue is searched and the
-missing event written. The messages are requeued afterwards.
+missing event written. The messages are published again afterwards.
 """
 
 from __future__ import annotations
@@ -49,6 +49,6 @@ async def _search(broker: BrokerConnection, queue: str, name: str, missing: set[
         broker.events.record(message.id, data, message.enqueued_at, event_id=event_id)
         return False
 
-    if not await find_waiting(broker.connection, name, missing, MAX_SEARCHED, record):
+    if not await find_waiting(broker, queue, name, missing, MAX_SEARCHED, record):
         text = f"Queue {queue} is too long to be searched for the job."
         raise RequestRefused("overloaded", text, hint="Try again when the queue is shorter.")

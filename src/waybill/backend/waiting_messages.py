@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 
-from waybill.client import Connection, Delivery, Inspector
+from waybill.client import Delivery, Inspector
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.push.outgoing import forget
+from waybill.ojs.spec.headers import kept_headers, republish_properties
 
 AT_A_TIME: Final = 500
 
@@ -25,31 +29,63 @@ Take = Callable[[Delivery, WaitingMessage], Awaitable[bool]]
 """Takes a message that was found; returns whether it has settled it."""
 
 
-async def find_waiting(connection: Connection, name: str, missing: set[str], most: int, take: Take) -> bool:
-    """Show the jobs among `missing` that a queue has to `take`, and remove them from the set.
+async def find_waiting(
+    broker: BrokerConnection, queue: str, name: str, missing: set[str], most: int, take: Take
+) -> bool:
+    """Show the jobs among `missing` that `name`, an AMQP queue of `queue`, has to `take`; remove them from the set.
 
-    Messages that are not settled return to their places. False if `most` of these were looked at and some ids are
-    still missing.
+    False if it has more than `most` messages: then none is looked at. All that are not settled are published again, in
+    their order: a message that is only requeued would be redelivered with the flag, and a worker would have to count an
+    attempt that never ran. If the connection is lost before, they return to their places, with the flag.
     """
-    if await Inspector(connection).queue(name) is None:
+    found = await Inspector(broker.connection).queue(name)
+    if found is None or found.message_count == 0:
         return True
+    if found.message_count > most:
+        return False
     held: dict[Delivery, None] = {}
-    async with await connection.channel() as channel:
+    async with await broker.connection.channel() as channel:
         try:
-            while missing and len(held) < most and (found := await channel.get_many(name, AT_A_TIME)):
-                held |= dict.fromkeys(found)
-                for delivery in found:
-                    message = _read(delivery)
-                    if message is None or message.id not in missing:
-                        continue
+            while len(held) < most and (deliveries := await channel.get_many(name, AT_A_TIME)):
+                held |= dict.fromkeys(deliveries)
+            for delivery in [*held]:
+                message = _read(delivery)
+                if message is not None and message.id in missing:
                     if await take(delivery, message):
                         del held[delivery]
                     missing.discard(message.id)
+            await _publish_again(broker, queue, held)
         finally:
             # Newest first: each returns to the head of the queue, unless the broker restores its position anyway.
             for delivery in reversed(held):
                 delivery.nack()
-    return not missing or len(held) < most
+    return True
+
+
+async def _publish_again(broker: BrokerConnection, queue: str, held: dict[Delivery, None]) -> None:
+    """Publish messages again and acknowledge them: each one that is safe is removed from `held`. Raises ClientError.
+
+    Those that had the flag before keep it.
+    """
+    publishing, exchange = broker.publishing, broker.declarer.topology.direct
+    futures: list[asyncio.Future[None]] = []
+    plain = [delivery for delivery in held if not delivery.redelivered]
+    try:
+        for delivery in plain:
+            properties = republish_properties(delivery.properties, kept_headers(delivery.properties.headers))
+            futures.append(
+                publishing.publish_nowait(
+                    delivery.body, exchange=exchange, routing_key=queue, properties=properties, mandatory=True
+                )
+            )
+            if not len(futures) % AT_A_TIME:
+                await publishing.drain()
+        for delivery, future in zip(plain, futures, strict=True):
+            await future
+            delivery.ack()
+            del held[delivery]
+    finally:
+        forget(futures)
 
 
 def _read(delivery: Delivery) -> WaitingMessage | None:
