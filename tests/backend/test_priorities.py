@@ -71,6 +71,34 @@ async def test_a_changed_job_stays_the_job_that_it_was(client: Client) -> None:
     assert [one["event_type"] for one in history["events"]].count("job.created") == 1
 
 
+async def test_a_message_that_a_killed_server_left_does_not_run(client: Client) -> None:
+    """It has published the job with the other priority, and not settled the message with the former one."""
+    job_id = await client.push("email")
+    broker = client.backend.broker
+    topology = broker.declarer.topology
+    async with await broker.connection.channel() as channel:
+        message = await channel.get(topology.job_queue("email"))
+        assert message is not None
+        await channel.publish(
+            message.body, exchange=topology.direct, routing_key="email", properties=message.properties
+        )
+        await change(client, job_id, 7)
+    [job] = await client.fetch()
+    assert (job["id"], job["priority"]) == (job_id, 7)
+    await client.ack(job_id)
+    assert await client.fetch() == []
+    assert (await client.job(job_id))["state"] == "completed"
+
+
+async def test_a_job_that_was_scheduled_stays_available(client: Client) -> None:
+    job_id = await client.push(scheduled_at="+PT1S")
+    while (await client.job(job_id))["state"] != "available":
+        await asyncio.sleep(0.05)
+    while "updated" not in str((await client.send("PATCH", JOBS, {"job_ids": [job_id], "priority": 4})).body):
+        await asyncio.sleep(0.05)
+    assert (await client.job(job_id))["state"] == "available"
+
+
 async def test_only_waiting_jobs_have_a_priority_to_change(client: Client) -> None:
     active, later = await client.push(), await client.push("later", scheduled_at="+PT1H")
     await client.fetch()

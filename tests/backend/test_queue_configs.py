@@ -6,12 +6,19 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.backend.conftest import Client
+from waybill.backend.application import Application
+from waybill.backend.keys import Key, KeyRing, hash_of
+from waybill.backend.message import Request
 from waybill.backend.queue_retention import QueueRetention
+from waybill.backend.router import OPERATE
+from waybill.backend.routes import routes_of
 
 QUEUES = "/ojs/v1/queues"
+JOB = {"type": "email.send", "args": [], "options": {"queue": "email"}}
 
 
 async def configure(client: Client, config: object, queue: str = "email", status: int = 200) -> Any:
@@ -32,10 +39,11 @@ async def test_a_queue_is_made_with_a_configuration(client: Client) -> None:
         "allowed_job_types": ["payment.*"],
         "default_retry": {"max_attempts": 5, "initial_interval": "PT5S", "backoff_coefficient": 3.0},
     }
-    given = {"name": "payments", "config": {**config, "dead_letter_queue": "payments-dlq"}}
+    config["dead_letter_queue"] = "payments-dlq"
+    given = {"name": "payments", "config": {**config, "max_size_bytes": 9}}
     made = await client.ask("POST", QUEUES, given, 201)
     assert made["config"] == {**config, "overflow_policy": "reject"}
-    assert made["warnings"] == ["dead_letter_queue has no effect on this server"]
+    assert made["warnings"] == ["max_size_bytes has no effect on this server"]
     assert (
         (await client.ask("GET", f"{QUEUES}/payments"))["config"]
         == made["config"]
@@ -51,6 +59,19 @@ async def test_a_queue_is_made_with_a_configuration(client: Client) -> None:
     assert (rest, first["timeout_ms"], first["max_attempts"]) == ([], 1_800_000, 5)
     await client.ack(first["id"])
     assert [one["timeout_ms"] for one in await client.fetch("payments", count=2)] == [9]
+
+
+async def test_only_producers_may_push(client: Client) -> None:
+    await configure(client, {"producers": ["shop-*", "ada"]})
+    names = ("shop-web", "ada", "bob")
+    ring = KeyRing([Key(name, OPERATE, hash_of(f"wb_{name}")) for name in names])
+    application = Application(routes_of(client.backend), ring)
+    for body, path in ((JOB, "/ojs/v1/jobs"), ({"jobs": [JOB]}, "/ojs/v1/jobs/batch")):
+        raw = msgspec.json.encode(body)
+        asked = [application.handle(Request("POST", path, {}, {"x-api-key": f"wb_{one}"}, raw)) for one in names]
+        assert [(await one).status for one in asked] == [201, 201, 403]
+    # Without keys, nobody has a name.
+    await client.ask("POST", "/ojs/v1/jobs", JOB, 201)
 
 
 async def test_a_change_keeps_what_it_does_not_name(client: Client) -> None:

@@ -62,7 +62,8 @@ async def test_queues_are_made_and_deleted(client: Client) -> None:
     job_id = await client.push("fresh")
     await client.ask("DELETE", f"{QUEUES}/fresh", status=409)
     assert (await client.ask("DELETE", f"{QUEUES}/fresh", {"strategy": "discard"}))["jobs_affected"] == 1
-    assert (await client.job(job_id))["state"] == "cancelled"
+    job = await client.job(job_id)
+    assert (job["state"], job["error"]["type"]) == ("discarded", "queue_deleted")
     assert (await client.ask("GET", QUEUES))["queues"] == []
     await client.push("fresh")
     assert [one["name"] for one in (await client.ask("GET", QUEUES))["queues"]] == ["fresh"]
@@ -137,7 +138,7 @@ async def test_a_dead_letter_is_retried_with_changes(client: Client) -> None:
     await client.nack(job["id"], error={"message": "again", "retryable": False})
     for body in ({"override": 3}, {"override": {"args": 3}}, {"override": {"priority": "x"}}):
         await client.ask("POST", f"{DEAD}/{job_id}/retry", body, 400)
-    await client.ask("POST", f"{DEAD}/{job_id}/retry", {"override": {"queue": "x"}}, 422)
+    await client.ask("POST", f"{DEAD}/{job_id}/retry", {"override": {"id": "x"}}, 422)
 
 
 async def test_questions_that_make_no_sense(client: Client) -> None:

@@ -99,14 +99,24 @@ class DeadLetterList:
         counts = await asyncio.gather(*(self._count(name) for name in names))
         return {name: count for name, count in zip(names, counts, strict=True) if count}
 
-    async def retry(self, queue: str, ids: list[str], changes: Form | None = None) -> int:
-        """Put dead letters back into their queue; returns how many were found. Raises InvalidJob."""
+    async def all_of(self, queue: str) -> list[Form]:
+        """Return the dead letters of one queue."""
+        async with self._lock, DeadLetters(self._backend.jobs, queue) as dead:
+            return await self._forms(queue, await dead.peek(MAX_SEARCHED))
+
+    async def move(self, queue: str, changes: Mapping[str, Form], target: str) -> int:
+        """Put the dead letters of these ids into another queue, each with its changes; returns how many were found."""
+        async with self._lock, DeadLetters(self._backend.jobs, queue) as dead:
+            return await dead.retry(changes, queue=target)
+
+    async def retry(self, queue: str, ids: list[str], changes: Form | None = None, target: str | None = None) -> int:
+        """Put dead letters back into their queue, or into `target`; returns how many were found. Raises InvalidJob."""
         folded = self._backend.folded([("job.enqueued", one) for one in ids[:MAX_SEARCHED]])
         async with self._lock, DeadLetters(self._backend.jobs, queue) as dead:
             if len(ids) > 1:
-                return await dead.retry(ids, changes=changes)
+                return await dead.retry(ids, changes=changes, queue=target)
             async with folded:
-                done = await dead.retry(ids, changes=changes)
+                done = await dead.retry(ids, changes=changes, queue=target)
                 if not done:
                     self._backend.view.forget("job.enqueued", ids[0])
         return done

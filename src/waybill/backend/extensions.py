@@ -18,7 +18,7 @@ from waybill.backend.limits import Limits
 from waybill.backend.presence import Presence
 from waybill.backend.progress import ProgressWriter
 from waybill.backend.push_checks import PushChecks
-from waybill.backend.queue_configs import QueueConfigs
+from waybill.backend.queue_configs import QueueConfigs, QueueMove
 from waybill.backend.scheduling.scheduler import Scheduler
 from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
@@ -98,8 +98,9 @@ class Extensions:
         self.type_defaults = TypeDefaults(self.settings)
         tenants = Tenants(self.settings, limits)
         self.queue_configs = QueueConfigs(self.settings)
+        self.queue_moves = self.settings.table("queue-move", QueueMove)
         self.push_checks = PushChecks(
-            self.settings, self.schemas, self._counts, tenants, self.type_defaults, self.queue_configs
+            self.settings, self.schemas, self._counts, tenants, self.type_defaults, self.queue_configs, self.queue_moves
         )
         self.webhooks = Webhooks(self.settings, broker, allows_private=allows_private)
         self.progress = ProgressWriter(broker.events, view, leases, backend_id)

@@ -253,6 +253,9 @@ class Fetcher:
             return True
         await catch_up(self._view, self._broker.events)
         job = await self._view.get(execution.envelope.id)
+        if await self._has_other_copy(execution):
+            settlement.refused(execution.queue, execution.delivery)
+            return True
         if job is None or job.attempt < execution.attempt:
             return False
         if job.state == State.ACTIVE.value and job.attempt == execution.attempt:
@@ -263,6 +266,14 @@ class Fetcher:
             return False
         settlement.replaced(execution)
         return True
+
+    async def _has_other_copy(self, execution: Execution) -> bool:
+        """Whether a server has published a job with another priority or queue, and died with this message."""
+        detail = await self._view.detail(execution.envelope.id)
+        if detail is None or detail.envelope is None:
+            return False
+        known = detail.envelope
+        return detail.info.queue != execution.queue or known.get("priority", 0) != execution.envelope.priority
 
     async def _is_admitted(self, queue: str, delivery: Delivery, envelope: Envelope) -> bool:
         """Ask whether this copy of a job may run. After a late answer, the job is held for the next fetch."""

@@ -39,7 +39,9 @@ async def change_priority(backend: Backend, forms: Sequence[Form], priority: int
             execution = backend.limits.take_held(queue, job_id)
             if execution is not None:
                 envelope = execution.envelope
-                message = WaitingMessage(envelope.id, envelope.type, enqueued_at=envelope.enqueued_at)
+                message = WaitingMessage(
+                    envelope.id, envelope.type, enqueued_at=envelope.enqueued_at, scheduled_at=envelope.scheduled_at
+                )
                 await republish(execution.delivery, message)
                 ids.discard(job_id)
         for name in backend.broker.declarer.topology.job_queues(queue):
@@ -61,7 +63,13 @@ async def _republish(backend: Backend, queue: str, priority: int, delivery: Deli
     )
     delivery.ack()
     backend.limits.note_priority(queue, priority)
-    told = JobEnqueued(job_type=message.type, queue=queue, priority=priority, job=msgspec.Raw(body))
+    told = JobEnqueued(
+        job_type=message.type,
+        queue=queue,
+        priority=priority,
+        scheduled_at=message.scheduled_at,
+        job=msgspec.Raw(body),
+    )
     folded = backend.view.expect(ENQUEUED, message.id)
     broker.events.record(message.id, told, message.enqueued_at)
     await asyncio.wait([folded], timeout=FOLD_SECONDS)

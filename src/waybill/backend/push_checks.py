@@ -18,10 +18,10 @@ from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response
 from waybill.backend.portions import PORTION_SECONDS, Steps
-from waybill.backend.queue_configs import DEFAULT, QueueConfigs
+from waybill.backend.queue_configs import DEFAULT, QueueConfigs, QueueMove
 from waybill.backend.router import Handler
 from waybill.backend.schemas import Schemas
-from waybill.backend.settings import Settings
+from waybill.backend.settings import Settings, SettingTable
 from waybill.backend.tenants import Tenants
 from waybill.backend.type_defaults import TypeDefaults
 from waybill.ojs.coordinator.job_counts import FollowedCounts
@@ -69,6 +69,7 @@ class PushChecks:
         tenants: Tenants,
         defaults: TypeDefaults,
         configs: QueueConfigs,
+        moves: SettingTable[QueueMove],
     ) -> None:
         self.drop: Drop | None = None
         """Discards a number of the oldest available jobs of a queue; returns how many it found."""
@@ -79,6 +80,7 @@ class PushChecks:
         self._schemas = schemas
         self._defaults = defaults
         self._configs = configs
+        self._moves = moves
         self._counts = counts
         self.region: str | None = None
         """The region of this server in a federation."""
@@ -100,6 +102,7 @@ class PushChecks:
             or self._defaults.table.known
             or self._schemas.versions.known
             or self._configs.table.known
+            or self._moves.known
         )
 
     def bound_of(self, queue: str) -> QueueBound | None:
@@ -131,8 +134,9 @@ class PushChecks:
                 if tenant:
                     set_tenant(job, tenant)
                 is_changed |= self._defaults.fill(job)
+                self._check_move(queue_of(job))
                 if self._configs:
-                    is_changed |= self._configs.apply_to(job, queue_of(job))
+                    is_changed |= self._configs.apply_to(job, queue_of(job), request.actor)
                 warnings += self._schemas.check(job)
                 # Validations of many jobs take long.
                 if perf_counter() > ends_at:
@@ -171,6 +175,11 @@ class PushChecks:
         text = f"The job must run in the region {pinned!r:.80}, and this server is in {self.region!r}."
         hint = "Push the job to a server of its region, or through the federation."
         raise RequestRefused("unsupported", text, details=details, hint=hint)
+
+    def _check_move(self, queue: str) -> None:
+        """Refuse jobs for a queue that is being deleted (ojs-queue-config section 5.1). Raises RequestRefused."""
+        if self._moves.get(queue) is not None:
+            raise RequestRefused("conflict", f"Queue {queue} is being deleted.", details={"queue": queue})
 
     async def _admit(self, request: Request, wanted: dict[str, int], jobs: list[Form]) -> list[tuple[str, str]]:
         """Wait until there is room for all jobs; returns a warning, if any. Raises RequestRefused if there is none."""

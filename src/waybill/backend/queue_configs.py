@@ -7,7 +7,7 @@ to all queues, as far as they do not set a field themselves.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -17,7 +17,7 @@ from waybill.backend.job_form import TERMINAL, Form
 from waybill.backend.settings import Settings
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import check_queue
-from waybill.ojs.spec.timestamps import parse_duration
+from waybill.ojs.spec.timestamps import format_timestamp, parse_duration
 
 DEFAULT: Final = "_default"
 """The name under which the defaults of all queues are set."""
@@ -38,9 +38,19 @@ class QueueConfig(msgspec.Struct, omit_defaults=True):
     allowed_job_types: list[str] | None = None
     dead_letter_ttl: str | None = None
     dead_letter_max_size: int | None = None
+    dead_letter_queue: str | None = None
+    dead_letter_since: str | None = None
+    """When `dead_letter_queue` was set: earlier dead letters stay."""
+    producers: list[str] | None = None
 
 
-FIELDS: Final = QueueConfig.__struct_fields__
+class QueueMove(msgspec.Struct):
+    """The queue to which the jobs of a deleted queue move."""
+
+    target: str
+
+
+FIELDS: Final = tuple(name for name in QueueConfig.__struct_fields__ if name != "dead_letter_since")
 
 
 class QueueConfigs:
@@ -58,12 +68,18 @@ class QueueConfigs:
         default = self.table.get(DEFAULT) or QueueConfig()
         if found is None:
             return default
-        given = {name: value for name in FIELDS if (value := getattr(found, name)) is not None}
+        given = {name: value for name in QueueConfig.__struct_fields__ if (value := getattr(found, name)) is not None}
         return msgspec.structs.replace(default, **given)
 
-    def apply_to(self, job: Form, queue: str) -> bool:
-        """Add missing options to a job of a request; returns whether any was added. Raises RequestRefused."""
+    def apply_to(self, job: Form, queue: str, producer: str) -> bool:
+        """Add missing options to a job of a request; returns whether any was added. Raises RequestRefused.
+
+        `producer` is the name of the client's API key; a server without keys knows no producers.
+        """
         found = self.of(queue)
+        if producer and found.producers is not None and not any(_fits(producer, one) for one in found.producers):
+            text = f"The key {producer!r} may not push to the queue {queue!r}."
+            raise RequestRefused("permission_denied", text, details={"queue": queue, "field": "producers"})
         kind = str(job.get("type", "")).partition("@")[0]
         if found.allowed_job_types is not None and not any(_fits(kind, one) for one in found.allowed_job_types):
             details: Form = {"queue": queue, "type": kind[:MAX_TYPE], "allowed_job_types": found.allowed_job_types}
@@ -95,6 +111,9 @@ def read_config(given: Form, before: QueueConfig | None) -> QueueConfig:
         if name in given:
             value = given[name]
             changes[name] = None if value is None else _READERS[name](value, name)
+    if "dead_letter_queue" in changes and changes["dead_letter_queue"] != (before or QueueConfig()).dead_letter_queue:
+        is_set = changes["dead_letter_queue"] is not None
+        changes["dead_letter_since"] = format_timestamp(datetime.now(UTC)) if is_set else None
     return msgspec.structs.replace(before or QueueConfig(), **changes)
 
 
@@ -149,13 +168,20 @@ def _retention(value: object, name: str) -> dict[str, str]:
     return dict(value)
 
 
-def _types(value: object, name: str) -> list[str]:
+def _patterns(value: object, name: str) -> list[str]:
     if (
         not isinstance(value, list)
         or len(value) > MOST_TYPES
         or not all(isinstance(one, str) and 0 < len(one) <= MAX_TYPE for one in value)
     ):
-        raise invalid(name, f"must be an array of at most {MOST_TYPES} job types, which may end in *")
+        raise invalid(name, f"must be an array of at most {MOST_TYPES} strings, which may end in *")
+    return value
+
+
+def _queue(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise invalid(name, "must be a string")
+    check_queue(value)
     return value
 
 
@@ -164,7 +190,9 @@ _READERS: Final = {
     "default_timeout": _seconds,
     "default_retry": _retry,
     "retention": _retention,
-    "allowed_job_types": _types,
+    "allowed_job_types": _patterns,
+    "producers": _patterns,
+    "dead_letter_queue": _queue,
     "dead_letter_ttl": _age,
     "dead_letter_max_size": _size,
 }

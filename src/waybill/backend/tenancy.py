@@ -72,6 +72,23 @@ class Tenancy:
         """Convert the name of a queue or cron job from the tenant's."""
         request.parameters["name"] = request.queue_prefix + request.parameters["name"]
 
+    async def queue_end(self, request: Request) -> None:
+        """Convert the names of a queue that is deleted, and of the one that gets its jobs, from the tenant's."""
+        await self.queue(request)
+        body = _body(request, is_required=False)
+        if isinstance(body.get("target_queue"), str):
+            body["target_queue"] = request.queue_prefix + body["target_queue"]
+            _write(request, body)
+
+    async def letter_retry(self, request: Request) -> None:
+        """Retry a dead letter of the tenant, in a queue of the tenant."""
+        await self.job(request)
+        body = _body(request, is_required=False)
+        override = body.get("override")
+        if isinstance(override, dict) and isinstance(override.get("queue"), str):
+            override["queue"] = request.queue_prefix + override["queue"]
+            _write(request, body)
+
     async def filtered(self, request: Request) -> None:
         """Convert the queues of a filter from the tenant's."""
         for name in ("queue", "queues"):
@@ -350,7 +367,7 @@ def _without_prefix(name: str, tenant: str) -> str:
     return name.removeprefix(prefix_of(tenant)).removeprefix(tenant + _WORKER)
 
 
-_NAMES: Final = frozenset({"queue", "queues", "name", "subject", "worker_id"})
+_NAMES: Final = frozenset({"queue", "target_queue", "queues", "name", "subject", "worker_id"})
 _UNTRANSLATED: Final = frozenset({f"{_V1}/openapi.json", f"{_V1}/docs", f"{_V1}/jobs/results"})
 
 
@@ -408,10 +425,12 @@ def _rules_of_one() -> dict[tuple[str, str], Before]:
     reports = [(method, end) for method in ("PUT", "POST") for end in ("/progress", "/checkpoint")]
     reports += [("POST", "/ack"), ("POST", "/nack")]
     found |= {(method, f"{_V1}/jobs/{{id}}{end}"): own.report for method, end in reports}
-    queues = [("GET", ""), ("DELETE", ""), ("GET", "/stats"), ("GET", "/priority-stats"), ("GET", "/events")]
+    found["DELETE", f"{_V1}/queues/{{name}}"] = own.queue_end
+    queues = [("GET", ""), ("GET", "/stats"), ("GET", "/priority-stats"), ("GET", "/events")]
     queues += [("POST", "/pause"), ("POST", "/resume"), ("POST", "/purge")]
     found |= {(method, f"{_V1}/queues/{{name}}{end}"): own.queue for method, end in queues}
-    letters = [("GET", ""), ("POST", "/retry"), ("DELETE", "")]
+    found["POST", f"{_V1}/dead-letter/{{id}}/retry"] = own.letter_retry
+    letters = [("GET", ""), ("DELETE", "")]
     found |= {(method, f"{_V1}/dead-letter/{{id}}{end}"): own.job for method, end in letters}
     workflows = [("GET", ""), ("GET", "/progress"), ("DELETE", ""), ("POST", "/cancel"), ("POST", "/retry")]
     found |= {(method, f"{_V1}/workflows/{{id}}{end}"): own.workflow for method, end in workflows}

@@ -23,6 +23,7 @@ class WaitingMessage(msgspec.Struct):
     type: str = ""
     priority: int = 0
     enqueued_at: str | None = None
+    scheduled_at: str | None = None
 
 
 Take = Callable[[Delivery, WaitingMessage], Awaitable[bool]]

@@ -167,18 +167,21 @@ class DeadLetters(Service):
         *,
         rate: float | None = None,
         changes: dict[str, object] | None = None,
+        queue: str | None = None,
         on_progress: Progress | None = None,
     ) -> int:
-        """Put these jobs back into their queue, with no attempt used; returns how many were found.
+        """Put these jobs back into their queue, or into another one, with no attempt used; returns how many were found.
 
         `rate` is jobs per second; `changes` are fields of the envelope, and a mapping of ids can have additional fields
         for each job. A job that becomes invalid stays a dead letter, and the others are retried; if there are no
         others, raises InvalidJob. Raises the errors of `Channel.publish`; the dead letter stays then.
         """
         own: Mapping[str, dict[str, object]] = ids if isinstance(ids, Mapping) else {}
+        target = queue or self._queue
+        await self._open.declarer.ensure_queue(target)
 
         async def again(delivery: Delivery) -> None:
-            await self._republish(delivery, {**(changes or {}), **own.get(_dead_job(delivery).id, {})})
+            await self._republish(delivery, target, {**(changes or {}), **own.get(_dead_job(delivery).id, {})})
 
         return await self._settle(ids, again, rate, on_progress)
 
@@ -248,11 +251,11 @@ class DeadLetters(Service):
             raise refused
         return done
 
-    async def _republish(self, delivery: Delivery, changes: dict[str, object]) -> None:
+    async def _republish(self, delivery: Delivery, queue: str, changes: dict[str, object]) -> None:
         broker = self._open
         now = broker.events.timestamp()
         read_delivered(delivery)
-        body = edit_envelope(delivery.body, {**changes, "queue": self._queue})
+        body = edit_envelope(delivery.body, {**changes, "queue": queue})
         envelope = _checked(body)
         body = edit_envelope(
             body,
@@ -275,13 +278,18 @@ class DeadLetters(Service):
         await broker.publishing.publish(
             body,
             exchange=broker.declarer.topology.direct,
-            routing_key=self._queue,
+            routing_key=queue,
             properties=republish_properties(delivery.properties, headers),
             mandatory=True,
         )
         broker.events.record(
             envelope.id,
-            JobEnqueued(job_type=envelope.type, queue=self._queue, priority=envelope.priority),
+            JobEnqueued(
+                job_type=envelope.type,
+                queue=queue,
+                priority=envelope.priority,
+                job=msgspec.Raw(body) if self._jobs.describes_jobs else None,
+            ),
             now,
         )
         confirmed = asyncio.Event()

@@ -92,6 +92,15 @@ OPERATING: Final[dict[tuple[str, str], Operation]] = {
     ),
     ("GET", "/ojs/v1/debug/jobs/{id}/traces"): Operation("List the attempts of a job", "debug"),
     ("GET", "/ojs/v1/debug/jobs/{id}/traces/{attempt}"): Operation("Get an attempt of a job", "debug"),
+    ("DELETE", "/ojs/v1/queues/{name}"): Operation(
+        "Delete a queue",
+        "queues",
+        {200: dict, 202: dict},
+        requests.QueueDeletion,
+        is_body_required=False,
+        parameters=(Parameter("strategy", "The same as in the body."),),
+        errors=("conflict", "validation_error"),
+    ),
     ("PATCH", "/ojs/v1/jobs/{id}"): Operation(
         "Change the priority of a waiting job", "jobs", {200: dict}, requests.NewPriority, errors=_SET_ERRORS
     ),

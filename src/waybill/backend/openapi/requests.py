@@ -17,6 +17,7 @@ JobId = Annotated[str, Meta(description="A lower-case UUIDv7.", max_length=255)]
 WorkerId = Annotated[str, Meta(max_length=255)]
 Priority = Annotated[int, Meta(ge=-100, le=100)]
 Milliseconds = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[int, Meta(ge=1, le=315_360_000)]
 Time = Annotated[str, Meta(description="RFC 3339, or a duration from now such as +PT30S.")]
 Duration = Annotated[str, Meta(description="ISO 8601, such as PT1M30S.")]
 Weight = Annotated[float, Meta(gt=0, le=1000)]
@@ -56,6 +57,10 @@ class JobOptions(msgspec.Struct):
     retry: RetryPolicy | UnsetType = UNSET
     unique: UniquePolicy | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
+    total_timeout: Seconds | UnsetType = UNSET
+    enqueue_ttl: Seconds | UnsetType = UNSET
+    heartbeat_timeout: Seconds | UnsetType = UNSET
+    grace_period: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
 
 
 class NewJob(msgspec.Struct):
@@ -301,6 +306,15 @@ class QueueConfig(msgspec.Struct):
     allowed_job_types: list[str] | UnsetType | None = UNSET
     dead_letter_ttl: str | UnsetType | None = UNSET
     dead_letter_max_size: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
+    dead_letter_queue: Queue | UnsetType | None = UNSET
+    producers: list[str] | UnsetType | None = UNSET
+
+
+class QueueDeletion(msgspec.Struct):
+    """What becomes of the jobs of a queue that is deleted; `move` needs a `target_queue`."""
+
+    strategy: Literal["reject", "discard", "move"] | UnsetType = UNSET
+    target_queue: Queue | UnsetType = UNSET
 
 
 class NewPriority(msgspec.Struct):

@@ -20,7 +20,7 @@ from waybill.ojs.spec.states import State
 
 BASES: Final = ("/ojs/v1/dead-letter", "/ojs/v1/admin/dead-letter")
 
-_OVERRIDES: Final = ("args", "meta", "priority", "retry", "tags", "timeout", "timeout_ms")
+_OVERRIDES: Final = ("queue", "args", "meta", "priority", "retry", "tags", "timeout", "timeout_ms")
 
 
 class DeadLetterRoutes:
@@ -62,8 +62,11 @@ class DeadLetterRoutes:
     async def _retry(self, request: Request) -> Response:
         job_id = request.parameters["id"]
         changes = _changes(request.json())
+        target = changes.pop("queue", None)
         queue = await self._queue_of(job_id)
-        if not await self._dead.retry(queue, [job_id], changes):
+        if target is not None:
+            await self._backend.coordinate_queue(str(target))
+        if not await self._dead.retry(queue, [job_id], changes, None if target is None else str(target)):
             raise not_found("dead letter", job_id)
         self._backend.broker.events.record(job_id, DeadLetterRetried(queue=queue, job_id=job_id))
         found = await self._backend.detail(job_id)

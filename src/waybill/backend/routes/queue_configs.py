@@ -8,7 +8,7 @@ import msgspec
 
 from waybill.backend.backend import Backend
 from waybill.backend.enqueue import envelope_of
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.options import rate_limit_of
@@ -21,7 +21,7 @@ from waybill.ojs.spec.rate_limit import RateLimitPolicy, read_rate_limit
 PATHS: Final = ("/ojs/v1/queues/{name}/config", "/ojs/v1/admin/queues/{name}/config")
 BOUND_FIELDS: Final = ("max_size", "overflow_policy", "backpressure")
 LIMIT_FIELDS: Final = ("concurrency", "rate_limit")
-WITHOUT_EFFECT: Final = ("max_size_bytes", "dead_letter_queue", "producers")
+WITHOUT_EFFECT: Final = ("max_size_bytes",)
 """Fields of the specification that this server does not support: answers warn of them."""
 _KNOWN: Final = frozenset({*FIELDS, *BOUND_FIELDS, *LIMIT_FIELDS, *WITHOUT_EFFECT, "dead_letter"})
 
@@ -64,6 +64,8 @@ async def configure(backend: Backend, name: str, given: Form) -> list[str]:
     bounds, limits, configs = backend.extensions.push_checks.bounds, backend.limits.queues, _configs_of(backend)
     # Read everything first, so that an invalid field changes nothing.
     config = read_config(given, configs.table.get(name))
+    if config.dead_letter_queue is not None:
+        _check_no_circle(configs, name, config.dead_letter_queue)
     if config.default_retry is not None:
         backend.jobs.check(envelope_of({"type": "queue.default", "args": [], "retry": config.default_retry}))
     bound = _bound_of(given) if any(one in given for one in BOUND_FIELDS) else bounds.get(name)
@@ -76,11 +78,24 @@ async def configure(backend: Backend, name: str, given: Form) -> list[str]:
     return [f"{one} has no effect on this server" for one in WITHOUT_EFFECT if given.get(one) is not None]
 
 
+def _check_no_circle(configs: QueueConfigs, name: str, target: str) -> None:
+    """Refuse a dead letter queue whose own failed jobs would come back. Raises RequestRefused."""
+    seen = {name}
+    following: str | None = target
+    while following is not None:
+        if following in seen:
+            raise invalid("dead_letter_queue", "must not lead back to this queue")
+        seen.add(following)
+        own = configs.table.get(following)
+        following = None if own is None else own.dead_letter_queue
+
+
 def shown_config(backend: Backend, name: str) -> Form:
     """Return the configuration of a queue, with what it has from the defaults."""
     checks, limits = backend.extensions.push_checks, backend.limits
     bound, policy = checks.bound_of(name), limits.queues.get(name) or limits.queues.get(DEFAULT)
     config: Form = msgspec.to_builtins(_configs_of(backend).of(name))
+    config.pop("dead_letter_since", None)
     pressure = None if bound is None else msgspec.to_builtins(bound)
     if bound is not None:
         config |= {"max_size": bound.max_depth, "overflow_policy": bound.strategy}

@@ -14,17 +14,22 @@ from waybill.backend.job_form import TERMINAL, UNFINISHED, Form
 from waybill.backend.job_search import SearchFilter, search, time_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
+from waybill.backend.queue_configs import QueueMove
 from waybill.backend.queue_stats import stats_of
+from waybill.backend.redirections import Redirections
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
 from waybill.backend.routes.queue_configs import configure, shown_config
 from waybill.ojs.coordinator.job_store import JobFilter
-from waybill.ojs.spec.envelope import check_queue
+from waybill.ojs.errors import ResponseCode
+from waybill.ojs.spec.envelope import ErrorRecord, check_queue
 from waybill.ojs.spec.states import State
+from waybill.ojs.worker.execution import Failure
 
 MOST_PURGED: Final = 10_000
 AT_A_TIME: Final = 100
 WAITING: Final = UNFINISHED - {State.ACTIVE.value}
 PURGED: Final = WAITING | TERMINAL
+STRATEGIES: Final = ("reject", "discard", "move")
 
 
 class QueueRoutes:
@@ -34,6 +39,7 @@ class QueueRoutes:
         self._backend = backend
         self._deleted: dict[str, int] = {}
         """Deleted queues with their total jobs: a queue that gets more jobs exists again."""
+        backend.on_close.append(Redirections(backend, self._forget).close)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -60,10 +66,15 @@ class QueueRoutes:
         names, pagination = page_of(request, known, lambda name: name)
         paused = await asyncio.gather(*(self._backend.jobs.is_paused(name) for name in names))
         queues = [
-            {"name": name, "status": "paused" if is_paused else "active", "paused": is_paused}
+            {"name": name, "status": self._status(name, is_paused=is_paused), "paused": is_paused}
             for name, is_paused in zip(names, paused, strict=True)
         ]
         return answer({"queues": queues, "items": queues, "count": len(queues), "pagination": pagination})
+
+    def _status(self, name: str, *, is_paused: bool) -> str:
+        if self._backend.extensions.queue_moves.get(name) is not None:
+            return "draining"
+        return "paused" if is_paused else "active"
 
     async def _make(self, request: Request) -> Response:
         body = request.json(required=True)
@@ -77,6 +88,7 @@ class QueueRoutes:
         await self._backend.fetcher.has_queue(name, creates=True)
         await self._backend.coordinate_queue(name)
         self._deleted.pop(name, None)
+        await self._backend.extensions.queue_moves.remove(name)
         form: Form = {"name": name, "status": "active", "state": "active", "paused": False}
         form |= {"config": shown_config(self._backend, name)["config"], "created_at": self._backend.now()}
         if warnings:
@@ -92,8 +104,8 @@ class QueueRoutes:
             {
                 "queue": name,
                 "name": name,
-                "status": "paused" if is_paused else "active",
-                "state": "paused" if is_paused else "active",
+                "status": self._status(name, is_paused=is_paused),
+                "state": self._status(name, is_paused=is_paused),
                 "paused": is_paused,
                 "depth": stats["available"],
                 **shown,
@@ -172,20 +184,50 @@ class QueueRoutes:
         )
 
     async def _delete(self, request: Request) -> Response:
-        """Forget a queue without unfinished jobs; the strategy `discard` cancels them."""
+        """Forget a queue without unfinished jobs; `discard` discards them, and `move` moves them to another queue."""
         name, body = request.parameters["name"], request.json()
         strategy = body.get("strategy", request.query.get("strategy", "reject"))
-        if not isinstance(strategy, str) or strategy not in {"reject", "discard"}:
-            details: Form = {"field": "strategy"}
-            raise RequestRefused("unsupported", "strategy: reject and discard are supported.", details=details)
+        if strategy not in STRATEGIES:
+            raise invalid("strategy", f"must be {', '.join(STRATEGIES)}")
         stats, _ = await stats_of(self._backend, name)
-        done = await self._cancel_all(name, WAITING) if strategy == "discard" else 0
-        left = await self._open_jobs(name, UNFINISHED) if done else sum(int(str(stats[one])) for one in UNFINISHED)
+        left = sum(int(str(stats[one])) for one in UNFINISHED)
+        if strategy == "move":
+            return await self._move(name, body.get("target_queue"), left)
+        done = 0
+        if strategy == "discard":
+            done = await self._discard_available(name) + await self._cancel_all(name, WAITING)
+            left = await self._open_jobs(name, UNFINISHED)
         if left:
-            details = {"queue": name, "jobs": left}
+            details: Form = {"queue": name, "jobs": left}
             raise RequestRefused("conflict", f"Queue {name} has {left} jobs that have not ended.", details=details)
-        self._deleted[name] = _totals(await self._backend.counts())[name]
+        await self._forget(name)
         return answer({"queue": name, "name": name, "deleted": True, "strategy": strategy, "jobs_affected": done})
+
+    async def _forget(self, name: str) -> None:
+        self._deleted[name] = _totals(await self._backend.counts())[name]
+
+    async def _move(self, name: str, target: object, count: int) -> Response:
+        """Move the jobs of a queue. Those that run, or have to wait, move when they come back."""
+        if not isinstance(target, str):
+            raise invalid("target_queue", "must be a string")
+        check_queue(target)
+        moves = self._backend.extensions.queue_moves
+        if target == name or moves.get(target) is not None:
+            raise invalid("target_queue", "must be another queue, which is not being deleted")
+        await moves.put(name, QueueMove(target))
+        found = {"queue": name, "name": name, "strategy": "move", "target_queue": target, "jobs_affected": count}
+        return answer({**found, "deleted": False, "state": "draining"}, 202)
+
+    async def _discard_available(self, name: str) -> int:
+        """Discard the jobs of a queue that could start now (ojs-queue-config section 5.3); returns how many."""
+        backend, done = self._backend, 0
+        while done < MOST_PURGED and (found := await backend.fetcher.oldest(name, AT_A_TIME)):
+            async with backend.folded([("job.discarded", one.envelope.id) for one in found]):
+                for one in found:
+                    record = ErrorRecord(type="queue_deleted", message="the queue was deleted", code="QUEUE_DELETED")
+                    backend.settlement.failed(one, Failure(record, ResponseCode.DISCARD), 0.0)
+            done += len(found)
+        return done
 
     async def _delete_all(self, forms: Sequence[Form]) -> int:
         failed: dict[str, str] = {}

@@ -246,6 +246,9 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
     if event.type == "job.enqueued":
         # The first event counts: no other program knows the id before.
         job.owner = job.owner or _text(event.user)
+        if job.enqueued_at is None or job.enqueued_at <= event.time:
+            # It may have moved to another queue.
+            job.queue = _text(data.get("queue")) or job.queue
         job.enqueued_at = event.time
         job.scheduled_at = _text(data.get("scheduled_at"))
         job.unique_key = unique_key_of(event) or job.unique_key
