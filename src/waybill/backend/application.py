@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from waybill.backend.compression import ENCODING, Compression, is_concerned
 from waybill.backend.errors import CODES_OF_JOB_ERRORS, RETRY_AFTER_SECONDS, RequestRefused, duplicate_of
 from waybill.backend.keys import KeyRing
 from waybill.backend.message import SPEC_VERSION, Request, Response, answer, media_type_for, request_id_of
@@ -30,6 +31,7 @@ class Application:
     def __init__(self, routes: list[Route], keys: KeyRing | None = None) -> None:
         self._router = Router(routes)
         self._keys = keys
+        self._compression = Compression()
         self.on_change: Callable[[Request, int], None] | None = None
         """Called by an application beside this one after a change, with the status of its answer."""
 
@@ -51,7 +53,9 @@ class Application:
             found = self._route(request)
         except RequestRefused:
             return None
-        return None if isinstance(found, Response) or found.shorten is None else found.shorten(request)
+        if isinstance(found, Response) or found.shorten is None or ENCODING in request.headers:
+            return None
+        return found.shorten(request)
 
     def begin(self, request: Request) -> Response | asyncio.Future[Response]:
         """Return the answer to a request, or a future from which `conclude` makes the answer."""
@@ -60,6 +64,9 @@ class Application:
             found = self._route(request)
             if isinstance(found, Response):
                 return _finish(request, found)
+            if is_concerned(request):
+                handling = self._compression.handle(request, found.handler)
+                return asyncio.get_running_loop().create_task(handling)
             if found.quick is not None:
                 answer = found.quick(request)
                 if answer is not None:

@@ -28,7 +28,7 @@ _ALWAYS: Final = (
     "backend_timeout",
 )
 _WITH_KEY: Final = ("unauthenticated", "permission_denied", "EXTENSION_NOT_SUPPORTED")
-_WITH_BODY: Final = ("invalid_payload", "validation_error", "payload_too_large")
+_WITH_BODY: Final = ("invalid_payload", "validation_error", "payload_too_large", "UNSUPPORTED_COMPRESSION")
 
 Json = dict[str, Any]
 

@@ -9,10 +9,13 @@ from typing import Final
 from waybill import __version__
 from waybill.backend.backend import Backend
 from waybill.backend.capabilities import extensions_of
+from waybill.backend.compression import CODINGS
 from waybill.backend.message import SPEC_VERSION, Request, Response, answer
 from waybill.backend.pages import pagination_of
 from waybill.backend.router import OPEN, READ, Route
+from waybill.backend.server.limits import MAX_BODY_BYTES
 from waybill.client import ClientError
+from waybill.ojs.spec.envelope import MAX_META_BYTES, MAX_QUEUE_LENGTH, MAX_TYPE_LENGTH
 
 HEALTH_SECONDS: Final = 2.0
 LIMIT: Final = 100
@@ -67,6 +70,16 @@ class SystemRoutes:
                 "capabilities": CAPABILITIES,
                 "extensions": extensions_of(region),
                 **({} if region is None else {"region": region}),
+                "payload_limits": {
+                    "max_envelope_bytes": MAX_BODY_BYTES,
+                    "max_meta_bytes": MAX_META_BYTES,
+                    "max_queue_name_bytes": MAX_QUEUE_LENGTH,
+                    "max_job_type_bytes": MAX_TYPE_LENGTH,
+                    "supported_compression": CODINGS,
+                    "external_references": True,
+                    "chunking": False,
+                    "per_queue_limits": False,
+                },
                 "endpoints": {"base_url": "/ojs/v1", "manifest": "/ojs/manifest", "health": "/ojs/v1/health"},
             }
         )
