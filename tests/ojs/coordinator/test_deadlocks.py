@@ -19,9 +19,14 @@ def _lock(connection: sql.Connection, partition: int) -> None:
 
 def test_a_fold_in_a_deadlock_is_tried_again(postgresql: str) -> None:
     database = make_database(postgresql)
-    engine = sql.create_engine(database)
+    # PostgreSQL looks for a deadlock once, so long after a transaction began to wait, and ends that transaction.
+    patient = sql.make_url(database).update_query_dict({"options": "-c deadlock_timeout=4s"})
+    engine = sql.create_engine(sql.make_url(database).update_query_dict({"options": "-c deadlock_timeout=60s"}))
     job_id = ids_in(1, 1)[0]
-    with SqlJobStore(database, event_partitions=2) as store, ThreadPoolExecutor(1) as pool:
+    with (
+        SqlJobStore(patient.render_as_string(hide_password=False), event_partitions=2) as store,
+        ThreadPoolExecutor(1) as pool,
+    ):
         with engine.begin() as other:
             _lock(other, 1)
             # Locks the position of its own partition, then waits for that of the partition of the job.
@@ -29,7 +34,6 @@ def test_a_fold_in_a_deadlock_is_tried_again(postgresql: str) -> None:
             with engine.connect() as observer:
                 while not observer.execute(WAITING).scalar_one():
                     observer.rollback()
-            # PostgreSQL ends the transaction that has waited longest: that of the fold.
             _lock(other, 0)
         fold.result(60)
         info = store.get(job_id)
