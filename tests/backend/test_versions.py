@@ -76,3 +76,37 @@ def test_ranges_are_read() -> None:
     assert read_range("2") == [("=", (2, 0))]
     assert (read_version("2.10"), read_version("2.10.3")) == ((2, 10), (2, 10, 3))
     assert read_version("two") is None
+
+
+async def test_rules_give_versions_their_share(client: Client) -> None:
+    path = "/ojs/v1/admin/routing/invoice.make"
+    rules = {"rules": [{"version": "2.0", "weight": 25}, {"version": "1.0", "weight": 75}]}
+    await client.ask("GET", path, status=404)
+    assert (await client.ask("PUT", path, rules))["rules"] == rules["rules"]
+    assert [one["type"] for one in (await client.ask("GET", "/ojs/v1/admin/routing"))["items"]] == ["invoice.make"]
+    ids = {await push(client, "3.0") for _ in range(100)}
+    other = await push(client, "3.0", "other.make")
+    new = {one for _ in range(11) for one in await fetched(client, "2.0")}
+    assert (10 < len(new - {other}) < 45, other in new) == (True, True)
+    old = {one for _ in range(11) for one in await fetched(client, "<2.0")}
+    assert new | old == ids | {other}
+    await client.ask("DELETE", path)
+    await client.ask("DELETE", path, status=404)
+    job_id = await push(client, "2.0")
+    assert await fetched(client, "2.0") == [job_id]
+
+
+@pytest.mark.parametrize(
+    ("rules", "status"),
+    [
+        ({}, 400),
+        ({"rules": []}, 400),
+        ({"rules": [{"version": "new"}]}, 400),
+        ({"rules": [{"version": "1.0", "weight": 0}]}, 400),
+        ({"rules": [{"version": "1.0", "weight": -1}]}, 400),
+        ({"rules": [{"version": "1.0", "weight": 1}], "auto_rollback": {"error_rate_threshold": 0.05}}, 422),
+    ],
+)
+async def test_other_rules_are_refused(client: Client, rules: object, status: int) -> None:
+    await client.ask("PUT", "/ojs/v1/admin/routing/invoice.make", rules, status)
+    await client.ask("PUT", "/ojs/v1/admin/routing/Invoice", {"rules": [{"version": "1.0"}]}, 400)

@@ -20,6 +20,7 @@ from waybill.backend.fetcher import Fetcher
 from waybill.backend.leases import STARTED, Lease, Leases
 from waybill.backend.limits import Limits
 from waybill.backend.operator_view import OperatorView
+from waybill.backend.queue_sizes import QueueSizes
 from waybill.backend.recent_events import RecentEvents
 from waybill.backend.settings import Settings
 from waybill.backend.workers import KnownWorker
@@ -139,6 +140,7 @@ class Backend(Service):
             )
             self.extensions.push_checks.drop = self._drop_oldest
             self.extensions.push_checks.record = broker.events.record
+            self.extensions.push_checks.size_of = QueueSizes(self.view, self.events.on_events).of
             self.extensions.seen_count = lambda: self.events.seen_count
             await self.extensions.start()
             for queue in list((await self.job_counts()).by_queue)[:MAX_QUEUES]:

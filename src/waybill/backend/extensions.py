@@ -24,6 +24,7 @@ from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
 from waybill.backend.tenants import Tenants
 from waybill.backend.type_defaults import TypeDefaults
+from waybill.backend.version_routes import VersionRoutes
 from waybill.backend.webhooks import Webhooks
 from waybill.backend.workers import HttpWorkers
 from waybill.client import ClientError
@@ -96,6 +97,7 @@ class Extensions:
         self.reports = self.settings.table("pipeline-report", PipelineReport)
         self.schemas = Schemas(self.settings)
         self.type_defaults = TypeDefaults(self.settings)
+        self.version_routes = VersionRoutes(self.settings)
         tenants = Tenants(self.settings, limits)
         self.queue_configs = QueueConfigs(self.settings)
         self.queue_moves = self.settings.table("queue-move", QueueMove)

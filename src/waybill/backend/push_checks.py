@@ -33,6 +33,7 @@ from waybill.ojs.spec.states import State
 REJECT: Final = "reject"
 BLOCK: Final = "block"
 DROP: Final = "drop_oldest"
+UNBOUNDED: Final = 1 << 62
 STRATEGIES: Final = frozenset({REJECT, BLOCK, DROP})
 MAX_BLOCK_SECONDS: Final = 60.0
 TELL_SECONDS: Final = 1.0
@@ -47,15 +48,22 @@ _TENANT = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:-]{0,127}")
 
 
 Drop = Callable[[str, int], Awaitable[int]]
+SizeOf = Callable[[str], Awaitable[int]]
 RecordEvent = Callable[[str, EventData], None]
 
 
 class QueueBound(msgspec.Struct):
-    """The bound of a queue, and what happens beyond it (ojs-backpressure section 6)."""
+    """The bound of a queue, and what happens beyond it (ojs-backpressure section 6). 0 means no limit."""
 
     max_depth: int
     strategy: str = REJECT
     warning_threshold: float = 0.8
+    max_size_bytes: int = 0
+
+    @property
+    def most(self) -> int:
+        """How many jobs there may be."""
+        return self.max_depth or UNBOUNDED
 
 
 class PushChecks:
@@ -75,6 +83,8 @@ class PushChecks:
         """Discards a number of the oldest available jobs of a queue; returns how many it found."""
         self.record: RecordEvent | None = None
         """Publishes an event about a queue."""
+        self.size_of: SizeOf | None = None
+        """Returns the size of the jobs of a queue."""
         self.tenants = tenants
         self.bounds = settings.table("queue-bound", QueueBound)
         self._schemas = schemas
@@ -86,6 +96,8 @@ class PushChecks:
         """The region of this server in a federation."""
         self._unapplied: Counter[str] = Counter()
         """Pushed jobs of bounded queues that the view has not applied yet."""
+        self._unapplied_bytes: Counter[str] = Counter()
+        """Their sizes."""
         self._warned: set[str] = set()
         """Queues whose last event says that they are nearly full."""
         self._rejected_at: dict[str, float] = {}
@@ -151,7 +163,8 @@ class PushChecks:
             request.body = msgspec.json.encode(body)
         counts = Counter(queue_of(job) for job in jobs)
         bounded = {queue: count for queue, count in counts.items() if self.bound_of(queue) is not None}
-        headers = await self._admit(request, bounded, jobs)
+        sizes = self._sizes_of(jobs, bounded)
+        headers = await self._admit(request, bounded, sizes, jobs)
         of_tenants: dict[str, int] = {}
         try:
             if self.tenants:
@@ -162,7 +175,9 @@ class PushChecks:
         finally:
             self.tenants.release(of_tenants)
             self._unapplied.subtract(bounded)
+            self._unapplied_bytes.subtract(sizes)
             self._unapplied += Counter()
+            self._unapplied_bytes += Counter()
         response.headers += headers
         return _with_warnings(response, warnings) if warnings and response.status < 300 else response
 
@@ -181,19 +196,43 @@ class PushChecks:
         if self._moves.get(queue) is not None:
             raise RequestRefused("conflict", f"Queue {queue} is being deleted.", details={"queue": queue})
 
-    async def _admit(self, request: Request, wanted: dict[str, int], jobs: list[Form]) -> list[tuple[str, str]]:
+    def _sizes_of(self, jobs: list[Form], bounded: dict[str, int]) -> Counter[str]:
+        """Return the size of the new jobs of each queue that is bounded by size."""
+        sizes: Counter[str] = Counter()
+        for job in jobs if bounded else ():
+            queue = queue_of(job)
+            bound = self.bound_of(queue)
+            if bound is not None and bound.max_size_bytes:
+                sizes[queue] += len(msgspec.json.encode(job))
+        return sizes
+
+    async def _is_full(self, queue: str, depth: int, count: int, sizes: Counter[str]) -> bool:
+        bound = self.bound_of(queue)
+        if bound is None or depth + count > bound.most:
+            return bound is not None
+        if not sizes[queue] or self.size_of is None:
+            return False
+        return await self.size_of(queue) + self._unapplied_bytes[queue] + sizes[queue] > bound.max_size_bytes
+
+    async def _admit(
+        self, request: Request, wanted: dict[str, int], sizes: Counter[str], jobs: list[Form]
+    ) -> list[tuple[str, str]]:
         """Wait until there is room for all jobs; returns a warning, if any. Raises RequestRefused if there is none."""
         if not wanted:
             return []
         ends_at = asyncio.get_running_loop().time() + _block_timeout(request)
         while True:
             depths = await self._depths(list(wanted))
-            full = next((queue for queue in wanted if depths[queue] + wanted[queue] > self._bound(queue)), None)
+            full = None
+            for queue, count in wanted.items():
+                if full is None and await self._is_full(queue, depths[queue], count, sizes):
+                    full = queue
             if full is None:
                 self._unapplied.update(wanted)
+                self._unapplied_bytes.update(sizes)
                 return self._pressure({queue: depths[queue] + count for queue, count in wanted.items()})
             bound = self.bound_of(full)
-            if await self._make_room(full, depths[full], wanted[full]):
+            if await self._make_room(full, depths[full], wanted[full], sizes[full]):
                 continue
             blocks = bound is not None and bound.strategy == BLOCK
             if not blocks or asyncio.get_running_loop().time() >= ends_at:
@@ -201,12 +240,14 @@ class PushChecks:
                 raise self._full(full, depths[full])
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _make_room(self, queue: str, depth: int, count: int) -> bool:
+    async def _make_room(self, queue: str, depth: int, count: int, size: int) -> bool:
         """Discard the oldest jobs of a full queue, if that is its strategy (section 5.3); False if there is none."""
         bound = self.bound_of(queue)
-        if bound is None or bound.strategy != DROP or self.drop is None or count > bound.max_depth:
+        if bound is None or bound.strategy != DROP or self.drop is None or count > bound.most:
             return False
-        return await self.drop(queue, depth + count - bound.max_depth) > 0
+        if bound.max_size_bytes and size > bound.max_size_bytes:
+            return False
+        return await self.drop(queue, max(1, depth + count - bound.most)) > 0
 
     async def _depths(self, queues: list[str]) -> dict[str, int]:
         by_queue = (await self._counts.now()).by_queue
@@ -218,13 +259,17 @@ class PushChecks:
 
     def _bound(self, queue: str) -> int:
         bound = self.bound_of(queue)
-        return 1 << 62 if bound is None else bound.max_depth
+        return UNBOUNDED if bound is None else bound.most
 
     def _full(self, queue: str, depth: int) -> RequestRefused:
         bound = self._bound(queue)
         found = self.bound_of(queue)
         details: Form = {"queue": queue, "depth": depth, "bound": bound}
         details["strategy"] = REJECT if found is None else found.strategy
+        if found is not None and bound == UNBOUNDED:
+            details |= {"bound": None, "max_size_bytes": found.max_size_bytes}
+            text = f"The jobs of queue {queue!r} have reached their bound of {found.max_size_bytes} bytes."
+            return RequestRefused("QUEUE_FULL", text, details=details, headers=[("X-OJS-Queue-Depth", str(depth))])
         headers = [("X-OJS-Queue-Depth", str(depth)), ("X-OJS-Queue-Bound", str(bound))]
         text = f"Queue {queue!r} has reached its bound of {bound} jobs."
         return RequestRefused("QUEUE_FULL", text, details=details, headers=headers)
@@ -248,6 +293,8 @@ class PushChecks:
         """Publish that a queue is nearly full, or no longer."""
         bound = self.bound_of(queue)
         if bound is None or self.record is None:
+            return
+        if not bound.max_depth:
             return
         is_pressed = depth >= bound.warning_threshold * bound.max_depth
         if is_pressed and queue not in self._warned:
@@ -274,17 +321,16 @@ def read_bound(given: object) -> QueueBound | None:
         raise invalid("backpressure", "must be an object")
     depth, strategy = given.get("max_depth", 0), given.get("strategy", REJECT)
     threshold = given.get("warning_threshold", 0.8)
-    if given.get("max_size_bytes"):
-        details: Form = {"field": "backpressure.max_size_bytes"}
-        raise RequestRefused("unsupported", "backpressure.max_size_bytes is not supported.", details=details)
-    if not isinstance(depth, int) or isinstance(depth, bool) or not 0 <= depth < 1 << 53:
-        raise invalid("backpressure.max_depth", "must be an integer of at least 0")
+    size = given.get("max_size_bytes") or 0
+    for name, value in (("max_depth", depth), ("max_size_bytes", size)):
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 53:
+            raise invalid(f"backpressure.{name}", "must be an integer of at least 0")
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         text = f"backpressure.strategy: must be one of {', '.join(sorted(STRATEGIES))}."
         raise RequestRefused("unsupported", text, details={"field": "backpressure.strategy"})
     if not isinstance(threshold, int | float) or isinstance(threshold, bool) or not 0 <= threshold <= 1:
         raise invalid("backpressure.warning_threshold", "must be a number from 0 to 1")
-    return QueueBound(depth, strategy, float(threshold)) if depth else None
+    return QueueBound(depth, strategy, float(threshold), size) if depth or size else None
 
 
 def _jobs_of(request: Request, body: Form) -> list[Form]:

@@ -75,8 +75,13 @@ def is_within(version: Version, bounds: Range) -> bool:
     return all(_COMPARISONS[name](whole[: len(bound)], bound) for name, bound in bounds)
 
 
-def read_handlers(given: object) -> Callable[[Execution], bool] | None:
-    """Return the ranges of a worker, None if it takes all jobs. Raises RequestRefused."""
+def read_handlers(
+    given: object, chosen: Callable[[str, str], Version | None] | None = None
+) -> Callable[[Execution], bool] | None:
+    """Return whether a worker with these ranges takes a job, None if it takes all. Raises RequestRefused.
+
+    `chosen` returns the version of a job by its type and id, if there are rules for that.
+    """
     if given is None:
         return None
     if not isinstance(given, list) or len(given) > MOST_HANDLERS:
@@ -100,6 +105,9 @@ def read_handlers(given: object) -> Callable[[Execution], bool] | None:
         bounds = limited.get(execution.envelope.type)
         if bounds is None:
             return True
+        version = None if chosen is None else chosen(execution.envelope.type, execution.envelope.id)
+        if version is not None:
+            return is_within(version, bounds)
         try:
             text = _decode(execution.delivery.body).version
         except msgspec.DecodeError:

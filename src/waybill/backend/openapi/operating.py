@@ -22,6 +22,7 @@ _HISTORY: Final = (
 _TENANTS: Final = "/ojs/v1/admin/tenants"
 _POOLS: Final = "/ojs/v1/admin/pools"
 _CODEC_ERRORS: Final = ("unsupported", "validation_error", "permission_denied")
+_ROUTING: Final = "/ojs/v1/admin/routing"
 _SET_ERRORS: Final = ("unsupported", "conflict")
 
 OPERATING: Final[dict[tuple[str, str], Operation]] = {
@@ -136,6 +137,12 @@ OPERATING: Final[dict[tuple[str, str], Operation]] = {
     ("POST", "/ojs/v1/history/rebuild"): Operation(
         "Tell which part of a job's history is reconstructed", "history", {200: dict}, parameters=(_JOB_ID,)
     ),
+    ("GET", _ROUTING): Operation("List the rules for versions of job types", "versions", parameters=_PAGE),
+    ("GET", f"{_ROUTING}/{{type}}"): Operation("Get the rules for versions of a job type", "versions"),
+    ("PUT", f"{_ROUTING}/{{type}}"): Operation(
+        "Set the rules for versions of a job type", "versions", {200: dict}, requests.VersionRules, errors=_SET_ERRORS
+    ),
+    ("DELETE", f"{_ROUTING}/{{type}}"): Operation("Remove the rules for versions of a job type", "versions"),
     ("GET", "/ojs/v1/admin/config"): Operation("Get the version and the build of the server", "admin"),
     ("GET", "/ojs/v1/admin/stats/stream"): Operation(
         "Stream the numbers of admin/stats", "admin", media_type="text/event-stream"

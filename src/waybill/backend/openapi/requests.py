@@ -275,10 +275,11 @@ class Bulk(msgspec.Struct):
 
 
 class Backpressure(msgspec.Struct):
-    """The maximum number of waiting jobs; 0 means no limit."""
+    """The maximum number and size of jobs; 0 means no limit."""
 
-    max_depth: Annotated[int, Meta(ge=0)]
-    strategy: Literal["reject", "block"] | UnsetType = UNSET
+    max_depth: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    max_size_bytes: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    strategy: Literal["reject", "block", "drop_oldest"] | UnsetType = UNSET
     warning_threshold: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
 
 
@@ -296,6 +297,7 @@ class QueueConfig(msgspec.Struct):
 
     backpressure: Backpressure | UnsetType = UNSET
     max_size: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    max_size_bytes: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     overflow_policy: Literal["reject", "block", "drop_oldest"] | UnsetType = UNSET
     concurrency: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
     rate_limit: dict[str, Any] | UnsetType | None = UNSET
@@ -308,6 +310,19 @@ class QueueConfig(msgspec.Struct):
     dead_letter_max_size: Annotated[int, Meta(ge=0)] | UnsetType | None = UNSET
     dead_letter_queue: Queue | UnsetType | None = UNSET
     producers: list[str] | UnsetType | None = UNSET
+
+
+class VersionRule(msgspec.Struct):
+    """The share of a version among the jobs of a type."""
+
+    version: Annotated[str, Meta(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){0,2}$")]
+    weight: Annotated[int, Meta(ge=0, le=1_000_000)] | UnsetType = UNSET
+
+
+class VersionRules(msgspec.Struct):
+    """The versions to which the jobs of a type go."""
+
+    rules: Annotated[list[VersionRule], Meta(min_length=1, max_length=100)]
 
 
 class QueueDeletion(msgspec.Struct):

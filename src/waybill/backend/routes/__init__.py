@@ -35,6 +35,7 @@ from waybill.backend.routes.search import SearchRoutes
 from waybill.backend.routes.system import SystemRoutes
 from waybill.backend.routes.tenants import TenantRoutes
 from waybill.backend.routes.unique_jobs import UniqueJobRoutes
+from waybill.backend.routes.version_routes import VersionRouteRoutes
 from waybill.backend.routes.webhooks import WebhookRoutes
 from waybill.backend.routes.workers import WorkerRoutes
 from waybill.backend.routes.workflows import WorkflowRoutes
@@ -75,6 +76,7 @@ def routes_of(backend: Backend) -> list[Route]:
         DebugRoutes,
         CodecRoutes,
         UniqueJobRoutes,
+        VersionRouteRoutes,
     )
     routes = [route for kind in kinds for route in kind(backend).routes()]
     routes += OpenApiRoutes(routes).routes()

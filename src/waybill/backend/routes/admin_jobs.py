@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
+
 from waybill.backend.backend import Backend
 from waybill.backend.bulk import cancel, refusal_of, retry
 from waybill.backend.errors import RequestRefused, invalid
@@ -13,6 +15,7 @@ from waybill.backend.job_list import list_jobs
 from waybill.backend.job_search import filter_of, search
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import OPERATE, READ, Route
+from waybill.ojs.spec.retry import DEFAULT_RETRY, Retry
 
 PER_PAGE: Final = 20
 MOST_PER_PAGE: Final = 100
@@ -63,7 +66,17 @@ class AdminJobRoutes:
     async def _get(self, request: Request) -> Response:
         form = await self._known(request)
         times = {name: form.get(name) for name in _TIMES}
-        found: Form = {"result": None, "errors": [], "meta": {}, **form, "metadata": times, "job": form}
+        given = form.get("retry")
+        policy = {**_DEFAULT_POLICY, **(given if isinstance(given, dict) else {})}
+        found: Form = {
+            "retry_policy": policy,
+            "result": None,
+            "errors": [],
+            "meta": {},
+            **form,
+            "metadata": times,
+            "job": form,
+        }
         return answer(found)
 
     async def _cancel(self, request: Request) -> Response:
@@ -88,6 +101,7 @@ class AdminJobRoutes:
         return form_of(await self._backend.known(request.parameters["id"]), datetime.now(UTC))
 
 
+_DEFAULT_POLICY: Final = {name: msgspec.to_builtins(getattr(DEFAULT_RETRY, name)) for name in Retry.__struct_fields__}
 _TIMES: Final = (
     "created_at",
     "enqueued_at",

@@ -35,7 +35,9 @@ class MetricsRoutes:
             self._jobs = ServerMetrics()
             backend.events.on_events.append(self._jobs.take)
         tenants = [name for name, _ in backend.extensions.push_checks.tenants.table.items()]
-        bounds = {name: bound.max_depth for name, bound in backend.extensions.push_checks.bounds.items()}
+        bounds = {
+            name: bound.max_depth for name, bound in backend.extensions.push_checks.bounds.items() if bound.max_depth
+        }
         now = gauges(await self._counts(), tenants, bounds, len(backend.extensions.workers.all()))
         scheduler = backend.extensions.scheduler
         dispatched = scheduling(scheduler.dispatches.totals, scheduler.ratios(), scheduler.utilization())

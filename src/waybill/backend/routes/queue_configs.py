@@ -19,11 +19,9 @@ from waybill.backend.router import ADMIN, READ, Route
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, read_rate_limit
 
 PATHS: Final = ("/ojs/v1/queues/{name}/config", "/ojs/v1/admin/queues/{name}/config")
-BOUND_FIELDS: Final = ("max_size", "overflow_policy", "backpressure")
+BOUND_FIELDS: Final = ("max_size", "max_size_bytes", "overflow_policy", "backpressure")
 LIMIT_FIELDS: Final = ("concurrency", "rate_limit")
-WITHOUT_EFFECT: Final = ("max_size_bytes",)
-"""Fields of the specification that this server does not support: answers warn of them."""
-_KNOWN: Final = frozenset({*FIELDS, *BOUND_FIELDS, *LIMIT_FIELDS, *WITHOUT_EFFECT, "dead_letter"})
+_KNOWN: Final = frozenset({*FIELDS, *BOUND_FIELDS, *LIMIT_FIELDS, "dead_letter"})
 
 
 class QueueConfigRoutes:
@@ -50,13 +48,12 @@ class QueueConfigRoutes:
         """Set the configuration of a queue, which need not exist yet."""
         name = request.parameters["name"]
         check_name(name)
-        warnings = await configure(self._backend, name, request.json(required=True))
-        form: Form = {**shown_config(self._backend, name), "updated_at": self._backend.now()}
-        return answer(form | ({"warnings": warnings} if warnings else {}))
+        await configure(self._backend, name, request.json(required=True))
+        return answer({**shown_config(self._backend, name), "updated_at": self._backend.now()})
 
 
-async def configure(backend: Backend, name: str, given: Form) -> list[str]:
-    """Change the given fields of a queue's configuration; returns warnings. Raises RequestRefused and InvalidJob."""
+async def configure(backend: Backend, name: str, given: Form) -> None:
+    """Change the given fields of a queue's configuration. Raises RequestRefused and InvalidJob."""
     unknown = sorted(set(given) - _KNOWN)
     if unknown:
         details: Form = {"field": unknown[0]}
@@ -68,14 +65,13 @@ async def configure(backend: Backend, name: str, given: Form) -> list[str]:
         _check_no_circle(configs, name, config.dead_letter_queue)
     if config.default_retry is not None:
         backend.jobs.check(envelope_of({"type": "queue.default", "args": [], "retry": config.default_retry}))
-    bound = _bound_of(given) if any(one in given for one in BOUND_FIELDS) else bounds.get(name)
+    bound = _bound_of(given, bounds.get(name)) if any(one in given for one in BOUND_FIELDS) else bounds.get(name)
     policy = _policy_of(given, limits.get(name), name)
     for table, value in ((bounds, bound), (limits, policy), (configs.table, config)):
         if value is None or value == QueueConfig():
             await table.remove(name)
         elif value != table.get(name):
             await table.put(name, value)  # type: ignore[arg-type]
-    return [f"{one} has no effect on this server" for one in WITHOUT_EFFECT if given.get(one) is not None]
 
 
 def _check_no_circle(configs: QueueConfigs, name: str, target: str) -> None:
@@ -98,7 +94,8 @@ def shown_config(backend: Backend, name: str) -> Form:
     config.pop("dead_letter_since", None)
     pressure = None if bound is None else msgspec.to_builtins(bound)
     if bound is not None:
-        config |= {"max_size": bound.max_depth, "overflow_policy": bound.strategy}
+        sizes = {"max_size": bound.max_depth, "max_size_bytes": bound.max_size_bytes}
+        config |= {"overflow_policy": bound.strategy, **{one: value for one, value in sizes.items() if value}}
     if policy is not None and policy.concurrency is not None:
         config["concurrency"] = policy.concurrency
     if policy is not None and policy.rate is not None:
@@ -116,11 +113,15 @@ def _configs_of(backend: Backend) -> QueueConfigs:
     return backend.extensions.queue_configs
 
 
-def _bound_of(given: Form) -> QueueBound | None:
+def _bound_of(given: Form, before: QueueBound | None) -> QueueBound | None:
+    """Return the bound of a queue with the given fields changed."""
     pressure = given.get("backpressure")
     if pressure is None:
-        size = given.get("max_size")
-        pressure = {"max_depth": 0 if size is None else size, "strategy": given.get("overflow_policy") or REJECT}
+        pressure = {} if before is None else msgspec.to_builtins(before)
+        names = {"max_size": "max_depth", "max_size_bytes": "max_size_bytes"}
+        pressure |= {name: given[one] or 0 for one, name in names.items() if one in given}
+        if "overflow_policy" in given:
+            pressure["strategy"] = given["overflow_policy"] or REJECT
     return read_bound(pressure)
 
 

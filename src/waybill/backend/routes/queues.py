@@ -84,15 +84,14 @@ class QueueRoutes:
         check_queue(name)
         if not isinstance(config, dict):
             raise invalid("config", "must be an object")
-        warnings = await configure(self._backend, name, config) if config else []
+        if config:
+            await configure(self._backend, name, config)
         await self._backend.fetcher.has_queue(name, creates=True)
         await self._backend.coordinate_queue(name)
         self._deleted.pop(name, None)
         await self._backend.extensions.queue_moves.remove(name)
         form: Form = {"name": name, "status": "active", "state": "active", "paused": False}
         form |= {"config": shown_config(self._backend, name)["config"], "created_at": self._backend.now()}
-        if warnings:
-            form["warnings"] = warnings
         return answer({**form, "queue": form}, 201, [("Location", f"/ojs/v1/queues/{name}")])
 
     async def _stats(self, request: Request) -> Response:

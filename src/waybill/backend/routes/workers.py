@@ -81,7 +81,9 @@ class WorkerRoutes:
             if await backend.fetcher.has_queue(queue, creates=wait_ms > 0):
                 await backend.coordinate_queue(queue)
         handlers = body.get("handlers")
-        fits = read_handlers(backend.extensions.workers.handlers_of(worker_id) if handlers is None else handlers)
+        if handlers is None:
+            handlers = backend.extensions.workers.handlers_of(worker_id)
+        fits = None if handlers is None else read_handlers(handlers, backend.extensions.version_routes.chosen)
         leases = await backend.fetcher.fetch(visit, worker_id, visibility, wait_ms / 1000, fits)
         try:
             if leases:
