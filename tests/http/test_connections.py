@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -139,3 +141,40 @@ async def test_the_command_works_over_http_and_ctrl_c_drains(tmp_path: Path, rep
             raise
         assert worker.returncode == 0, err.decode()
         assert b'"completed": 1' in out
+
+
+@asynccontextmanager
+async def answering(head: bytes, pieces: Iterable[bytes]) -> AsyncIterator[str]:
+    """Serve a request with these pieces."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for piece in chain([head], pieces):
+            writer.write(piece)
+            try:
+                await writer.drain()
+            except ConnectionError:
+                break
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_an_answer_without_an_end_is_given_up() -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with answering(head, repeat(b"100000\r\n" + bytes(1 << 20) + b"\r\n")) as url:
+        exchange = HttpExchange(url)
+        with pytest.raises(NoAnswer, match="more than"):
+            await exchange.send("GET", "/ojs/v1/health")
+        await exchange.close()
+
+
+async def test_an_answer_is_not_inflated() -> None:
+    small = gzip.compress(bytes(64 << 20))
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(small)
+    async with answering(head, [small]) as url:
+        exchange = HttpExchange(url)
+        assert (await exchange.send("GET", "/ojs/v1/health")).body == small
+        await exchange.close()

@@ -20,7 +20,7 @@ except ImportError as error:
 MEDIA_TYPE: Final = "application/openjobspec+json"
 IDLE_SECONDS: Final = 30.0
 """How long an idle connection is used again: less than servers keep it."""
-MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 
 class HttpExchange:
@@ -53,12 +53,12 @@ class HttpExchange:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=timeout_seconds),
             ) as response:
-                found = await response.content.read(MAX_ANSWER_BYTES)
-                while not response.content.at_eof():
-                    found += await response.content.read(MAX_ANSWER_BYTES)
+                found = bytearray()
+                async for piece in response.content.iter_any():
+                    found += piece
                     if len(found) > MAX_ANSWER_BYTES:
-                        raise NoAnswer(f"the answer of {address.base} is too large")
-                return Answer(response.status, found, _seconds(response.headers.get("Retry-After")))
+                        raise NoAnswer(f"the answer of {address.base} has more than {MAX_ANSWER_BYTES} bytes")
+                return Answer(response.status, bytes(found), _seconds(response.headers.get("Retry-After")))
         except TimeoutError:
             raise NoAnswer(f"{address.base} has not answered within {timeout_seconds:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -80,6 +80,8 @@ class HttpExchange:
             self._loop = asyncio.get_running_loop()
             headers = {
                 "Accept": f"{MEDIA_TYPE}, application/json",
+                # A small answer must not become a large one.
+                "Accept-Encoding": "identity",
                 "Content-Type": MEDIA_TYPE,
                 "OJS-Version": "1.0",
                 "User-Agent": f"waybill/{__version__}",
@@ -92,6 +94,7 @@ class HttpExchange:
                 connector=connector,
                 headers=headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
                 trust_env=not address.is_loopback,
             )
         return address, self._session
