@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from waybill.backend.application import Application
 from waybill.backend.errors import RequestRefused
+from waybill.backend.handshake import SUBPROTOCOL, VERSION
 from waybill.backend.message import Request, Response, read_query
 from waybill.backend.server.limits import MAX_BODY_BYTES, MAX_LENGTH_DIGITS, body_limit
+from waybill.backend.sockets import MOST_MESSAGE_BYTES, SocketClosed
 from waybill.backend.streams import close_stream
 
 DROPPED_BYTES: Final = 64 * MAX_BODY_BYTES
@@ -17,9 +19,44 @@ DROPPED_BYTES: Final = 64 * MAX_BODY_BYTES
 WAITING_PATHS: Final = frozenset({"/ojs/v1/workers/fetch"})
 """Paths with slow answers, whose clients may have disconnected before the answer."""
 
+SHAKEN: Final = {
+    "upgrade": "websocket",
+    "sec-websocket-version": VERSION,
+    "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA==",
+}
+"""The headers of a handshake that the server has done."""
+REFUSED: Final = 1008
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+
+class AsgiSocket:
+    """A WebSocket of an ASGI server."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+
+    async def receive(self) -> str:
+        """Return the next message. Raises SocketClosed."""
+        message = await self._receive()
+        text = message.get("text") or ""
+        if message["type"] != "websocket.receive" or len(text) > MOST_MESSAGE_BYTES:
+            raise SocketClosed
+        return str(text)
+
+    async def send(self, text: str) -> None:
+        """Send a message. Raises SocketClosed."""
+        try:
+            await self._send({"type": "websocket.send", "text": text})
+        except OSError as error:
+            raise SocketClosed from error
+
+    async def close(self, code: int) -> None:
+        """Close the connection."""
+        await self._send({"type": "websocket.close", "code": code})
 
 
 class _TooLarge(Exception):
@@ -41,8 +78,7 @@ class AsgiApplication:
         """Answer one request."""
         if scope["type"] != "http":
             if scope["type"] == "websocket":
-                await receive()
-                await send({"type": "websocket.close", "code": 1000})
+                await self._talk(scope, receive, send)
             return
         path: str = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
         request = Request(scope["method"], path, {}, _headers(scope["headers"]))
@@ -64,6 +100,24 @@ class AsgiApplication:
             await _send(send, response, is_head=request.method == "HEAD")
         else:
             await _stream(send, receive, response, response.stream, is_head=request.method == "HEAD")
+
+    async def _talk(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve a WebSocket; the handshake is the server's."""
+        path: str = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
+        request = Request("GET", path, read_query(scope["query_string"]), _headers(scope["headers"]) | SHAKEN)
+        response = await self._application.handle(request)
+        await receive()
+        if response.talk is None:
+            if "websocket.http.response" in scope.get("extensions", {}):
+                found = {"status": response.status, "headers": _encoded(response)}
+                await send({"type": "websocket.http.response.start", **found})
+                await send({"type": "websocket.http.response.body", "body": response.body})
+            else:
+                await send({"type": "websocket.close", "code": REFUSED})
+            return
+        protocol = SUBPROTOCOL if SUBPROTOCOL in scope.get("subprotocols", ()) else None
+        await send({"type": "websocket.accept", "subprotocol": protocol})
+        await response.talk.run(AsgiSocket(receive, send))
 
     async def _answer(self, request: Request, receive: Receive) -> Response | None:
         """Return the answer, None if the client has disconnected before."""

@@ -47,6 +47,7 @@ KINDS: Final[dict[str, Kind]] = {
     "QUEUE_FULL": Kind(429, "Try again after the time in the header Retry-After.", is_retryable=True),
     "TENANT_LIMIT_EXCEEDED": Kind(429, "Try again when the tenant has fewer waiting jobs.", is_retryable=True),
     "rate_limited": Kind(429, "Try again after the time in the header Retry-After.", is_retryable=True),
+    "upgrade_required": Kind(426, "Open the path with a WebSocket client."),
     "headers_too_large": Kind(431, "Send shorter headers."),
     "backend_error": Kind(500, "Try again. If it fails again, see the log of the server.", is_retryable=True),
     "not_implemented": Kind(501, "Send a Content-Length, or a chunked body."),

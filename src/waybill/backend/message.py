@@ -11,6 +11,7 @@ import msgspec
 
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.server.limits import BATCH_PATH
+from waybill.backend.sockets import Talk
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper, is_too_heavy
 
@@ -109,6 +110,8 @@ class Response:
     stream: AsyncIterator[bytes] | None = None
     unheard: Callable[[], None] | None = None
     """Called if the client has disconnected before the answer."""
+    talk: Talk | None = None
+    """What follows on the connection of a WebSocket."""
     lines: bytes = b""
     """The encoded status line and headers, instead of `headers`, without the date and the length of the body."""
 

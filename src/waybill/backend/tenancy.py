@@ -400,6 +400,7 @@ def _rules() -> dict[tuple[str, str], Before]:
         ("POST", f"{_V1}/dead-letter/retry"): own.selected,
         ("POST", f"{_V1}/workflows"): own.workflow_begin,
         ("GET", f"{_V1}/workflows"): own.nothing,
+        ("GET", f"{_V1}/ws"): own.nothing,
     }
     return found | _rules_of_one() | _rules_of_pages()
 

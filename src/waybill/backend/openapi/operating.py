@@ -137,6 +137,12 @@ OPERATING: Final[dict[tuple[str, str], Operation]] = {
     ("POST", "/ojs/v1/history/rebuild"): Operation(
         "Tell which part of a job's history is reconstructed", "history", {200: dict}, parameters=(_JOB_ID,)
     ),
+    ("GET", "/ojs/v1/ws"): Operation(
+        "Follow events over a WebSocket",
+        "streams",
+        {101: None},
+        errors=("upgrade_required", "overloaded", "not_implemented"),
+    ),
     ("GET", _ROUTING): Operation("List the rules for versions of job types", "versions", parameters=_PAGE),
     ("GET", f"{_ROUTING}/{{type}}"): Operation("Get the rules for versions of a job type", "versions"),
     ("PUT", f"{_ROUTING}/{{type}}"): Operation(

@@ -32,6 +32,7 @@ from waybill.backend.routes.rate_limits import RateLimitRoutes
 from waybill.backend.routes.route_wrappers import wrapped
 from waybill.backend.routes.schemas import SchemaRoutes
 from waybill.backend.routes.search import SearchRoutes
+from waybill.backend.routes.sockets import SocketRoutes
 from waybill.backend.routes.system import SystemRoutes
 from waybill.backend.routes.tenants import TenantRoutes
 from waybill.backend.routes.unique_jobs import UniqueJobRoutes
@@ -77,6 +78,7 @@ def routes_of(backend: Backend) -> list[Route]:
         CodecRoutes,
         UniqueJobRoutes,
         VersionRouteRoutes,
+        SocketRoutes,
     )
     routes = [route for kind in kinds for route in kind(backend).routes()]
     routes += OpenApiRoutes(routes).routes()

@@ -17,28 +17,17 @@ from waybill.backend.missed_events import Gap, missed_events
 from waybill.backend.progress import read_report
 from waybill.backend.recent_events import INTERNAL_PREFIX, form_of, is_of
 from waybill.backend.router import OPERATE, READ, Route
+from waybill.backend.state_changes import CHANGED, ENDS, STATES, StateChanges
 from waybill.ojs.spec.checkpoint import MAX_CHECKPOINT_BYTES, MAX_SEQUENCE, make_checkpoint
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.states import State
 
-ENDS: Final = {"job.completed": "completed", "job.discarded": "failed", "job.cancelled": "cancelled"}
-STATES: Final = {
-    "job.enqueued": State.AVAILABLE.value,
-    "job.scheduled": State.SCHEDULED.value,
-    "job.started": State.ACTIVE.value,
-    "job.retrying": State.RETRYABLE.value,
-    "job.completed": State.COMPLETED.value,
-    "job.discarded": State.DISCARDED.value,
-    "job.cancelled": State.CANCELLED.value,
-}
 _ACTIVE: Final = State.ACTIVE.value
 _NAMED: Final = {State.DISCARDED.value: "failed"}
 MOST_PIECES: Final = 50
 """How many events are kept in the form in which they are sent."""
-MOST_FOLLOWED: Final = 10_000
-"""The number of jobs per listener whose previous states are remembered."""
 
 
 class ProgressRoutes:
@@ -177,9 +166,9 @@ class ProgressRoutes:
             job = detail.info
             if job.state in TERMINAL:
                 form: Form = {"job_id": job.id, "queue": job.queue, "type": job.type, "from": _ACTIVE}
-                yield event_text("job.state_changed", form | {"to": job.state, "timestamp": job.ended_at})
+                yield event_text(CHANGED, form | {"to": job.state, "timestamp": job.ended_at})
                 return
-            changes = _StatePieces({job.id: job.state}, names, ends=True)
+            changes = _StatePieces(StateChanges({job.id: job.state}, names), ends=True)
             async for piece in follow(listener, changes.pieces, f"job:{job_id}"):
                 yield piece
 
@@ -188,7 +177,7 @@ class ProgressRoutes:
         name = request.parameters["name"]
         if not is_valid_queue_name(name) or name not in await self._backend.queues():
             raise not_found("queue", name)
-        changes = _StatePieces({}, names=request.listed("event_types"))
+        changes = _StatePieces(StateChanges({}, request.listed("event_types")))
         return streamed(
             self._stream(request, lambda event: event.data.get("queue") == name, changes.pieces, f"queue:{name}"),
             MEDIA_TYPE,
@@ -255,21 +244,15 @@ class _ProgressPieces:
 
 
 class _StatePieces:
-    """Converts events for a listener to states: the previous state, if known, and the new one."""
+    """Converts events for a listener to texts; with `ends`, the end of a job is the last one."""
 
-    def __init__(self, states: dict[str, str], names: set[str] | None = None, *, ends: bool = False) -> None:
-        self._states = states
-        self._names = names or set()
+    def __init__(self, changes: StateChanges, *, ends: bool = False) -> None:
+        self._changes = changes
         self._ends = ends
 
     def pieces(self, event: ReceivedEvent) -> tuple[bytes, bool]:
-        if event.type == "job.progress":
-            name, form = event.type, _percent_form(event)
-        elif event.type in STATES:
-            name, form = "job.state_changed", _change(event, self._states)
-        else:
-            return b"", False
-        piece = event_text(name, form, event.id) if not self._names or name in self._names else b""
+        found = self._changes.form_of(event)
+        piece = b"" if found is None else event_text(*found, event.id)
         return piece, self._ends and event.type in ENDS
 
 
@@ -289,33 +272,6 @@ def _progress_form(job: JobInfo) -> Form:
         "data": job.progress_data,
         "message": job.progress_message,
         "updated_at": job.progress_at,
-    }
-
-
-def _percent_form(event: ReceivedEvent) -> Form:
-    percent = event.data.get("progress_percent")
-    form: Form = {"job_id": event.subject, "timestamp": event.time}
-    form["progress"] = round(percent) if isinstance(percent, int | float) else 0
-    if isinstance(event.data.get("progress_message"), str):
-        form["message"] = event.data["progress_message"]
-    return form
-
-
-def _change(event: ReceivedEvent, states: dict[str, str]) -> Form:
-    """Return a state change; its previous state is the last one sent, or the usual predecessor."""
-    to = STATES[event.type]
-    usual = State.AVAILABLE.value if to in {_ACTIVE, State.CANCELLED.value, State.AVAILABLE.value} else _ACTIVE
-    came = states.get(event.subject, usual)
-    states[event.subject] = to
-    if event.type in ENDS or len(states) > MOST_FOLLOWED:
-        states.pop(event.subject if event.type in ENDS else next(iter(states)), None)
-    return {
-        "job_id": event.subject,
-        "queue": event.data.get("queue"),
-        "type": event.data.get("job_type"),
-        "from": came,
-        "to": to,
-        "timestamp": event.time,
     }
 
 

@@ -9,7 +9,8 @@ from waybill.backend.errors import not_found
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
 from waybill.backend.router import ADMIN, READ, Route
-from waybill.backend.version_routes import read_rules
+from waybill.backend.settings import SettingTable
+from waybill.backend.version_routes import VersionRules, read_rules
 from waybill.ojs.spec.envelope import check_type
 
 
@@ -18,7 +19,11 @@ class VersionRouteRoutes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._rules = backend.extensions.version_routes.table
+
+    @property
+    def _rules(self) -> SettingTable[VersionRules]:
+        # The backend may not have started when its routes are made.
+        return self._backend.extensions.version_routes.table
 
     def routes(self) -> list[Route]:
         """Return the routes."""

@@ -44,6 +44,11 @@ def encode_stream_head(response: Response, *, is_chunked: bool, stays: bool) -> 
     return _head(response, framing + _closing(stays=stays and is_chunked, is_old=False))
 
 
+def encode_switch(response: Response) -> bytes:
+    """Return the head after which another protocol follows."""
+    return _head(response, "", has_type=False)
+
+
 def chunk(piece: bytes) -> bytes:
     """Return a piece of a stream as a chunk."""
     return b"%x\r\n%b\r\n" % (len(piece), piece)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from waybill.backend.errors import RequestRefused
 from waybill.backend.message import Request, Response, read_query
@@ -20,8 +20,19 @@ from waybill.backend.server.answers import CONTINUE, chunk, encode_answer, encod
 from waybill.backend.server.connections import Connections
 from waybill.backend.server.head import BadRequest, Head
 from waybill.backend.server.limits import STREAM_BUFFER_BYTES
-from waybill.backend.server.requests import PIECE_BYTES, Phase, Received, RequestReader, head_end, is_one_request
+from waybill.backend.server.requests import (
+    PIECE_BYTES,
+    Phase,
+    Received,
+    RequestReader,
+    head_end,
+    is_one_request,
+    request_of,
+)
 from waybill.backend.streams import close_stream
+
+if TYPE_CHECKING:
+    from waybill.backend.server.web_socket import WebSocket
 
 WRITE_BUFFER_BYTES: Final = 64 * 1024
 REQUESTS_IN_A_ROW: Final = 16
@@ -52,6 +63,8 @@ class Connection:
         self._answer: asyncio.Future[Response] | None = None
         self._pump: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None
+        self._socket: WebSocket | None = None
+        """Reads what the client sends after it has changed to WebSocket."""
         self._is_paused = False
         self._has_ended = False
         """Whether the client has ended its output."""
@@ -99,7 +112,9 @@ class Connection:
         """Process received data if this turn has time left."""
         if self._is_dropping or self._refusal is not None:
             return
-        if self._rest or not self._server.turns.may_begin():
+        if self._socket is not None:
+            self._socket.data_received(data)
+        elif self._rest or not self._server.turns.may_begin():
             self._set_aside(data)
             self._wait_in_line()
         elif self._current is None and self._take_shortcut(data):
@@ -147,7 +162,7 @@ class Connection:
             return
         ended: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         ended.set_exception(error)
-        self.told(self._server.application.conclude(self._request_of(current), ended))
+        self.told(self._server.application.conclude(request_of(current, self._peer), ended))
 
     def _take(self, data: bytes) -> None:
         """Parse input, and answer what is complete. The rest is set aside if there is no time."""
@@ -280,19 +295,11 @@ class Connection:
         elif self._is_dropping:
             if waited > limits.linger:
                 self._transport.abort()
-        elif self._current is None:
-            self._look_at_request(waited)
-
-    def _look_at_request(self, waited: float) -> None:
-        limits, reader = self._server.limits, self._reader
-        if reader.phase is Phase.NOTHING:
+        elif self._current is None and self._reader.phase is Phase.NOTHING:
             if waited > limits.keep_alive:
                 self._transport.close()
-        elif reader.phase is Phase.HEAD:
-            if waited > limits.head:
-                self._refuse(BadRequest("request_timeout", "The head of the request did not arrive in time."))
-        elif waited > limits.body + reader.size / limits.body_rate:
-            self._refuse(BadRequest("request_timeout", "The body of the request did not arrive in time."))
+        elif self._current is None and (late := self._reader.overdue(waited, limits)) is not None:
+            self._refuse(late)
 
     def shut_down(self) -> None:
         """Close after the current answer; a stream ends now."""
@@ -353,7 +360,7 @@ class Connection:
         """Pass a request to the application."""
         self._current = received
         head = received.head
-        request = self._request_of(received)
+        request = request_of(received, self._peer)
         try:
             if head.query:
                 request.query = read_query(head.query)
@@ -367,19 +374,6 @@ class Connection:
             self._server.turns.charge_task()
             self._answer = answer
             answer.add_done_callback(partial(self._answered, head, request))
-
-    def _request_of(self, received: Received) -> Request:
-        head = received.head
-        return Request(
-            head.method,
-            head.path,
-            {},
-            head.headers,
-            received.body,
-            target=head.target,
-            raw_query=head.query,
-            peer=self._peer,
-        )
 
     def _answered(self, head: Head, request: Request, answer: asyncio.Future[Response]) -> None:
         self._answer = None
@@ -396,10 +390,7 @@ class Connection:
     def _conclude(self, head: Head, response: Response) -> None:
         """Send the answer of a task, and continue with the next request."""
         if self._is_gone:
-            if response.stream is not None:
-                self._server.spawn(close_stream(response.stream))
-            if response.unheard is not None:
-                response.unheard()
+            self._server.drop(response)
             return
         self._end(head, response)
         self._advance()
@@ -409,6 +400,12 @@ class Connection:
         stays = head.stays and not self._server.is_closing
         if self._has_ended and not self._reader.ready and not self._rest and self._refusal is None:
             stays = False
+        if response.talk is not None:
+            opened = self._server.open_socket(head, response, self._transport, self._until_writable)
+            if not isinstance(opened, Response):
+                self._socket, self._pump = opened
+                return
+            response = opened
         if response.stream is not None:
             if not self._server.is_full_of_streams:
                 self._pump = self._server.spawn_stream(self._stream(head, response, response.stream, stays=stays))
@@ -481,14 +478,20 @@ class Connection:
         self._finish(stays=stays)
         self._advance()
 
+    def _until_writable(self) -> asyncio.Future[None] | None:
+        if not self._is_paused or self._is_gone:
+            return None
+        if self._writable is None or self._writable.done():
+            self._writable = asyncio.get_running_loop().create_future()
+        return self._writable
+
     async def _send(self, stream: AsyncIterator[bytes], *, is_chunked: bool) -> None:
         async for piece in stream:
             if self._is_gone:
                 return
             if piece:
                 self._transport.write(chunk(piece) if is_chunked else piece)
-            if self._is_paused:
-                self._writable = asyncio.get_running_loop().create_future()
-                await self._writable
+            if (waiting := self._until_writable()) is not None:
+                await waiting
         if is_chunked and not self._is_gone:
             self._transport.write(b"0\r\n\r\n")

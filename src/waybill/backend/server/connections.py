@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from waybill.backend.message import Request, Response
+from waybill.backend.server.answers import encode_switch
 from waybill.backend.server.head import BadRequest, Head
-from waybill.backend.server.limits import Limits
+from waybill.backend.server.limits import STREAM_BUFFER_BYTES, Limits
 from waybill.backend.server.requests import known_head
 from waybill.backend.server.turns import Turns
 from waybill.backend.shortcut import MAX_SHORTCUT_BYTES, Asker, Take
 from waybill.backend.streams import close_stream
 
+if TYPE_CHECKING:
+    from waybill.backend.server.web_socket import WebSocket
+
+Writable = Callable[[], "asyncio.Future[None] | None"]
+"""Returns a future to wait for while a client does not read."""
 MAX_SHORTCUTS: Final = 500
 UNREAD_STEPS: Final = 16
 """The unread output is added up again when the number of such connections has grown by this fraction (1/n)."""
@@ -201,6 +207,30 @@ class Connections:
         return self._application.refuse(
             request, "overloaded", f"The server sends {len(self._streams)} streams already."
         )
+
+    def drop(self, response: Response) -> None:
+        """Release an answer whose client has disconnected."""
+        if response.stream is not None:
+            self.spawn(close_stream(response.stream))
+        if response.unheard is not None:
+            response.unheard()
+
+    def open_socket(
+        self, head: Head, response: Response, transport: asyncio.Transport, writable: Writable
+    ) -> tuple[WebSocket, asyncio.Task[None]] | Response:
+        """Change a connection to WebSocket: return it and its task, or an error as the answer."""
+        request = Request(head.method, head.path, {}, head.headers)
+        if self.is_full_of_streams or response.talk is None:
+            return self._application.refuse(request, "overloaded", "The server sends many streams already.")
+        try:
+            from waybill.backend.server.web_socket import WebSocket, hold  # noqa: PLC0415 - it needs an extra
+        except ImportError:
+            text = "WebSockets need the extra http: pip install 'waybill-amqp[http]'."
+            return self._application.refuse(request, "not_implemented", text)
+        transport.set_write_buffer_limits(high=STREAM_BUFFER_BYTES)
+        transport.write(encode_switch(response))
+        socket = WebSocket(transport, writable)
+        return socket, self.spawn_stream(hold(socket, response.talk))
 
     @property
     def is_full_of_streams(self) -> bool:

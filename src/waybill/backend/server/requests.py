@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 
 import httptools
 
+from waybill.backend.message import Request
 from waybill.backend.server.head import MAX_HEAD_BYTES, BadRequest, Head, read_head
-from waybill.backend.server.limits import MAX_LENGTH_DIGITS
+from waybill.backend.server.limits import MAX_LENGTH_DIGITS, Limits
 
 MAX_TARGET_BYTES: Final = 8 * 1024
 REMEMBERED_BYTES: Final = 1024
@@ -91,6 +92,14 @@ class RequestReader:
     def size(self) -> int:
         """The received size of the body."""
         return len(self._body)
+
+    def overdue(self, waited: float, limits: Limits) -> BadRequest | None:
+        """Return the error for the rest of a request that did not arrive in time, None if there is still time."""
+        if self.phase is Phase.HEAD:
+            part, is_late = "head", waited > limits.head
+        else:
+            part, is_late = "body", waited > limits.body + self.size / limits.body_rate
+        return BadRequest("request_timeout", f"The {part} of the request did not arrive in time.") if is_late else None
 
     def close(self) -> None:
         """Release the parser, which refers to this reader."""
@@ -260,6 +269,21 @@ class RequestReader:
     def _forget(self) -> None:
         self._head, self._method, self._target, self._body, self._reserved = None, b"", b"", b"", 0
         self._fields.clear()
+
+
+def request_of(received: Received, peer: str) -> Request:
+    """Return a request for the application, without its query, which may be invalid."""
+    head = received.head
+    return Request(
+        head.method,
+        head.path,
+        {},
+        head.headers,
+        received.body,
+        target=head.target,
+        raw_query=head.query,
+        peer=peer,
+    )
 
 
 def head_end(data: bytes) -> int:
