@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from tests.backend.conftest import FAST, Client, client_of
+from waybill.backend.backend import Backend
+from waybill.backend.job_form import Form
 from waybill.backend.job_history import TYPES, JobEvent, entries_of
+from waybill.backend.job_search import SearchFilter, search
+from waybill.backend.routes.job_history import MOST_SEARCHES
 
 
 async def history(client: Client, job_id: str, query: str = "") -> Any:
@@ -179,6 +183,22 @@ async def test_the_lineage_of_a_job_is_its_family(client: Client) -> None:
     assert (lineage["parent_id"], lineage["root_id"], lineage["children"]) == (one, root, [])
     circle = await push(id="019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0f", parent_id="019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0f")
     assert (await client.ask("GET", f"/ojs/v1/jobs/{circle}/lineage"))["children"] == []
+
+
+async def test_a_large_family_is_not_searched_for_ever(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each child was looked for in all jobs: one request took minutes."""
+    searched: list[str] = []
+
+    async def counted(backend: Backend, wanted: SearchFilter, most: int) -> list[Form]:
+        searched.append(wanted.text)
+        return await search(backend, wanted, most)
+
+    monkeypatch.setattr("waybill.backend.routes.job_history.search", counted)
+    root = await client.push()
+    jobs = [{"type": "email.send", "args": [], "parent_id": root}] * (MOST_SEARCHES + 10)
+    await client.ask("POST", "/ojs/v1/jobs/batch", {"jobs": jobs}, 201)
+    assert len((await client.ask("GET", f"/ojs/v1/jobs/{root}/lineage"))["children"]) == MOST_SEARCHES + 10
+    assert len(searched) == MOST_SEARCHES
 
 
 async def test_the_attempts_of_a_job_are_its_traces(client: Client) -> None:

@@ -157,3 +157,27 @@ async def test_a_fetch_makes_no_queues(client: Client) -> None:
     assert (await client.ask("GET", "/ojs/v1/queues"))["queues"] == []
     await client.ask("GET", "/ojs/v1/queues/tpyo/stats", status=404)
     await client.ask("POST", "/ojs/v1/workers/fetch", {"queues": ["Not Good"]}, 400)
+
+
+async def test_large_jobs_are_fetched_and_listed_a_few_at_a_time(client: Client) -> None:
+    """A hundred of them made an answer of 100 MB, and others waited for it."""
+    large = {"type": "email.send", "args": ["x" * 900_000], "options": {"queue": "email"}}
+    pushed = [(await client.ask("POST", "/ojs/v1/jobs", large, 201))["job"]["id"] for _ in range(25)]
+    listed: list[str] = []
+    for path in ("/ojs/v1/jobs?limit=100", "/ojs/v1/admin/jobs?limit=100&states=available"):
+        cursor: str | None = ""
+        listed = []
+        while cursor is not None:
+            found = await client.ask("GET", f"{path}&cursor={cursor}")
+            assert 1 < len(found["jobs"]) < 15
+            listed += [one["id"] for one in found["jobs"]]
+            cursor = found["pagination"].get("next_cursor")
+        assert listed == sorted(pushed, reverse=True)
+    found = await client.ask("GET", "/ojs/v1/admin/jobs?limit=100&order=asc")
+    assert [one["id"] for one in found["jobs"]] == sorted(pushed)
+    assert 10 <= sum(len(one["args"]) for one in found["jobs"]) < 25
+    fetched: list[str] = []
+    while jobs := await client.fetch(count=100):
+        assert len(jobs) < 25
+        fetched += [one["id"] for one in jobs]
+    assert fetched == pushed

@@ -11,7 +11,7 @@ from typing import Final
 from waybill.backend.leases import Lease, Leases
 from waybill.backend.limits import RECHECK_SECONDS, Limits
 from waybill.backend.scheduling.scheduler import Visit
-from waybill.backend.source import Source
+from waybill.backend.source import BYTES_AT_A_TIME, Source
 from waybill.client import ClientError, Delivery, Inspector
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.pauses import PausedQueues
@@ -111,7 +111,7 @@ class Fetcher:
                     if queue in sources:
                         count = min(plan.most, len(leases) + most)
                         await self._lease(sources[queue], count, worker_id, visibility_seconds, leases, fits)
-                    if len(leases) >= plan.most:
+                    if len(leases) >= plan.most or _are_large(leases):
                         break
             except asyncio.CancelledError:
                 self.give_back(leases)
@@ -143,7 +143,7 @@ class Fetcher:
         leases += [self._leases.begin(execution, worker_id, visibility_seconds) for execution in held]
         if is_mixed:
             return
-        while len(leases) < count and not self._limits.is_full(source.queue):
+        while len(leases) < count and not self._limits.is_full(source.queue) and not _are_large(leases):
             deliveries = await source.take(count - len(leases))
             if not deliveries:
                 return
@@ -355,3 +355,8 @@ class Fetcher:
         self.pause_count += 1
         await self._paused.look()
         self._pauses_changed()
+
+
+def _are_large(leases: Sequence[Lease]) -> bool:
+    """Whether these jobs make a large answer: the worker fetches the others with its next request."""
+    return sum(len(one.execution.delivery.body) for one in leases) > BYTES_AT_A_TIME

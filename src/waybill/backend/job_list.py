@@ -46,38 +46,41 @@ async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], For
     cursor = cursor_of(request)
     skipped = 0 if cursor else offset_of(request, limit)
     worker = query.get("worker_id", "")
-    found, is_over = await _find(backend, wanted, cursor, skipped + limit + 1, (states, worker))
-    page = found[skipped : skipped + limit]
+    found, is_over = await _find(backend, wanted, cursor, skipped, limit, (states, worker))
+    page = found[:limit]
     last = page[-1] if page else None
-    more = len(found) > skipped + limit or not is_over
+    more = len(found) > limit or not is_over
     next_key = str(last["id"]) if more and last is not None else None
     total = await _total(backend, wanted, states) if wanted.type is None and not worker else None
     return page, pagination_of(total, limit, skipped, next_key)
 
 
 async def _find(
-    backend: Backend, wanted: JobFilter, before: str, count: int, also: tuple[set[str], str]
+    backend: Backend, wanted: JobFilter, before: str, skipped: int, limit: int, also: tuple[set[str], str]
 ) -> tuple[list[Form], bool]:
-    """Return the first matching jobs, and whether these are all."""
+    """Return the matching jobs after the skipped ones, one more than `limit` or fewer, and whether these are all."""
     states, worker = also
     now = datetime.now(UTC)
     found: list[Form] = []
     for _ in range(MOST_PAGES):
-        size = min(PAGE, count) if not states and not worker else PAGE
-        details = await _page(backend, wanted, before, size)
-        for detail in details:
-            form = form_of(detail, now)
-            if (not states or form["state"] in states) and worker in {"", form.get("worker_id")}:
-                found.append(form)
-        if len(found) >= count:
-            return found[:count], False
-        if len(details) < size:
+        size = min(PAGE, skipped + limit + 1 - len(found)) if not states and not worker else PAGE
+        details, before = await _page(backend, wanted, before, size)
+        forms = [form for form in (form_of(detail, now) for detail in details) if _fits(form, states, worker)]
+        found += forms[skipped:]
+        skipped = max(0, skipped - len(forms))
+        if not before:
             return found, True
-        before = details[-1].info.id
+        # Large jobs end a page early.
+        if len(found) > limit or (found and len(details) < size):
+            break
     return found, False
 
 
-async def _page(backend: Backend, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
+def _fits(form: Form, states: set[str], worker: str) -> bool:
+    return (not states or form["state"] in states) and worker in {"", form.get("worker_id")}
+
+
+async def _page(backend: Backend, wanted: JobFilter, before: str, limit: int) -> tuple[list[JobDetail], str]:
     return await backend.view.read(lambda store: store.page(wanted, before, limit))
 
 

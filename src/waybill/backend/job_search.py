@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,14 +13,16 @@ from waybill.backend.backend import Backend
 from waybill.backend.errors import invalid
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.job_list import STATES, STORED_STATES
-from waybill.ojs.coordinator.job_store import JobDetail, JobFilter, JobStore
+from waybill.backend.job_pages import pages
+from waybill.ojs.coordinator.job_store import JobFilter
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.timestamps import parse_timestamp
 
 MOST: Final = 10_000
 PAGE: Final = 1000
-MOST_PAGES: Final = 200
-"""The number of newest jobs to search, a page at a time."""
+MOST_EXAMINED: Final = 200_000
+"""The number of newest jobs to search."""
+_LARGE: Final = frozenset({"args", "args_known", "result", "parent_results", "parent_results_by_step"})
 _FIELDS: Final = frozenset(
     {"queue", "queues", "state", "states", "type", "since", "until", "enqueued_after", "enqueued_before", "priority"}
     | {"meta", "tenant", "fingerprint", "text", "id"}
@@ -109,7 +111,7 @@ def filter_of(given: Mapping[str, object], default_states: frozenset[str] = froz
 
 
 async def search(backend: Backend, wanted: SearchFilter, most: int = MOST) -> list[Form]:
-    """Return up to `most` matching jobs, newest first."""
+    """Return up to `most` matching jobs, newest first, without their arguments and results."""
     stored = frozenset(one for state in wanted.states for one in STORED_STATES.get(state, {state}))
     kind = None if not wanted.type or wanted.type.endswith("*") else wanted.type
     queue = wanted.queues[0] if len(wanted.queues) == 1 else None
@@ -123,18 +125,13 @@ async def search(backend: Backend, wanted: SearchFilter, most: int = MOST) -> li
     )
     now = datetime.now(UTC)
     forms: list[Form] = []
-    before = ""
-    for _ in range(MOST_PAGES):
-        details = await backend.view.read(functools.partial(_page, rough, before))
-        forms += [form for detail in details if wanted.matches(form := form_of(detail, now))]
-        if len(details) < PAGE or len(forms) >= most:
-            break
-        before = details[-1].info.id
+    async with aclosing(pages(backend.view, rough, PAGE, MOST_EXAMINED)) as found:
+        async for details in found:
+            matching = (form for form in (form_of(detail, now) for detail in details) if wanted.matches(form))
+            forms += [{name: value for name, value in form.items() if name not in _LARGE} for form in matching]
+            if len(forms) >= most:
+                break
     return forms[:most]
-
-
-def _page(rough: JobFilter, before: str, store: JobStore) -> list[JobDetail]:
-    return store.page(rough, before, PAGE)
 
 
 def _one_text(given: Mapping[str, object], name: str) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
+import sys
 from datetime import UTC, datetime
 from typing import Final
 
 from waybill.backend.backend import Backend
 from waybill.backend.bulk import delete
 from waybill.backend.job_form import Form
+from waybill.backend.job_pages import pages
 from waybill.backend.queue_configs import QueueConfig, retention_of
-from waybill.ojs.coordinator.job_store import JobDetail, JobFilter, JobStore
+from waybill.ojs.coordinator.job_store import JobFilter
 from waybill.ojs.dead_letters import DeadLetters
 from waybill.ojs.spec.server_events import DeadLetterPruned
 from waybill.ojs.spec.timestamps import format_timestamp, parse_duration
@@ -79,19 +80,12 @@ class QueueRetention:
         """Delete the jobs of a queue that ended in a state before a time."""
         # Jobs end after they were enqueued.
         wanted = JobFilter(queue, frozenset({state}), until=until)
-        before, count = "", 0
-        while True:
-            found = await self._backend.view.read(functools.partial(_page, wanted, before))
+        count = 0
+        async for found in pages(self._backend.view, wanted, PAGE, sys.maxsize):
             over = [one.info for one in found if (one.info.ended_at or "~") < until]
             forms: list[Form] = [
                 {"id": one.id, "type": one.type, "queue": one.queue, "state": one.state} for one in over
             ]
             if forms:
                 count += len(forms) - len(await delete(self._backend, forms))
-            if len(found) < PAGE:
-                return count
-            before = found[-1].info.id
-
-
-def _page(wanted: JobFilter, before: str, store: JobStore) -> list[JobDetail]:
-    return store.page(wanted, before, PAGE)
+        return count

@@ -6,15 +6,16 @@ described ones. It is read once for a queue, and then follows the events.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 import msgspec
 
 from waybill.backend.job_form import UNFINISHED
+from waybill.backend.job_pages import pages
 from waybill.ojs.coordinator.job_fold import ENDS
-from waybill.ojs.coordinator.job_store import JobDetail, JobFilter, JobStore
+from waybill.ojs.coordinator.job_store import JobFilter
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.spec.events import ReceivedEvent
 
@@ -47,12 +48,10 @@ class QueueSizes:
             self._on_events.append(self._take)
         self._jobs[queue], self._totals[queue] = {}, 0
         self._ended.clear()
-        wanted, before = JobFilter(queue, UNFINISHED), ""
-        while found := await self._view.read(partial(_page, wanted, before)):
+        async for found in pages(self._view, JobFilter(queue, UNFINISHED), PAGE, sys.maxsize):
             for one in found:
                 if one.info.id not in self._ended and one.info.id not in self._jobs[queue]:
                     self._add(queue, one.info.id, one.envelope)
-            before = found[-1].info.id
 
     def _add(self, queue: str, job_id: str, job: object) -> None:
         size = 0 if job is None else len(msgspec.json.encode(job))
@@ -75,7 +74,3 @@ class QueueSizes:
             elif event.type in ENDS:
                 self._remove(event.subject)
                 self._ended.add(event.subject)
-
-
-def _page(wanted: JobFilter, before: str, store: JobStore) -> list[JobDetail]:
-    return store.page(wanted, before, PAGE)

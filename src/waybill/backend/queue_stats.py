@@ -11,6 +11,7 @@ from typing import Final
 from waybill.backend.backend import Backend
 from waybill.backend.errors import not_found
 from waybill.backend.job_form import Form, state_of
+from waybill.backend.job_pages import pages
 from waybill.client import Inspector
 from waybill.ojs.coordinator.job_store import JobDetail, JobFilter
 from waybill.ojs.errors import InvalidJob
@@ -21,6 +22,7 @@ from waybill.ojs.topology.job_queues import job_queue_counts
 
 MAX_SEARCHED: Final = 500
 """Scheduled jobs to check: more are counted as in the events, although some may be due."""
+PAGE: Final = 100
 SAMPLE: Final = 50
 """The number of ended jobs for mean times."""
 
@@ -65,15 +67,16 @@ async def _waiting(backend: Backend, name: str, counts: Mapping[str, int]) -> Fo
         return {}
     wanted = JobFilter(name, frozenset(_LATER))
     now = datetime.now(UTC)
-    found = await backend.view.read(lambda store: store.page(wanted, "", MAX_SEARCHED))
-    states = Counter(state_of(one.info, one.envelope or {}, now) for one in found)
+    states: Counter[str] = Counter()
+    async for found in pages(backend.view, wanted, PAGE, MAX_SEARCHED):
+        states.update(state_of(one.info, one.envelope or {}, now) for one in found)
     return {state: states[state] for state in _LATER}
 
 
 async def _means(backend: Backend, name: str) -> Form:
     """Return the mean run time and wait time of the last jobs."""
     wanted = JobFilter(name, frozenset({State.COMPLETED.value}))
-    found = await backend.view.read(lambda store: store.page(wanted, "", SAMPLE))
+    found, _ = await backend.view.read(lambda store: store.page(wanted, "", SAMPLE))
     ran = [one for one in (_between(job, "started_at", "ended_at") for job in found) if one is not None]
     waited = [one for one in (_between(job, "enqueued_at", "started_at") for job in found) if one is not None]
     return {

@@ -18,6 +18,9 @@ from waybill.client import Channel, ClientError, Consumer, Delivery
 
 AT_A_TIME: Final = 50
 """The maximum number of jobs per round trip."""
+BYTES_AT_A_TIME: Final = 8 * 1024 * 1024
+MIN_SIZE: Final = 1024
+UNKNOWN_SIZE: Final = 1024 * 1024
 MOST_PREFETCHED: Final = 100
 PAUSE_SECONDS: Final = 0.5
 
@@ -41,9 +44,11 @@ class Source:
         self._changed = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
         self._credit = 0
+        self._largest = UNKNOWN_SIZE
+        """The size of the largest one of the jobs that were taken last."""
 
     async def take(self, count: int) -> list[Delivery]:
-        """Return up to `count` deliveries that are available now. Raises ClientError."""
+        """Return up to `count` deliveries that are available now, fewer large ones. Raises ClientError."""
         taken: list[Delivery] = []
         while self._held and len(taken) < count:
             delivery = self._held.popleft()
@@ -51,7 +56,8 @@ class Source:
                 taken.append(delivery)
         empty_count = 0
         while len(taken) < count and empty_count < len(self._names) and not self.is_paused:
-            wanted = min(count - len(taken), AT_A_TIME)
+            # If jobs are large, few are taken together.
+            wanted = min(count - len(taken), AT_A_TIME, 1 + BYTES_AT_A_TIME // self._largest)
             getting = asyncio.ensure_future(self._channel.get_many(self._names[0], wanted))
             # Begin the next request with the next partition, so that all are served.
             self._names.rotate(-1)
@@ -63,6 +69,9 @@ class Source:
                 getting.add_done_callback(self._keep_all)
                 raise
             taken += got
+            self._largest = max([MIN_SIZE, *(len(one.body) for one in got)])
+            if sum(len(one.body) for one in taken) > BYTES_AT_A_TIME:
+                break
             empty_count = empty_count + 1 if len(got) < wanted else 0
         return taken
 

@@ -118,7 +118,7 @@ def test_jobs_are_found_by_parts_of_them(store: JobStore, wanted: JobFilter, ids
     Stream(store).fold(*failed("a", 3, ERROR), *failed("b", 4, LIKE_IT), *failed("c", 5, OTHER))
     found, last = store.search(wanted, "", 10, 100)
     assert ([one.info.id for one in found], last) == (ids, "")
-    assert [one.info.id for one in store.page(wanted, "", 10)] == ids
+    assert [one.info.id for one in store.page(wanted, "", 10)[0]] == ids
 
 
 def test_a_search_ends_somewhere_and_goes_on_from_there(store: JobStore) -> None:
@@ -130,6 +130,37 @@ def test_a_search_ends_somewhere_and_goes_on_from_there(store: JobStore) -> None
     assert ([one.info.id for one in found], last in {"", "a"}) == (["a"], True)
     found, last = store.search(JobFilter(text="for"), "", 2, 100)
     assert ([one.info.id for one in found], last) == (["f", "e"], "e")
+
+
+def large(number: int) -> ReceivedEvent:
+    job = {"specversion": "1.0", "id": f"{number:02}", "type": "a.b", "queue": "q", "args": ["x" * 1_000_000]}
+    return event("job.enqueued", f"{number:02}", number, state="available", job=job)
+
+
+def test_large_jobs_make_a_page_shorter(store: JobStore) -> None:
+    stream = Stream(store)
+    for number in range(20):
+        stream.fold(large(number))
+    for look in (store.page, lambda wanted, before, limit: store.search(wanted, before, limit, 100)):
+        for wanted in (JobFilter(), JobFilter(queue="q", states=frozenset({"available"})), JobFilter(text="xxx")):
+            found, last = look(wanted, "", 100)
+            assert 1 < len(found) < 11
+            ids = [one.info.id for one in found]
+            while last:
+                found, last = look(wanted, last, 100)
+                ids += [one.info.id for one in found]
+            assert ids == [f"{number:02}" for number in reversed(range(20))]
+
+
+def test_a_search_in_long_texts_lets_others_pass(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.ojs.coordinator.sql_search.LOOK_SECONDS", -1)
+    monkeypatch.setattr("waybill.ojs.coordinator.memory_job_store.LOOK_BYTES", 4_000_000)
+    stream = Stream(store)
+    for number in range(20):
+        stream.fold(large(number))
+    found, last = store.search(JobFilter(text="none has this"), "", 100, 100)
+    assert (found, last > "00") == ([], True)
+    assert store.search(JobFilter(text="none has this"), last, 100, 100)[0] == []
 
 
 def test_times_of_a_queue_are_those_of_its_last_jobs(store: JobStore) -> None:

@@ -348,7 +348,7 @@ def test_pages_are_in_the_order_of_ids(store: JobStore) -> None:
     store.apply([(0, [*events, event("job.started", ids[1], 9, job_type="a", queue="q1", attempt=1)])])
 
     def found(wanted: JobFilter, before: str = "", limit: int = 10) -> list[int]:
-        return [ids.index(detail.info.id) for detail in store.page(wanted, before, limit)]
+        return [ids.index(detail.info.id) for detail in store.page(wanted, before, limit)[0]]
 
     assert found(JobFilter()) == [5, 4, 3, 2, 1, 0]
     assert found(JobFilter(), ids[4], 2) == [3, 2]

@@ -44,7 +44,7 @@ def answers(store: JobStore) -> list[object]:
         store.held(),
         store.running(10),
         store.newest("mail", None, 20),
-        store.page(JobFilter(), "", 20),
+        store.page(JobFilter(), "", 20)[0],
         store.failures(10),
         store.search(JobFilter(text="VALUE"), "", 20, 100),
     ]
@@ -148,7 +148,7 @@ def test_the_command_line_migrates_and_tells(database: str) -> None:
     assert run("history").startswith("0001  done  ")
     assert run("prune", "--keep-days", "1").startswith("deleted ")
     with open_job_store(database) as store:
-        assert {detail.info.state for detail in store.page(JobFilter(), "", 20)} == {
+        assert {detail.info.state for detail in store.page(JobFilter(), "", 20)[0]} == {
             *("available", "active", "retryable")
         }
 

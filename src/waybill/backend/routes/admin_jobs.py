@@ -15,10 +15,12 @@ from waybill.backend.job_list import list_jobs
 from waybill.backend.job_search import filter_of, search
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import OPERATE, READ, Route
+from waybill.ojs.coordinator.job_store import PAGE_BYTES
 from waybill.ojs.spec.retry import DEFAULT_RETRY, Retry
 
 PER_PAGE: Final = 20
 MOST_PER_PAGE: Final = 100
+AT_A_TIME: Final = 10
 SORTED_BY: Final = frozenset({"created_at", "scheduled_at", "priority"})
 _SLOW: Final = frozenset({"since", "until", "tenant", "sort", "order"})
 FILTERS: Final = ("queue", "state", "type", "since", "until", "tenant")
@@ -59,9 +61,23 @@ class AdminJobRoutes:
             found.reverse()
         limit = request.number("per_page", request.number("limit", PER_PAGE, 1, MOST_PER_PAGE), 1, MOST_PER_PAGE)
         page = request.number("page", 1, 1, 10**6)
-        items = found[(page - 1) * limit : page * limit]
+        items = await self._whole(found[(page - 1) * limit : page * limit])
         pagination = {"total": len(found), "page": page, "per_page": limit, "has_more": page * limit < len(found)}
         return answer({"items": items, "jobs": items, "pagination": pagination})
+
+    async def _whole(self, found: list[Form]) -> list[Form]:
+        """Return jobs of a search with their arguments and results, the rest without where these are too large."""
+        whole: list[Form] = []
+        size = 0
+        for start in range(0, len(found), AT_A_TIME):
+            part = [str(form["id"]) for form in found[start : start + AT_A_TIME]]
+            for form in [form_of(one, datetime.now(UTC)) for one in await self._backend.view.details(part)]:
+                whole.append(form)
+                size += len(msgspec.json.encode(form))
+            if size > PAGE_BYTES:
+                break
+        known = {str(form["id"]): form for form in whole}
+        return [known.get(str(form["id"]), form | {"args": [], "args_known": False}) for form in found]
 
     async def _get(self, request: Request) -> Response:
         form = await self._known(request)

@@ -24,6 +24,7 @@ BASE: Final = "/ojs/v1/history"
 MOST: Final = 1000
 MOST_CHILDREN: Final = 1000
 MOST_DEPTH: Final = 10
+MOST_SEARCHES: Final = 50
 RETENTION: Final = timedelta(days=30)
 GROUPS: Final = {"minute": 16, "hour": 13, "day": 10}
 """The number of characters of a time that jobs of one bucket share."""
@@ -84,7 +85,7 @@ class JobHistoryRoutes:
                 "parent_id": _parent_of(form),
                 "workflow_id": form.get("workflow_id"),
                 "root_id": await self._root_of(form),
-                "children": await self._children(job_id, {job_id}, 0),
+                "children": await _Family(self._backend, job_id).children(job_id, 0),
             }
         )
 
@@ -99,18 +100,6 @@ class JobHistoryRoutes:
                 return parent or str(form["id"])
             form = form_of(found, datetime.now(UTC))
         return str(form["id"])
-
-    async def _children(self, job_id: str, seen: set[str], depth: int) -> list[Form]:
-        """Return the jobs whose parent is a job, each with its own children."""
-        found: list[Form] = []
-        if depth >= MOST_DEPTH:
-            return found
-        for form in reversed(await search(self._backend, SearchFilter(text=job_id), MOST_CHILDREN)):
-            child = str(form["id"])
-            if _parent_of(form) == job_id and child not in seen and len(seen) <= MOST_CHILDREN:
-                seen.add(child)
-                found.append({"job_id": child, "children": await self._children(child, seen, depth + 1)})
-        return found
 
     # --- all jobs ---
 
@@ -153,6 +142,28 @@ class JobHistoryRoutes:
             and (not text or text in msgspec.json.encode(entry).decode().lower())
         ]
         return sorted(found, key=_key_of)
+
+
+class _Family:
+    """The descendants of a job: each search for children examines all jobs, so their number is limited."""
+
+    def __init__(self, backend: Backend, root: str) -> None:
+        self._backend = backend
+        self._seen = {root}
+        self._searches_left = MOST_SEARCHES
+
+    async def children(self, job_id: str, depth: int) -> list[Form]:
+        """Return the jobs whose parent is a job, each with its own children."""
+        found: list[Form] = []
+        if depth >= MOST_DEPTH or not self._searches_left:
+            return found
+        self._searches_left -= 1
+        for form in reversed(await search(self._backend, SearchFilter(text=job_id), MOST_CHILDREN)):
+            child = str(form["id"])
+            if _parent_of(form) == job_id and child not in self._seen and len(self._seen) <= MOST_CHILDREN:
+                self._seen.add(child)
+                found.append({"job_id": child, "children": await self.children(child, depth + 1)})
+        return found
 
 
 def _page(request: Request, entries: Sequence[Form], also: Form) -> Response:

@@ -11,6 +11,7 @@ from waybill.backend.backend import Backend
 from waybill.backend.bulk import delete
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import TERMINAL, UNFINISHED, Form
+from waybill.backend.job_pages import pages
 from waybill.backend.job_search import SearchFilter, search, time_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
@@ -119,12 +120,10 @@ class QueueRoutes:
         name = request.parameters["name"]
         await stats_of(self._backend, name)
         wanted = JobFilter(name, frozenset({State.AVAILABLE.value}))
-        found = await self._backend.view.read(lambda store: store.page(wanted, "", MOST_PURGED))
-        counts: dict[str, int] = {}
-        for job in found:
-            priority = str((job.envelope or {}).get("priority", 0))
-            counts[priority] = counts.get(priority, 0) + 1
-        return answer({"queue": name, "counts_by_priority": counts, "total": len(found)})
+        counts: Counter[str] = Counter()
+        async for found in pages(self._backend.view, wanted, AT_A_TIME, MOST_PURGED):
+            counts.update(str((job.envelope or {}).get("priority", 0)) for job in found)
+        return answer({"queue": name, "counts_by_priority": counts, "total": counts.total()})
 
     async def _pause(self, request: Request) -> Response:
         name = request.parameters["name"]
@@ -235,16 +234,11 @@ class QueueRoutes:
         return len(forms) - len(failed)
 
     async def _cancel_all(self, name: str, states: frozenset[str]) -> int:
-        coordinator, view = self._backend.coordinator, self._backend.view
-        before, done = "", 0
-        wanted = JobFilter(name, states)
-        while states and done < MOST_PURGED:
-            found = await view.read(lambda store, after=before: store.page(wanted, after, AT_A_TIME))  # type: ignore[misc]
-            if not found:
-                break
+        coordinator = self._backend.coordinator
+        done = 0
+        async for found in pages(self._backend.view, JobFilter(name, states), AT_A_TIME, MOST_PURGED if states else 0):
             await asyncio.gather(*(coordinator.cancel(job.info.id, name) for job in found))
             done += len(found)
-            before = found[-1].info.id
         return done
 
     async def _open_jobs(self, name: str, states: frozenset[str]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 from mypy_extensions import mypyc_attr
@@ -25,6 +25,9 @@ from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.events import DeliveredMessage, ReceivedEvent
 from waybill.ojs.spec.states import State
+
+PAGE_BYTES: Final = 8 * 1024 * 1024
+"""A page ends with the job that makes it larger: jobs may have 1 MiB of arguments, and a page a thousand jobs."""
 
 
 class HeldAttempt(NamedTuple):
@@ -254,17 +257,18 @@ class JobStore:
         """
         raise NotImplementedError
 
-    def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
-        """Return jobs in descending order of their ids, from below `before` on, if that is not empty.
+    def page(self, wanted: JobFilter, before: str, limit: int) -> tuple[list[JobDetail], str]:
+        """Return jobs in descending order of their ids, from below `before` on, and the id at which to continue.
 
-        Ids never change and contain the time, so pages are stable while their jobs change.
+        `before` may be empty, and the returned id is empty at the end. Ids never change and contain the time, so pages
+        are stable while their jobs change. Large jobs make a page shorter, see PAGE_BYTES.
         """
         raise NotImplementedError
 
     def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
-        """Return what `page` does, but of the next `most` jobs only, and the id at which to continue; empty at the end.
+        """Return what `page` does, but of the next `most` jobs only, or fewer if these have long texts.
 
-        The time of a text search depends on how many jobs are examined, not on how many match.
+        The time of a text search depends on how much is examined, not on how many match.
         """
         raise NotImplementedError
 

@@ -12,6 +12,7 @@ conflict with another one.
 from __future__ import annotations
 
 import functools
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
@@ -46,7 +47,15 @@ from waybill.ojs.coordinator.job_fold import (
     unique_key_of,
 )
 from waybill.ojs.coordinator.job_record import JobRecord, RawJobRecord
-from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, RunningJob, detail_of
+from waybill.ojs.coordinator.job_store import (
+    PAGE_BYTES,
+    HeldAttempt,
+    JobDetail,
+    JobFilter,
+    JobStore,
+    RunningJob,
+    detail_of,
+)
 from waybill.ojs.coordinator.job_texts import JobTexts
 from waybill.ojs.coordinator.memory_rows import MemoryRows
 from waybill.ojs.coordinator.queue_times import QueueTimes, Times, times_of
@@ -61,6 +70,8 @@ ENDED_JOBS: Final = 50_000
 MAX_RUNNING: Final = 5000
 """The number of running jobs that are kept as objects."""
 FEW_ROWS: Final = 20
+LOOK_BYTES: Final = 16 * 1024 * 1024
+"""The text that one search examines."""
 LOOKED_AT: Final = 2000
 """The number of jobs that are examined for the times of a queue."""
 
@@ -248,26 +259,25 @@ class MemoryJobStore(JobStore):
         )
         return [info_of(job) for job in nlargest(limit, fitting, key=_recency)]
 
-    def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
-        ids = self._newest_first(before)
-        texts = ((self._jobs.get(job_id) or self._over.get(job_id) or b"") for job_id in ids)
-        # Most jobs are excluded by a look at their text, which takes a tenth of the time of decoding it.
-        jobs = (_decode(text) for text in texts if _may_match(text, wanted))
-        return [detail_of(job) for job in islice(filter(wanted.matches, jobs), limit)]
+    def page(self, wanted: JobFilter, before: str, limit: int) -> tuple[list[JobDetail], str]:
+        return self.search(wanted, before, limit, sys.maxsize)
 
     def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
         found: list[JobDetail] = []
-        looked = 0
+        looked = examined = size = 0
         for job_id in self._newest_first(before):
             text = self._jobs.get(job_id) or self._over.get(job_id) or b""
+            # Most jobs are excluded by a look at their text, which takes a tenth of the time of decoding it.
             if not _may_match(text, wanted):
                 continue
             looked += 1
+            examined += len(text)
             if wanted.matches(job := _decode(text)):
-                if len(found) == limit:
+                if len(found) == limit or size > PAGE_BYTES:
                     return found, found[-1].info.id
                 found.append(detail_of(job))
-            if looked >= most:
+                size += len(text)
+            if looked >= most or (wanted.is_looked_for and examined > LOOK_BYTES):
                 return found, job_id
         return found, ""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import merge
-from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
@@ -17,7 +16,15 @@ from waybill.ojs.coordinator.database.tables import COUNTS, FAILURES, JOBS, TIME
 from waybill.ojs.coordinator.failure_group import FailureGroup, Hours
 from waybill.ojs.coordinator.job_fold import info_of
 from waybill.ojs.coordinator.job_record import JobRecord
-from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobFilter, JobStore, RunningJob, detail_of
+from waybill.ojs.coordinator.job_store import (
+    PAGE_BYTES,
+    HeldAttempt,
+    JobDetail,
+    JobFilter,
+    JobStore,
+    RunningJob,
+    detail_of,
+)
 from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.coordinator.sql_search import search_rows
 from waybill.ojs.spec.checkpoint import read_checkpoint
@@ -27,6 +34,8 @@ from waybill.ojs.spec.states import State
 _SPANS: Final = 64
 """Up to this many pairs of a queue and a state, or this many jobs, each pair is queried separately."""
 _FEW: Final = 2000
+_AT_A_TIME: Final = 100
+"""Rows that a database sends together."""
 JSON_FIELDS: Final = ("error", "result", "checkpoint", "message", "envelope", "errors", "progress_data")
 COLUMNS: Final = tuple(column.name for column in JOBS.columns if column.name != "fingerprint")
 
@@ -54,8 +63,8 @@ class SqlJobReads(JobStore):
         with self._engine.connect() as connection:
             return [info_of(record_of(row)) for row in connection.execute(select)]
 
-    def page(self, wanted: JobFilter, before: str, limit: int) -> list[JobDetail]:
-        select = sql.select(JOBS).order_by(JOBS.c.id.desc()).limit(limit)
+    def page(self, wanted: JobFilter, before: str, limit: int) -> tuple[list[JobDetail], str]:
+        select = sql.select(JOBS).order_by(JOBS.c.id.desc()).limit(limit + 1)
         if before:
             select = select.where(JOBS.c.id < before)
         with self._engine.connect() as connection:
@@ -67,10 +76,12 @@ class SqlJobReads(JobStore):
                 selects = [select if wanted.type is None else select.where(JOBS.c.type == wanted.type)]
             else:
                 selects = self._selects(select, wanted, COUNTS.pairs(connection, wanted, _SPANS + 1))
-            found = [connection.execute(one) for one in selects]
+            # A large page is not read as a whole if its jobs are large.
+            few = {"yield_per": _AT_A_TIME} if limit > _AT_A_TIME else {}
+            found = [connection.execute(one, execution_options=few) for one in selects]
             # The first column is the id. Only the jobs of the page are fetched and decoded.
             newest = found[0] if len(found) == 1 else merge(*found, key=itemgetter(0), reverse=True)
-            return [detail_of(record_of(row)) for row in islice(newest, limit)]
+            return _cut(newest, limit, "")
 
     @staticmethod
     def _selects(select: sql.Select[Any], wanted: JobFilter, pairs: Mapping[tuple[str, str], int]) -> list[Any]:
@@ -93,11 +104,10 @@ class SqlJobReads(JobStore):
 
     def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
         if sql_search.is_plain(wanted) and (sql_search.is_by_state(wanted) or not sql_search.is_open(wanted)):
-            found = self.page(wanted, before, limit + 1)
-            return found[:limit], found[limit - 1].info.id if len(found) > limit else ""
+            return self.page(wanted, before, limit)
         with self._engine.connect() as connection:
             rows, last = search_rows(connection, JOBS, wanted, before, limit, most)
-        return [detail_of(record_of(row)) for row in rows], last
+        return _cut(rows, limit, last)
 
     def running(self, limit: int, prefix: str = "") -> list[RunningJob]:
         with self._engine.connect() as connection:
@@ -121,6 +131,18 @@ class SqlJobReads(JobStore):
         )
         with self._engine.connect() as connection:
             return [HeldAttempt(*row) for row in connection.execute(select)]
+
+
+def _cut(rows: Iterable[Sequence[object]], limit: int, last: str) -> tuple[list[JobDetail], str]:
+    """Return the jobs of the first rows, and the id at which to continue: `last` if these were all."""
+    found: list[JobDetail] = []
+    size = 0
+    for row in rows:
+        if len(found) == limit or size > PAGE_BYTES:
+            return found, found[-1].info.id
+        size += sum(len(value) for value in row if isinstance(value, str))
+        found.append(detail_of(record_of(row)))
+    return found, last
 
 
 def record_of(row: Sequence[object]) -> JobRecord:

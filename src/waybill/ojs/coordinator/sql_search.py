@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any, Final
 
 import sqlalchemy as sql
@@ -11,6 +12,8 @@ from waybill.ojs.coordinator.job_store import JobFilter, RunningJob
 from waybill.ojs.coordinator.queue_times import QueueTimes, Times, times_of
 from waybill.ojs.spec.states import State
 
+LOOK_SECONDS: Final = 0.05
+FIRST_PORTION: Final = 16
 _SEARCHED: Final = ("envelope", "error", "errors")
 # A literal, so that the database sees that its partial index fits.
 _COMPLETED: Final[sql.ColumnClause[str]] = sql.literal_column(f"'{State.COMPLETED.value}'")
@@ -93,14 +96,25 @@ def all_conditions(jobs: sql.Table, wanted: JobFilter, before: str) -> list[sql.
 def search_rows(
     connection: Connection, jobs: sql.Table, wanted: JobFilter, before: str, limit: int, most: int
 ) -> tuple[list[Any], str]:
-    """Return the rows among the next `most` that may match, and the id below which to continue; empty at the end."""
-    fitting = conditions(jobs, wanted, before)
+    """Return rows among the next `most` that may match, and the id below which to continue; empty at the end.
+
+    There may be one more row than `limit`. What is examined row by row is examined in portions: jobs with long texts
+    take long, and others wait for the database.
+    """
     newest = jobs.c.id.desc()
-    last = sql.select(jobs.c.id).where(*fitting).order_by(newest).offset(most - 1).limit(1)
-    lowest = connection.execute(last).scalar() or ""
-    select = sql.select(jobs).where(*fitting, jobs.c.id >= lowest, *looked_at(jobs, wanted))
-    rows = list(connection.execute(select.order_by(newest).limit(limit + 1)))
-    return rows[:limit], rows[limit - 1][0] if len(rows) > limit else lowest
+    ends_at = monotonic() + LOOK_SECONDS
+    portion = min(FIRST_PORTION, most) if wanted.is_looked_for else most
+    rows: list[Any] = []
+    while True:
+        fitting = conditions(jobs, wanted, before)
+        last = sql.select(jobs.c.id).where(*fitting).order_by(newest).offset(portion - 1).limit(1)
+        lowest = connection.execute(last).scalar() or ""
+        select = sql.select(jobs).where(*fitting, jobs.c.id >= lowest, *looked_at(jobs, wanted))
+        rows += connection.execute(select.order_by(newest).limit(limit + 1 - len(rows)))
+        most -= portion
+        if len(rows) > limit or not lowest or most <= 0 or monotonic() > ends_at:
+            return rows, lowest
+        before, portion = lowest, min(4 * portion, most)
 
 
 class TimesOfQueues:
