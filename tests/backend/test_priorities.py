@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.backend.conftest import Client
+from waybill.backend import priority_changes
 from waybill.ojs import Jobs, Worker, current_job
 
 JOBS = "/ojs/v1/jobs"
@@ -99,10 +100,62 @@ async def test_a_job_that_was_scheduled_stays_available(client: Client) -> None:
     assert (await client.job(job_id))["state"] == "available"
 
 
+async def _scheduled(client: Client, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Schedule a job and change its priority, twice."""
+    monkeypatch.setattr(priority_changes, "LEAST_SECONDS", 0.1)
+    job_id = await client.push(scheduled_at="+PT2S", meta={"trace": "x"})
+    before = await client.job(job_id)
+    await change(client, job_id, 3)
+    found = await change(client, job_id, 7)
+    assert (found["priority"], found["previous_priority"], found["state"]) == (7, 3, "scheduled")
+    after = await client.job(job_id)
+    assert after == before | {"priority": 7, "enqueued_at": after["enqueued_at"]}
+    while (await client.job(job_id))["state"] != "available":
+        await asyncio.sleep(0.05)
+    return job_id
+
+
+async def test_a_scheduled_job_can_be_changed(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = await _scheduled(client, monkeypatch)
+    found: list[Any] = []
+    while not found:
+        found = await client.fetch(wait_ms=9000)
+    assert [(one["id"], one["priority"], one["meta"]) for one in found] == [(job_id, 7, {"trace": "x"})]
+    await client.ack(job_id)
+    # The messages with the former priorities were dropped when they arrived.
+    while (await client.ask("GET", "/ojs/v1/queues/email"))["depth"]:
+        assert await client.fetch() == []
+    assert (await client.job(job_id))["state"] == "completed"
+
+
+async def test_a_worker_over_amqp_drops_the_former_messages(
+    client: Client, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = await _scheduled(client, monkeypatch)
+    last = await client.push(priority=-1)
+    ran: list[str] = []
+    done = asyncio.Event()
+    async with Jobs(uri) as jobs:
+
+        @jobs.handler("email.send")
+        async def send(_address: str) -> None:
+            ran.append(current_job().id)
+            if {job_id, last} <= set(ran):
+                done.set()
+
+        async with Worker(jobs, queues=["email"], concurrency=1):
+            await done.wait()
+            while (await client.ask("GET", "/ojs/v1/queues/email"))["depth"]:
+                await asyncio.sleep(0.05)
+    assert ran.count(job_id) == 1
+
+
 async def test_only_waiting_jobs_have_a_priority_to_change(client: Client) -> None:
     active, later = await client.push(), await client.push("later", scheduled_at="+PT1H")
+    soon = await client.push("later", scheduled_at="+PT3S")
+    unique = await client.push("later", scheduled_at="+PT1H", unique={"keys": ["args"]})
     await client.fetch()
-    for job_id in (active, later):
+    for job_id in (active, soon, unique):
         error = (await change(client, job_id, 1, 409))["error"]
         assert error["details"]["job_id"] == job_id
     await client.ack(active)

@@ -231,6 +231,8 @@ class Fetcher:
         envelope, now = execution.envelope, datetime.now(UTC)
         if self._cancellations.covers(envelope.id):
             self._settlement.cancelled(execution, waited=True)
+        elif self._cancellations.replaced and execution.key in self._cancellations.replaced:
+            self._settlement.replaced(execution)
         elif is_expired(envelope, now):
             self._settlement.expired(execution, now)
         elif early := early_seconds(envelope, now):

@@ -17,7 +17,7 @@ from waybill.backend.priority_changes import change_priority
 from waybill.backend.router import OPERATE, Route
 from waybill.ojs.spec.states import State
 
-AVAILABLE: Final = State.AVAILABLE.value
+CHANGEABLE: Final = frozenset({State.AVAILABLE.value, State.SCHEDULED.value})
 
 
 class PriorityRoutes:
@@ -74,9 +74,7 @@ def _priority_of(body: Form, fields: set[str]) -> int:
 
 def _refusal_of(form: Form) -> str:
     state = form["state"]
-    if state == State.SCHEDULED.value:
-        return "The priority of a scheduled job can be changed when its time has come: until then it is in no queue."
-    return "" if state == AVAILABLE else f"The priority of a job that is {state} cannot be changed."
+    return "" if state in CHANGEABLE else f"The priority of a job that is {state} cannot be changed."
 
 
 def _outcome_of(form: Form, failed: dict[str, str]) -> Outcome:

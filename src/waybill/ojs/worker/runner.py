@@ -124,8 +124,7 @@ class Runner:
         """Accept a delivery of an OJS queue, from its AMQP queue `source`: start it, or let it wait for a slot."""
         self._counters.consumed[queue] += 1
         self._counters.unacked[queue] += 1
-        if delivery.redelivered:
-            self.redelivered_count += 1
+        self.redelivered_count += delivery.redelivered
         if self._lost_deliveries.any_lost:
             self._lost_deliveries.arrived(source or queue, delivery)
         if self._stopping:
@@ -258,6 +257,8 @@ class Runner:
         cancellations = self.cancellations
         if (cancellations.jobs or cancellations.workflows) and cancellations.covers(envelope.id):
             self._settlement.cancelled(execution, waited=True)
+        elif cancellations.replaced and execution.key in cancellations.replaced:
+            self._settlement.replaced(execution)
         elif expired:
             self._settlement.expired(execution, datetime.now(UTC))
         elif envelope.scheduled_at is not None and (early := early_seconds(envelope, datetime.now(UTC))) > 0:
@@ -296,10 +297,9 @@ class Runner:
             if other.key == execution.key:
                 other.delivery = execution.delivery
                 return True
-        if was_held:
-            return False
-        self._settlement.failed(execution, lost_failure(execution.attempt, self._events.timestamp()), 0.0)
-        return True
+        if not was_held:
+            self._settlement.failed(execution, lost_failure(execution.attempt, self._events.timestamp()), 0.0)
+        return not was_held
 
     def _start(self, execution: Execution) -> None:
         envelope = execution.envelope
