@@ -18,6 +18,8 @@ from waybill.backend import socket_channels
 from waybill.backend.asgi import AsgiApplication
 from waybill.backend.keys import add_key, read_keys
 from waybill.backend.server import web_socket
+from waybill.backend.server.turns import Turns
+from waybill.backend.server.web_socket import WebSocket
 from waybill.backend.serving import Serving
 
 PATH = "/ojs/v1/ws"
@@ -180,6 +182,58 @@ async def test_a_large_message_is_refused(serving: Serving) -> None:
     async with connected(serving) as (socket, _):
         await socket.send_str("x" * 70_000)
         assert (await socket.receive()).data == 1009
+
+
+async def test_parts_without_text_do_not_add_up(serving: Serving) -> None:
+    parts = urlsplit(serving.url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in (SHAKE | KEY | {"Host": parts.netloc}).items())
+    writer.write(f"GET {PATH} HTTP/1.1\r\n{lines}\r\n".encode())
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"\x01\x80aaaa" + b"\x00\x80aaaa" * 10_000)
+    assert (await reader.readexactly(4))[2:] == (1009).to_bytes(2)
+    writer.close()
+
+
+class Wire(asyncio.Transport):
+    """A transport that counts what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += len(data)
+
+    def is_closing(self) -> bool:
+        return False
+
+    def is_reading(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        """Go on."""
+
+    def resume_reading(self) -> None:
+        """Go on."""
+
+    def close(self) -> None:
+        """Go on."""
+
+
+async def test_small_frames_wait_for_later_turns() -> None:
+    """One read of 256 KiB took 0.3 s."""
+    wire = Wire()
+    socket = WebSocket(wire, lambda: None, Turns(0.004), "127.0.0.1")
+    socket.data_received(b"\x89\x80aaaa" * 40_000)
+    before = turns = 0
+    while wire.written < 80_000:
+        await asyncio.sleep(0)
+        assert wire.written - before <= web_socket.PIECE_BYTES
+        before = wire.written
+        turns += 1
+    assert turns >= 100
+    socket.end(1000)
 
 
 async def test_a_client_that_does_not_answer_pings_is_disconnected(

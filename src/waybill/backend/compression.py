@@ -22,6 +22,7 @@ ENCODING: Final = "content-encoding"
 CODINGS: Final = ("gzip",)
 """The codings that requests may use (ojs-payload-limits section 6)."""
 MOST_INFLATED_BYTES: Final = 64 * 1024 * 1024
+MOST_MEMBERS: Final = 100
 AT_A_TIME: Final = 2
 """How many bodies are decompressed at the same time."""
 LEAST_BYTES: Final = 4 * 1024
@@ -92,7 +93,10 @@ def _inflated(body: bytes, limit: int) -> bytes:
             pieces.append(piece)
             if not reader.eof:
                 raise RequestRefused("invalid_payload", "The compressed body is incomplete.")
+            # A copy of the rest.
             body = reader.unused_data
+            if body and len(pieces) == MOST_MEMBERS:
+                raise RequestRefused("invalid_payload", f"The compressed body has more than {MOST_MEMBERS} members.")
     except zlib.error:
         raise RequestRefused("invalid_payload", "The body is not compressed as its Content-Encoding says.") from None
     return b"".join(pieces)

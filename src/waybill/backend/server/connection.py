@@ -401,7 +401,7 @@ class Connection:
         if self._has_ended and not self._reader.ready and not self._rest and self._refusal is None:
             stays = False
         if response.talk is not None:
-            opened = self._server.open_socket(head, response, self._transport, self._until_writable)
+            opened = self._server.open_socket(head, response, self._transport, self._until_writable, self.address)
             if not isinstance(opened, Response):
                 self._socket, self._pump = opened
                 return

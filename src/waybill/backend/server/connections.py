@@ -216,7 +216,7 @@ class Connections:
             response.unheard()
 
     def open_socket(
-        self, head: Head, response: Response, transport: asyncio.Transport, writable: Writable
+        self, head: Head, response: Response, transport: asyncio.Transport, writable: Writable, address: str
     ) -> tuple[WebSocket, asyncio.Task[None]] | Response:
         """Change a connection to WebSocket: return it and its task, or an error as the answer."""
         request = Request(head.method, head.path, {}, head.headers)
@@ -229,7 +229,7 @@ class Connections:
             return self._application.refuse(request, "not_implemented", text)
         transport.set_write_buffer_limits(high=STREAM_BUFFER_BYTES)
         transport.write(encode_switch(response))
-        socket = WebSocket(transport, writable)
+        socket = WebSocket(transport, writable, self.turns, address)
         return socket, self.spawn_stream(hold(socket, response.talk))
 
     @property

@@ -1,7 +1,8 @@
 """A WebSocket over a connection of the server: wsproto reads and writes frames.
 
 The server pings, and closes a connection whose client does not answer. It stops reading while the client's messages
-are not obeyed, and a sender waits while the client does not read.
+are not obeyed, or its pings cannot be answered, and a sender waits while the client does not read. Frames may be small,
+so input is processed in pieces, in the turns of the server.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ from typing import Final
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 
+from waybill.backend.server.turns import Turns
 from waybill.backend.sockets import GOING_AWAY, MOST_MESSAGE_BYTES, SocketClosed, Talk
 
 PING_SECONDS: Final = 30.0
 PONG_SECONDS: Final = 10.0
 MOST_WAITING: Final = 16
-"""How many messages of a client may wait."""
+"""While so many messages of a client wait, no more are read."""
+PIECE_BYTES: Final = 2048
+"""How much input is processed at a time: a frame may have 6 octets."""
+PART_BYTES: Final = 16
+"""How much a part of a message counts for in addition to its text."""
 _TOO_LARGE: Final = 1009
 _NO_TEXT: Final = 1003
 
@@ -41,8 +47,18 @@ async def hold(socket: WebSocket, talk: Talk) -> None:
 class WebSocket:
     """The server's side."""
 
-    def __init__(self, transport: asyncio.Transport, writable: Callable[[], asyncio.Future[None] | None]) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        writable: Callable[[], asyncio.Future[None] | None],
+        turns: Turns,
+        address: str,
+    ) -> None:
         """`writable` returns a future to wait for while the client does not read."""
+        self.address = address
+        self._turns = turns
+        self._input = bytearray()
+        self._is_in_line = False
         self._frames = Connection(ConnectionType.SERVER)
         self._transport = transport
         self._writable = writable
@@ -62,8 +78,7 @@ class WebSocket:
             self._arrived.clear()
             await self._arrived.wait()
         message = self._messages.popleft()
-        if not self._transport.is_closing() and not self._transport.is_reading():
-            self._transport.resume_reading()
+        self._proceed_soon()
         return message
 
     async def send(self, text: str) -> None:
@@ -88,9 +103,34 @@ class WebSocket:
         self._arrived.set()
 
     def data_received(self, data: bytes) -> None:
-        """Process received data."""
-        if self._is_closed:
+        """Process received data, in later turns."""
+        self._input += data
+        self._transport.pause_reading()
+        self._proceed_soon()
+
+    def _proceed_soon(self) -> None:
+        if not self._is_in_line and not self._is_closed:
+            self._is_in_line = True
+            self._turns.put_in_line(self)
+
+    def proceed(self) -> None:
+        """Process a piece of the input."""
+        self._is_in_line = False
+        if self._is_closed or self._transport.is_closing() or len(self._messages) >= MOST_WAITING:
             return
+        waiting = self._writable()
+        if waiting is not None:
+            waiting.add_done_callback(lambda _: self._proceed_soon())
+            return
+        piece = bytes(self._input[:PIECE_BYTES])
+        del self._input[:PIECE_BYTES]
+        self._process(piece)
+        if self._input:
+            self._proceed_soon()
+        elif not self._transport.is_closing() and not self._transport.is_reading():
+            self._transport.resume_reading()
+
+    def _process(self, data: bytes) -> None:
         self._frames.receive_data(data)
         for event in self._frames.events():
             match event:
@@ -110,7 +150,7 @@ class WebSocket:
 
     def _add(self, text: str, *, is_whole: bool) -> None:
         self._parts.append(text)
-        self._size += len(text.encode(errors="replace"))
+        self._size += PART_BYTES + len(text.encode(errors="replace"))
         if self._size > MOST_MESSAGE_BYTES:
             self.end(_TOO_LARGE)
             return
@@ -120,8 +160,6 @@ class WebSocket:
         self._parts.clear()
         self._size = 0
         self._arrived.set()
-        if len(self._messages) >= MOST_WAITING:
-            self._transport.pause_reading()
 
     def _wait_to_ping(self) -> None:
         self._timer.cancel()
