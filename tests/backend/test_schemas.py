@@ -53,6 +53,17 @@ async def test_versions_are_kept_in_their_order_even_over_a_restart(uri: str) ->
         await client.ask("GET", "/ojs/v1/schemas/nothing", status=404)
 
 
+async def test_the_size_of_all_schemas_is_limited(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand of 64 KB took 700 MB."""
+    monkeypatch.setattr("waybill.backend.settings.MOST_BYTES", 100_000)
+    large = {"enum": ["x" * 45_000]}
+    for version in ("1.0.0", "2.0.0"):
+        await register(client, version, schema=large)
+    error = (await register(client, "3.0.0", 409, schema=large))["error"]
+    assert "bytes" in error["message"]
+    await client.ask("PUT", "/ojs/v1/admin/schemas/invoice.generate/2.0.0", {"args_schema": large})
+
+
 async def test_by_default_wrong_arguments_are_told_of(client: Client) -> None:
     await register(client)
     assert "warnings" not in await push(client, GOOD)

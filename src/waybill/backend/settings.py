@@ -17,6 +17,8 @@ from waybill.ojs.coordinator.records import Record, RecordFold, Records
 
 MOST: Final = 10_000
 """The maximum number of settings of one kind."""
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""The maximum size of all settings of one kind: each server keeps them in memory."""
 POLL_SECONDS: Final = 5.0
 """How often to check for changes that another server has folded into a shared database."""
 
@@ -62,6 +64,9 @@ class SettingTable(Generic[T]):
         """Store a setting; False if it must be new but exists. Raises RequestRefused for too many, TimeoutError."""
         if name not in self.known and len(self.known) >= MOST:
             raise RequestRefused("conflict", f"The limit of {MOST} is reached.")
+        others = sum(len(record.raw) for key, record in self._raw.items() if key != name)
+        if others + len(msgspec.json.encode(value)) > MOST_BYTES:
+            raise RequestRefused("conflict", f"The limit of {MOST_BYTES} bytes is reached.")
         is_put = await self._records.put(
             self._prefix + name, value, expected=0 if is_new else None, expires_at=expires_at
         )
