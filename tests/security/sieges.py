@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.security import sieges_of_0_10, sieges_of_leavers
+from tests.security import sieges_of_0_10, sieges_of_leavers, sieges_of_many
 from tests.security.siege import Siege, login, login10, methods
 from waybill.wire.amqp091.frames import FRAME_HEADER, PROTOCOL_HEADER, content_frames, frame
 from waybill.wire.amqp091.methods_basic import BasicConsume, BasicGet, BasicPublish, BasicQos
@@ -664,4 +664,5 @@ ATTACKS: Final[tuple[tuple[Attack, int, int], ...]] = (
     (tls_that_stops, 20, 2_000),
     *sieges_of_0_10.ATTACKS,
     *sieges_of_leavers.ATTACKS,
+    *sieges_of_many.ATTACKS,
 )

@@ -32,7 +32,8 @@ UNREAD_LIMIT: Final = 16 << 20
 PACE_S: Final = 0.01
 LARGE_READ_BYTES: Final = 32 << 10
 SMALL_READ_BYTES: Final = 4096
-"""A read of at most this size need not wait for the next turn: nobody waits long for the answer to a small request."""
+SMALL_UNITS: Final = 256
+"""A read of at most this size need not wait for the next turn, unless a transaction of more units may end with it."""
 
 # Why a connection is not read.
 PACED: Final = 1
@@ -108,6 +109,10 @@ class ServerConnection(ServerEngine):
     def has_done_tasks(self) -> bool:
         """Continue the requests of earlier frames. False if that takes another turn."""
         raise NotImplementedError
+
+    def prepared_units(self) -> i64:
+        """The units of the largest transaction that is open: its end is one step."""
+        return 0
 
     def wake_consumers(self) -> None:
         """Deliveries may continue."""
@@ -202,10 +207,8 @@ class ServerConnection(ServerEngine):
             data = self._rest + data if data else self._rest
             self._rest = b""
         runtime.begin_read()
-        if size > 0 and len(data) > SMALL_READ_BYTES and runtime.is_overdrawn():
+        if self._must_wait(size, len(data)):
             runtime.work_left = 0
-        if runtime.logins_left <= 0 and self._is_logging_in():
-            runtime.work_left = 0  # Checking passwords of others has used up this turn.
         try:
             end = self.take(data)
         except Exception as error:  # noqa: BLE001 - see `fail_unexpectedly`
@@ -220,6 +223,16 @@ class ServerConnection(ServerEngine):
             if size >= LARGE_READ_BYTES and runtime.is_hard_pressed():
                 # Otherwise all publishers would have to wait soon.
                 self.pace()
+
+    def _must_wait(self, fresh: i64, size: i64) -> bool:
+        """Whether others have used up this turn, and `size` octets, of which so many were just read, cost too much."""
+        runtime = self.host.runtime
+        if runtime.logins_left <= 0 and self._is_logging_in():
+            # Checking passwords takes long.
+            return True
+        if fresh == 0 or not runtime.is_overdrawn():
+            return False
+        return size > SMALL_READ_BYTES or self.prepared_units() > SMALL_UNITS
 
     def _is_logging_in(self) -> bool:
         return self.state == SASL

@@ -142,6 +142,16 @@ class Connection(SessionHost):
             return False
         return True
 
+    def prepared_units(self) -> i64:
+        units: i64 = 0
+        for session in self.sessions.values():
+            if session.is_dtx:
+                # It may end any branch of its user.
+                return self.host.limits.transaction_units_max
+            if session.transaction is not None:
+                units = max(units, session.transaction.units)
+        return units
+
     def wake_consumers(self) -> None:
         for session in self.sessions.values():
             session.wake_consumers()

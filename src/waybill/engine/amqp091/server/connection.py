@@ -150,6 +150,13 @@ class Connection(ChannelHost):
         task.finish()
         return True
 
+    def prepared_units(self) -> i64:
+        units: i64 = 0
+        for channel in self.channels.values():
+            if channel.transaction is not None:
+                units = max(units, channel.transaction.units)
+        return units
+
     def wake_consumers(self) -> None:
         for channel in self.channels.values():
             for consumer in channel.consumers.values():

@@ -120,6 +120,9 @@ class Connection(SessionHost):
                 return False
         return True
 
+    def prepared_units(self) -> i64:
+        return self.transactions.units()
+
     def fail_session(self, session: HostedSession, error: Exception) -> None:
         if isinstance(error, Fault):
             if error.scope == CONNECTION:

@@ -1,5 +1,7 @@
 """The open transactions of a connection, by txn-id (1.0, 4.2)."""
 
+from mypy_extensions import i64
+
 from waybill.engine.amqp10.server.faults import link_fault
 from waybill.engine.amqp10.server.transaction import LinkTransaction, TransactionBudget
 from waybill.engine.amqp10.termini import LinkEnd
@@ -18,6 +20,10 @@ class Transactions:
         self._budget = TransactionBudget(runtime, held, units_max)
         self._open: dict[bytes, LinkTransaction] = {}
         self._count = 0
+
+    def units(self) -> i64:
+        """The units of all together."""
+        return self._budget.units
 
     def declare(self, control: LinkEnd) -> LinkTransaction:
         self._count += 1
