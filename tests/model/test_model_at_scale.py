@@ -28,6 +28,8 @@ def whole() -> Iterator[NodeBench]:
 @requirement("M010-002")
 @pytest.mark.parametrize("size", [1, LARGE])
 def test_a_body_of_many_megabytes_is_kept_as_it_came(whole: NodeBench, size: int) -> None:
+    whole.node.limits.message_size_max = 2 * LARGE
+    whole.node.change_alarms(4 * LARGE, 0)
     channel = whole.channel()
     channel.declare("q")
     body = hashlib.shake_128(b"seed").digest(1 << 20) * (size >> 20) or b"x"

@@ -212,7 +212,7 @@ def unfinished_bodies(siege: Siege, count: int) -> None:
 
 def bodies_of_crumbs(siege: Siege, count: int) -> None:
     """Body frames of one octet each."""
-    header = frame(FRAME_HEADER, 1, b"\x00\x3c\x00\x00" + (100 << 20).to_bytes(8, "big") + b"\0\0")
+    header = frame(FRAME_HEADER, 1, b"\x00\x3c\x00\x00" + (30 << 20).to_bytes(8, "big") + b"\0\0")
     crumb = frame(3, 1, b"x")
     siege.connect(login() + methods(1, BasicPublish("", "q")) + header).send_all(crumb for _ in range(count))
 

@@ -6,7 +6,7 @@ from typing import Final
 from tests.security.siege import WINDOW, Attacker, Siege, login, login10, methods
 from waybill.model.transaction import OTHER_UNITS, UNITS_MAX
 from waybill.wire.amqp091.frames import content_frames
-from waybill.wire.amqp091.methods_basic import BasicConsume, BasicNack, BasicPublish
+from waybill.wire.amqp091.methods_basic import BasicConsume, BasicGet, BasicNack, BasicPublish
 from waybill.wire.amqp091.methods_queue import QueueDeclare
 from waybill.wire.amqp091.methods_tx import TxCommit, TxSelect
 from waybill.wire.amqp091.properties import BasicProperties
@@ -73,6 +73,20 @@ def rejections(siege: Siege, count: int) -> None:
     rejecter.send(methods(1, BasicNack(0, multiple=True, requeue=False)))
 
 
+def gets_of_a_large_message(siege: Siege, count: int) -> None:
+    publisher = siege.connect(login() + methods(1, QueueDeclare("large", no_wait=True)))
+    publisher.send(
+        methods(1, BasicPublish("", "large")) + content_frames(1, BasicProperties(), bytes(31 << 20), 131_072)
+    )
+    siege.quiet()
+    for _ in range(count):
+        siege.connect(login() + methods(1, BasicGet("large")), is_deaf=True)
+    siege.quiet()
+    siege.retreat()
+    publisher = siege.connect(login())
+    _together(siege, count, login(), methods(1, BasicGet("large"), BasicNack(1, requeue=True)))
+
+
 def commits(siege: Siege, count: int) -> None:
     """Each connection has prepared as large a transaction as it may."""
     siege.connect(login() + methods(1, QueueDeclare("committed", no_wait=True)))
@@ -98,4 +112,5 @@ ATTACKS: Final[tuple[tuple[Callable[[Siege, int], None], int, int], ...]] = (
     (conversions, 4, 100),
     (rejections, 4, 1000),
     (commits, 2, 30),
+    (gets_of_a_large_message, 1, 50),
 )

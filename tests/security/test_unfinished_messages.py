@@ -113,7 +113,7 @@ def test_nor_do_they_beside_a_backlog() -> None:
         number += 1
         bench.settle()
     attacker = bench.channel()
-    begin_body(attacker, 100 << 20)
+    begin_body(attacker, 30 << 20)
     for _ in range(60):
         send_piece(attacker)
     bench.settle()

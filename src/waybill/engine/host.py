@@ -37,7 +37,7 @@ class Limits:
         self.heartbeat_s = 60
         self.handshake_timeout_s = 10.0
         self.close_timeout_s = 5.0
-        self.message_size_max = 128 << 20
+        self.message_size_max = 32 << 20
         self.consumers_per_channel_max = 65_536
         self.unsettled_per_channel_max = 1 << 18
         self.consumer_timeout_s = 1800.0

@@ -44,7 +44,7 @@ LIMITS: Final = (
     Setting(
         "limits.close_timeout_s", Seconds(0.1, 3600), 5.0, "Time limit for a peer to answer a close.", reloads=True
     ),
-    Setting("limits.message_size_max", Size(1, 1 << 30), 128 << 20, "Maximum message size.", reloads=True),
+    Setting("limits.message_size_max", Size(1, 1 << 30), 32 << 20, "Maximum message size.", reloads=True),
     Setting("limits.consumers_per_channel_max", COUNT, 65_536, "Maximum consumers per channel.", reloads=True),
     Setting(
         "limits.unsettled_per_channel_max", COUNT, 1 << 18, "Maximum unsettled deliveries per channel.", reloads=True
