@@ -239,7 +239,7 @@ def test_a_transaction_without_end_is_refused(whole_bench: NodeBench) -> None:
     publisher.call(TxSelect(), TxSelectOk)
     for _ in range(MEMORY_LIMIT_BYTES >> 20):
         publisher.publish(MEGABYTE)
-    assert "transaction" in publisher.expect_refused(406).reply_text
+    assert "unfinished messages" in publisher.expect_refused(406).reply_text
     publisher.reopen()
     assert publisher.depth() == 0
     assert whole_bench.node.runtime.memory_bytes == 0
