@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
@@ -45,6 +45,8 @@ from waybill.ojs.workflow.shapes import DELAY
 from waybill.ojs.workflow.values import Plans, Reader, Values, read_flow
 
 AT_A_TIME: Final = 200
+STOPPED_AT_A_TIME: Final = 100
+FOLD_SECONDS: Final = 5.0
 REMEMBERED_EVENTS: Final = 50_000
 AGAIN_SECONDS: Final = 30.0
 """How long to wait for an event to return through the stream before it is written again."""
@@ -66,6 +68,7 @@ class WorkflowActor(LeaderLoop):
         self._jobs = jobs
         self._plans = Plans()
         self._reviving: set[str] = set()
+        self._stopping: set[str] = set()
         self._written: BoundedDict[str, float] = BoundedDict(REMEMBERED_EVENTS)
         """Events written here, with their times by the loop's clock."""
         self._last_written: BoundedDict[str, tuple[object, ...]] = BoundedDict(REMEMBERED_EVENTS)
@@ -98,8 +101,9 @@ class WorkflowActor(LeaderLoop):
         for _, progress in await self._view.marked(TO_DO, Progress, AT_A_TIME):
             if self._has_new_events(progress):
                 await self._write_pending(progress)
-            if progress.cancels:
-                await self._stop(progress)
+            if progress.cancels and progress.id not in self._stopping:
+                self._stopping.add(progress.id)
+                self._responder.spawn(self._stop(progress))
             if progress.revives and progress.id not in self._reviving:
                 self._reviving.add(progress.id)
                 self._responder.spawn(self._revive(progress))
@@ -140,19 +144,28 @@ class WorkflowActor(LeaderLoop):
         """Tell workers not to start jobs of a workflow, then record this."""
         what = f"stopped {progress.run}"
         now = asyncio.get_running_loop().time()
-        if now - self._written.get(event_id_of(progress.id, what), float("-inf")) < AGAIN_SECONDS:
-            return
-        broker = self._responder.broker
         try:
-            await broker.tell_workers(STOP_WORKFLOW, ControlRequest(progress.id, attempt=progress.run))
+            if now - self._written.get(event_id_of(progress.id, what), float("-inf")) < AGAIN_SECONDS:
+                return
+            await self._responder.broker.tell_workers(STOP_WORKFLOW, ControlRequest(progress.id, attempt=progress.run))
+            jobs = await self._read(progress.id, lambda flow, _: _dropped(flow)) or []
+            for start in range(0, len(jobs), STOPPED_AT_A_TIME):
+                await self._record_stopped(jobs[start : start + STOPPED_AT_A_TIME])
+            self._write(progress.id, WorkflowStopped(workflow_id=progress.id, workflow_name=progress.name), what)
         except ClientError as error:
             _log.warning("workers could not be told that workflow %s is over, trying again: %r", progress.id, error)
-            return
-        jobs = await self._read(progress.id, lambda flow, _: _dropped(flow))
-        for job_id, job_type, queue in jobs or []:
+        finally:
+            self._stopping.discard(progress.id)
+
+    async def _record_stopped(self, jobs: Sequence[tuple[str, str, str]]) -> None:
+        """Record that jobs are cancelled. Returns when that is folded: events of others must not wait for many jobs."""
+        last = self._view.expect("job.cancelled", jobs[-1][0])
+        for job_id, job_type, queue in jobs:
             data = JobCancellation(job_type=job_type, queue=queue, reason="workflow")
-            broker.events.record(job_id, data, event_id=cancelled_event_id(job_id))
-        self._write(progress.id, WorkflowStopped(workflow_id=progress.id, workflow_name=progress.name), what)
+            self._responder.broker.events.record(job_id, data, event_id=cancelled_event_id(job_id))
+        await asyncio.wait([last], timeout=FOLD_SECONDS)
+        if not last.done():
+            self._view.forget("job.cancelled", jobs[-1][0])
 
     async def _revive(self, progress: Progress) -> None:
         """Move the dead letters of failed streamed jobs back to their queues, then record this."""
