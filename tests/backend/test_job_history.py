@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -123,6 +124,26 @@ async def test_what_is_no_longer_remembered_is_reconstructed(uri: str) -> None:
         rebuilt = await other.ask("POST", f"/ojs/v1/history/rebuild?job_id={failed}")
         assert (rebuilt["events_reconstructed"], rebuilt["approximate"], len(rebuilt["gaps"])) == (len(kinds), True, 1)
         await other.ask("POST", "/ojs/v1/history/rebuild", status=400)
+
+
+async def test_the_histories_of_all_jobs_are_deleted(client: Client) -> None:
+    path = "/ojs/v1/history"
+    for query in ("", "?before=yesterday"):
+        await client.ask("DELETE", f"{path}{query}", status=400)
+    first, other = await client.push(), await client.push("other")
+    [entry] = (await history(client, other))["events"]
+    time = datetime.fromisoformat(entry["timestamp"]) + timedelta(milliseconds=1)
+    before = time.isoformat().replace("+00:00", "Z")
+    found = await client.ask("DELETE", f"{path}?before={before}&queues=email&event_types=job.created")
+    assert found == {"purged": True, "events_purged": 1, "async": False}
+    assert ((await history(client, first))["events"], (await history(client, other))["events"]) == ([], [entry])
+    assert [one["job_id"] for one in (await client.ask("GET", path))["events"]] == [other]
+    assert (await client.ask("DELETE", f"{path}?before={before}"))["events_purged"] == 1
+    assert (await client.ask("GET", path))["events"] == []
+    while datetime.now(UTC) <= time:
+        await client.ask("GET", path)
+    later = await client.push()
+    assert [one["job_id"] for one in (await client.ask("GET", path))["events"]] == [later]
 
 
 async def test_a_deleted_history_stays_away(client: Client) -> None:

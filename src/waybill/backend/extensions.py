@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.history import SAMPLE_SECONDS, History
+from waybill.backend.history_purge import HistoryPurge
 from waybill.backend.history_records import HistoryRecords
 from waybill.backend.idempotency import Idempotency
 from waybill.backend.leases import Leases
@@ -98,6 +99,7 @@ class Extensions:
         self.schemas = Schemas(self.settings)
         self.type_defaults = TypeDefaults(self.settings)
         self.version_routes = VersionRoutes(self.settings)
+        self.history_purges = self.settings.table("history-purge", HistoryPurge)
         tenants = Tenants(self.settings, limits)
         self.queue_configs = QueueConfigs(self.settings)
         self.queue_moves = self.settings.table("queue-move", QueueMove)

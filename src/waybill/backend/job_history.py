@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from waybill.backend.backend import Backend
+from waybill.backend.history_purge import HistoryPurge
 from waybill.backend.job_form import TERMINAL, Form
+from waybill.backend.settings import SettingTable
 from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.states import State
@@ -69,11 +71,17 @@ async def job_entries(backend: Backend, detail: JobDetail) -> list[Form]:
         first = events[0].time if events else "~"
         events = [*(one for one in events_of_state(detail) if one.time < first), *events]
     entries = entries_of(job_id, events, detail.envelope)
+    entries = kept(backend.extensions.history_purges, entries, detail.info.queue)
     purged = await backend.extensions.records.get(PURGED + job_id)
     if purged is None:
         return entries
     until = purged.read(Purged).until
     return [one for one in entries if str(one["timestamp"]) > until]
+
+
+def kept(purges: SettingTable[HistoryPurge], entries: list[Form], queue: str) -> list[Form]:
+    """Return the entries of a job of a queue that were not deleted with those of other jobs."""
+    return [one for one in entries if not any(purge.covers(one, queue) for purge in purges.known.values())]
 
 
 def event_of(form: Mapping[str, object]) -> JobEvent:

@@ -129,6 +129,17 @@ OPERATING: Final[dict[tuple[str, str], Operation]] = {
             _CURSOR,
         ),
     ),
+    ("DELETE", "/ojs/v1/history"): Operation(
+        "Delete what happened to jobs before a time",
+        "history",
+        {200: dict},
+        parameters=(
+            Parameter("before", "Time before which entries are deleted."),
+            Parameter("queues", "Comma-separated names of queues."),
+            Parameter("event_types", "Comma-separated types of entries."),
+        ),
+        errors=_SET_ERRORS,
+    ),
     ("GET", "/ojs/v1/history/stats"): Operation(
         "Count what happened to jobs",
         "history",

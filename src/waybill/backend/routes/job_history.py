@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -12,8 +14,9 @@ import msgspec
 
 from waybill.backend.backend import Backend
 from waybill.backend.errors import invalid
+from waybill.backend.history_purge import HistoryPurge
 from waybill.backend.job_form import Form, form_of
-from waybill.backend.job_history import MOST_EVENTS, PURGED, JobEvent, Purged, entries_of, event_of, job_entries
+from waybill.backend.job_history import MOST_EVENTS, PURGED, JobEvent, Purged, entries_of, event_of, job_entries, kept
 from waybill.backend.job_search import SearchFilter, is_within, search, time_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_by_place
@@ -44,6 +47,7 @@ class JobHistoryRoutes:
             Route("DELETE", "/ojs/v1/jobs/{id}/history", self._purge, ADMIN),
             Route("GET", "/ojs/v1/jobs/{id}/lineage", self._lineage, READ),
             Route("GET", BASE, self._search, READ),
+            Route("DELETE", BASE, self._purge_all, ADMIN),
             Route("GET", f"{BASE}/stats", self._stats, READ),
             Route("POST", f"{BASE}/rebuild", self._rebuild, OPERATE),
         ]
@@ -110,6 +114,21 @@ class JobHistoryRoutes:
         passed = int((time.monotonic() - began) * 1000)
         return _page(request, entries, {"total_estimate": len(entries), "query_time_ms": passed})
 
+    async def _purge_all(self, request: Request) -> Response:
+        """Delete the entries of all jobs before a time, of some queues and types or all."""
+        before = time_of(request.query, "before")
+        if before is None:
+            raise invalid("before", "is required")
+        queues, types = (sorted(request.listed(name)) for name in ("queues", "event_types"))
+        until = format_timestamp(before)
+        purge = HistoryPurge(until, queues, types)
+        count = len(await self._all(replace(request, query={**request.query, "start": "", "end": until})))
+        name = hashlib.sha256(msgspec.json.encode([queues, types])).hexdigest()
+        known = self._backend.extensions.history_purges.get(name)
+        if known is None or known.before < until:
+            await self._backend.extensions.history_purges.put(name, purge)
+        return answer({"purged": True, "events_purged": count, "async": False})
+
     async def _stats(self, request: Request) -> Response:
         """Count the entries that this server remembers, by minute, hour or day."""
         group = request.query.get("group_by", "hour")
@@ -131,7 +150,12 @@ class JobHistoryRoutes:
             kind = data.get("job_type") if isinstance(data, dict) else None
             if str(one["type"]).startswith("job.") and (not wanted["job_types"] or kind in [*wanted["job_types"]]):
                 by_job[str(one["subject"])].append(event_of(one))
-        entries = [entry for job_id, own in by_job.items() for entry in entries_of(job_id, own, None)]
+        purges = self._backend.extensions.history_purges
+        entries = [
+            entry
+            for job_id, own in by_job.items()
+            for entry in kept(purges, entries_of(job_id, own, None), str(own[0].data.get("queue")))
+        ]
         actor, text = request.query.get("actor_type", ""), request.query.get("query", "").lower()
         found = [
             entry
