@@ -96,7 +96,7 @@ class DeadLetterList:
     async def counts(self, prefix: str = "") -> dict[str, int]:
         """Return the number of dead letters of each queue that has some and whose name begins with `prefix`."""
         names = [name for name in await self._backend.queues() if name.startswith(prefix)]
-        counts = await asyncio.gather(*(self._count(name) for name in names))
+        counts = await asyncio.gather(*(self.count(name) for name in names))
         return {name: count for name, count in zip(names, counts, strict=True) if count}
 
     async def all_of(self, queue: str) -> list[Form]:
@@ -130,7 +130,7 @@ class DeadLetterList:
         if not is_valid_queue_name(queue) or (queue and not queue.startswith(prefix)):
             # A queue cannot have this name.
             return []
-        counts = await self.counts(prefix) if not queue else {queue: await self._count(queue)}
+        counts = await self.counts(prefix) if not queue else {queue: await self.count(queue)}
         forms: list[Form] = []
         async with self._lock:
             for name, count in sorted(counts.items()):
@@ -139,7 +139,8 @@ class DeadLetterList:
                         forms += await self._forms(name, await dead.peek(MAX_SEARCHED))
         return sorted(forms, key=key_of)
 
-    async def _count(self, queue: str) -> int:
+    async def count(self, queue: str) -> int:
+        """Return the number of dead letters of a queue."""
         broker = self._backend.broker
         found = await Inspector(broker.connection).queue(broker.declarer.topology.dead_letter_queue(queue))
         return 0 if found is None else found.message_count

@@ -35,7 +35,8 @@ class QueueSizes:
         """The sizes of jobs, by queue and job."""
         self._totals: dict[str, int] = {}
         self._ended: set[str] = set()
-        """Jobs that ended while a queue is being read."""
+        """Jobs that ended while queues are being read."""
+        self._reading = 0
 
     async def of(self, queue: str) -> int:
         """Return the size of the jobs of a queue, in octets."""
@@ -47,11 +48,16 @@ class QueueSizes:
         if self._take not in self._on_events:
             self._on_events.append(self._take)
         self._jobs[queue], self._totals[queue] = {}, 0
-        self._ended.clear()
-        async for found in pages(self._view, JobFilter(queue, UNFINISHED), PAGE, sys.maxsize):
-            for one in found:
-                if one.info.id not in self._ended and one.info.id not in self._jobs[queue]:
-                    self._add(queue, one.info.id, one.envelope)
+        self._reading += 1
+        try:
+            async for found in pages(self._view, JobFilter(queue, UNFINISHED), PAGE, sys.maxsize):
+                for one in found:
+                    if one.info.id not in self._ended and one.info.id not in self._jobs[queue]:
+                        self._add(queue, one.info.id, one.envelope)
+        finally:
+            self._reading -= 1
+            if not self._reading:
+                self._ended.clear()
 
     def _add(self, queue: str, job_id: str, job: object) -> None:
         size = 0 if job is None else len(msgspec.json.encode(job))
@@ -73,4 +79,5 @@ class QueueSizes:
                     self._add(queue, event.subject, event.data.get("job"))
             elif event.type in ENDS:
                 self._remove(event.subject)
-                self._ended.add(event.subject)
+                if self._reading:
+                    self._ended.add(event.subject)

@@ -18,6 +18,7 @@ import msgspec
 from waybill.backend.backend import Backend
 from waybill.backend.dead_letter_list import DeadLetterList
 from waybill.backend.job_form import EXPIRED, UNFINISHED
+from waybill.backend.queue_configs import DEFAULT
 from waybill.client import Delivery, Inspector
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.errors import InvalidJob
@@ -29,6 +30,7 @@ from waybill.ojs.worker.delivered_job import read_delivered
 PAUSE_SECONDS: Final = 1.0
 CONFIRM_SECONDS: Final = 30.0
 AT_A_TIME: Final = 100
+QUIET_LOOKS: Final = 10
 
 _log = logging.getLogger("waybill.backend")
 
@@ -43,6 +45,9 @@ class Redirections:
         self._dead = DeadLetterList(backend)
         self._left: dict[str, int] = {}
         """How many dead letters of a queue stay, because they are older than its setting or cannot be moved."""
+        self._seen = -1
+        self._quiet_count = 0
+        """How often no event was seen in a row: a dead letter arrives shortly after the event of its failure."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
@@ -128,15 +133,18 @@ class Redirections:
     # --- dead letters ---
 
     async def _move_dead(self) -> None:
-        configs = self._backend.extensions.queue_configs
-        if not any(config.dead_letter_queue for config in configs.table.known.values()):
+        configs, seen = self._backend.extensions.queue_configs, self._backend.events.seen_count
+        wanted = [name for name, config in configs.table.known.items() if config.dead_letter_queue]
+        self._quiet_count = self._quiet_count + 1 if seen == self._seen else 0
+        self._seen = seen
+        if not wanted or self._quiet_count > QUIET_LOOKS:
             return
-        for queue, count in (await self._dead.counts()).items():
-            config = configs.of(queue)
+        for queue in await self._backend.queues() if DEFAULT in wanted else wanted:
+            config, count = configs.of(queue), await self._dead.count(queue)
             target = config.dead_letter_queue
-            if target and target != queue and count != self._left.get(queue):
+            if target and target != queue and count and count != self._left.get(queue):
                 await self._move_letters(queue, target, config.dead_letter_since or "")
-                self._left[queue] = (await self._dead.counts(queue)).get(queue, 0)
+                self._left[queue] = await self._dead.count(queue)
 
     async def _move_letters(self, queue: str, target: str, since: str) -> None:
         """Move the dead letters of jobs that have failed since a time; those of expired jobs stay."""
