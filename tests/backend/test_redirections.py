@@ -65,9 +65,16 @@ async def test_failures_of_workers_over_amqp_move_as_well(client: Client, uri: s
         async with Worker(jobs, queues=["email"]):
             assert (await moved(client, job_id, "graveyard"))["error"]["type"] == "ValueError"
     expired = await client.push(enqueue_ttl=1)
-    while await client.fetch() or (await client.job(expired))["state"] != "discarded":
-        await client.ask("POST", "/ojs/v1/workers/nack", {"job_id": expired, "requeue": True}, 200)
-    assert (await client.job(expired))["queue"] == "email"
+    while (await client.job(expired))["state"] != "discarded":
+        await asyncio.sleep(0.02)
+    assert await client.fetch() == []
+    while not (await client.ask("GET", f"{DEAD}?queue=email"))["jobs"]:
+        await asyncio.sleep(0.02)
+    # Another failure moves, this one does not.
+    other = await client.push(retry=ONCE)
+    await fail(client, other)
+    await moved(client, other, "graveyard")
+    assert [one["id"] for one in (await client.ask("GET", f"{DEAD}?queue=email"))["jobs"]] == [expired]
 
 
 async def test_dead_letter_queues_lead_to_another_queue(client: Client) -> None:

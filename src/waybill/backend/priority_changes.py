@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -19,6 +19,7 @@ from waybill.backend.backend import FOLD_SECONDS, Backend
 from waybill.backend.job_form import Form
 from waybill.backend.waiting_messages import WaitingMessage, find_waiting
 from waybill.client import Delivery
+from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.control_message import REPLACE, ControlRequest
 from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, edit_envelope, read_envelope, seconds_until_scheduled
 from waybill.ojs.spec.events import JobEnqueued
@@ -26,6 +27,7 @@ from waybill.ojs.spec.headers import kept_headers, push_properties, republish_pr
 from waybill.ojs.spec.identifiers import new_traceparent
 from waybill.ojs.spec.priority import message_priority
 from waybill.ojs.spec.states import State
+from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 
 MAX_SEARCHED: Final = 5000
 ENQUEUED: Final = "job.enqueued"
@@ -76,7 +78,7 @@ async def _change_scheduled(backend: Backend, form: Form, priority: int) -> str:
             "The priority of a scheduled job that is unique, or of a workflow, can be changed when its time has come."
         )
     broker = backend.broker
-    topology, told_at = broker.declarer.topology, broker.events.timestamp()
+    topology, told_at = broker.declarer.topology, time_after(given.get("enqueued_at"), now)
     body = edit_envelope(msgspec.json.encode(given), {"priority": priority, "enqueued_at": told_at})
     envelope = read_envelope(body)
     delay = min(seconds_until_scheduled(envelope, now), MAX_DELAY_SECONDS)
@@ -100,6 +102,16 @@ async def _change_scheduled(backend: Backend, form: Form, priority: int) -> str:
     broker.events.record(envelope.id, data, told_at)
     await asyncio.wait([folded], timeout=FOLD_SECONDS)
     return ""
+
+
+def time_after(before: object, now: datetime) -> str:
+    """Return the current time, or the next millisecond after `before`: the time tells a message from the former one."""
+    try:
+        last = parse_timestamp(str(before), "enqueued_at")
+    except InvalidJob:
+        last = now
+    text = format_timestamp(now)
+    return text if format_timestamp(last) < text else format_timestamp(last + timedelta(milliseconds=1))
 
 
 async def _republish(backend: Backend, queue: str, priority: int, delivery: Delivery, message: WaitingMessage) -> bool:
