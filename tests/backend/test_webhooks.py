@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import ssl
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,6 +20,8 @@ from waybill.backend import webhook_sender, webhooks
 from waybill.backend.backend import Backend
 from waybill.backend.webhook_sender import is_public, send
 from waybill.ojs import Jobs
+from waybill.ojs.coordinator.records import Record
+from waybill.ojs.spec.events import read_events
 
 BASE = "/ojs/v1/webhooks"
 
@@ -352,3 +356,59 @@ async def until_busy(client: Client, count: int) -> None:
     async with asyncio.timeout(20):
         while len(client.backend.extensions.webhooks._sending) < count:
             await asyncio.sleep(0.01)
+
+
+async def test_an_event_costs_no_look_at_all_open_deliveries(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 10,000 of them, each event and each answer of an endpoint read and decoded them all."""
+    async with open_client(uri) as client:
+        made = client.backend.extensions.webhooks
+        subscription = webhooks.Subscription("sub_1", "http://127.0.0.1:1/", ["*"], "secret")
+        listed = made._records.list
+        lists: list[str] = []
+
+        async def counted(prefix: str, limit: int, after: str = "") -> list[Record]:
+            lists.append(prefix)
+            return await listed(prefix, limit, after)
+
+        monkeypatch.setattr(made._records, "list", counted)
+        await made.close()
+        for number in range(20):
+            await made._open(read_events(msgspec.json.encode(event_of(number, {"a": number})))[0][0], subscription)
+        assert lists.count(webhooks.OPEN) <= 1
+        await made._look()
+        assert (made._open_count, len(made._due)) == (20, 20)
+
+
+async def test_open_deliveries_have_a_size(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand of them may carry a result of 1 MiB each."""
+    monkeypatch.setattr(webhooks, "MOST_OPEN_BYTES", 1000)
+    async with open_client(uri) as client:
+        made = client.backend.extensions.webhooks
+        subscription = webhooks.Subscription("sub_1", "http://127.0.0.1:1/", ["*"], "secret")
+        await made.close()
+        first, second = (
+            read_events(msgspec.json.encode(event_of(number, {"a": "x" * 1000})))[0][0] for number in range(2)
+        )
+        await made._open(first, subscription)
+        waiting = asyncio.create_task(made._open(second, subscription))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        made._open_bytes = 0
+        await waiting
+
+
+async def test_the_certificates_of_authorities_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading them took 60 ms of the loop for each delivery."""
+    read: list[bool] = []
+    context = ssl.create_default_context()
+
+    def count() -> ssl.SSLContext:
+        read.append(threading.current_thread() is threading.main_thread())
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", count)
+    webhook_sender._tls.cache_clear()
+    for _ in range(3):
+        assert (await send("https://127.0.0.1:1/", {}, b"{}", allows_private=True)).status == 0
+    assert read == [False]
+    webhook_sender._tls.cache_clear()

@@ -11,24 +11,25 @@ job waits for an endpoint.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import logging
 import secrets
 import time
-from collections import Counter
+from collections import Counter, deque
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 
 from waybill.backend.job_form import Form
+from waybill.backend.portions import PORTION_SECONDS, Steps
 from waybill.backend.recent_events import INTERNAL_PREFIX, form_of, is_of
 from waybill.backend.settings import Settings
 from waybill.backend.webhook_sender import USER_AGENT, Answer, send, signature_of
 from waybill.client import Channel, ClientError, Consumer, Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.coordinator.records import Record
 from waybill.ojs.spec.events import ReceivedEvent, read_events
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper, shown
@@ -45,6 +46,12 @@ AT_ONCE: Final = 20
 AT_ONCE_EACH: Final = 5
 """The maximum for one subscription: a slow endpoint must not delay the others."""
 MOST_OPEN: Final = 10_000
+MOST_OPEN_BYTES: Final = 64 * 1024 * 1024
+MOST_DUE_EACH: Final = 200
+"""Due deliveries of one subscription that a look remembers."""
+PAGE: Final = 50
+LOOK_SHARE: Final = 0.1
+"""The share of the time that looks at the open deliveries may take."""
 PREFETCH: Final = 20
 RETENTION: Final = timedelta(days=7)
 DEAD_RETENTION: Final = timedelta(days=30)
@@ -107,6 +114,13 @@ class Sent(msgspec.Struct, omit_defaults=True):
     ended_at: str = ""
 
 
+class _Due(msgspec.Struct):
+    """What tells whether a delivery is due: the event may be large."""
+
+    subscription: str
+    next_at: str = ""
+
+
 class Webhooks:
     """The webhooks of one server."""
 
@@ -122,6 +136,12 @@ class Webhooks:
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._busy: Counter[str] = Counter()
         """The number of deliveries in progress by subscription."""
+        self._due: deque[tuple[str, str]] = deque()
+        """The keys and subscriptions of due deliveries, as of the last look."""
+        self._open_count = self._open_bytes = 0
+        """The open deliveries, as of the last look, and those opened here since."""
+        self._look_at = 0.0
+        self._steps = Steps()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -162,12 +182,13 @@ class Webhooks:
 
     async def _take(self, delivery: Delivery) -> None:
         """Write a record for each delivery of a message's events, then acknowledge the message."""
-        wanted = [
-            (event, subscription)
-            for event in read_events(delivery.body)[0]
-            for _, subscription in self.subscriptions.items()
-            if subscription.wants(event)
-        ]
+        wanted: list[tuple[ReceivedEvent, Subscription]] = []
+        ends_at = time.perf_counter() + PORTION_SECONDS
+        for event in read_events(delivery.body)[0]:
+            wanted += [(event, one) for one in self.subscriptions.known.values() if one.wants(event)]
+            if time.perf_counter() > ends_at:
+                await self._steps.begin()
+                ends_at = time.perf_counter() + PORTION_SECONDS
         try:
             for event, subscription in wanted:
                 await self._open(event, subscription)
@@ -188,10 +209,12 @@ class Webhooks:
         delivery_id = delivery_id_of(event.id, subscription.id)
         if await self._records.get(DONE + delivery_id) is None:
             # Other servers send deliveries too, so no signal of this process is enough.
-            while len(await self._records.list(OPEN, MOST_OPEN)) >= MOST_OPEN:  # noqa: ASYNC110 - see above
+            while self._open_count >= MOST_OPEN or self._open_bytes >= MOST_OPEN_BYTES:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(POLL_SECONDS)
             now = format_timestamp(datetime.now(UTC))
             sent = Sent(subscription.id, form_of(event), now, next_at=now)
+            self._open_count += 1
+            self._open_bytes += len(msgspec.json.encode(sent))
             await self._records.put(OPEN + delivery_id, sent, expected=0)
 
     # --- from deliveries to endpoints ---
@@ -201,34 +224,61 @@ class Webhooks:
             try:
                 if len(self.subscriptions):
                     await self.ensure_queue()
-                await self._send_due()
+                if asyncio.get_running_loop().time() >= self._look_at:
+                    await self._look()
+                self._send_due()
             except (ClientError, TimeoutError) as error:
                 _log.warning("webhooks are delayed, trying again: %s", error)
             except Exception:  # noqa: BLE001 - a record or a database may raise anything
                 _log.exception("webhooks are delayed, trying again")
             self._wake.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._wake.wait()
-            except TimeoutError:
-                continue
+            if not self._due:
+                await asyncio.sleep(self._look_at - asyncio.get_running_loop().time())
 
-    async def _send_due(self) -> None:
-        now = format_timestamp(datetime.now(UTC))
-        for record in await self._records.list(OPEN, MOST_OPEN):
+    async def _look(self) -> None:
+        """Find the due deliveries, and count the open ones. There may be many, so a look is done in portions."""
+        loop = asyncio.get_running_loop()
+        began, now = loop.time(), format_timestamp(datetime.now(UTC))
+        count = size = 0
+        due: deque[tuple[str, str]] = deque()
+        by_subscription: Counter[str] = Counter()
+        after = ""
+        while records := await self._records.list(OPEN, PAGE, after):
+            after = records[-1].key
+            count += len(records)
+            for record in records:
+                size += len(record.raw)
+                try:
+                    found = record.read(_Due)
+                except msgspec.ValidationError as error:
+                    _log.warning("this version cannot read %s and ignores it: %s", shown(record.key), error)
+                    continue
+                if found.next_at <= now and by_subscription[found.subscription] < MOST_DUE_EACH:
+                    by_subscription[found.subscription] += 1
+                    due.append((record.key, found.subscription))
+            if len(records) < PAGE:
+                break
+        self._due, self._open_count, self._open_bytes = due, count, size
+        self._look_at = loop.time() + (loop.time() - began) * (1 / LOOK_SHARE - 1)
+
+    def _send_due(self) -> None:
+        """Begin to send as many due deliveries as possible."""
+        for _ in range(len(self._due)):
             if len(self._sending) >= AT_ONCE:
-                return
-            try:
-                sent = record.read(Sent)
-            except msgspec.ValidationError as error:
-                _log.warning("this version cannot read %s and ignores it: %s", shown(record.key), error)
+                break
+            key, subscription = self._due.popleft()
+            if key in self._sending:
                 continue
-            if record.key in self._sending or sent.next_at > now or self._busy[sent.subscription] >= AT_ONCE_EACH:
+            if self._busy[subscription] >= AT_ONCE_EACH:
+                self._due.append((key, subscription))
                 continue
-            task = asyncio.get_running_loop().create_task(self._deliver(record, sent))
-            self._sending[record.key] = task
-            self._busy[sent.subscription] += 1
-            task.add_done_callback(functools.partial(self._sent, record.key, sent.subscription))
+            task = asyncio.get_running_loop().create_task(self._deliver(key))
+            self._sending[key] = task
+            self._busy[subscription] += 1
+            task.add_done_callback(functools.partial(self._sent, key, subscription))
 
     def _sent(self, key: str, subscription: str, _task: asyncio.Task[None]) -> None:
         self._sending.pop(key, None)
@@ -236,12 +286,17 @@ class Webhooks:
         self._busy += Counter()
         self.send_soon()
 
-    async def _deliver(self, record: Record, sent: Sent) -> None:
+    async def _deliver(self, key: str) -> None:
         """Claim a delivery, send it, and store the outcome."""
-        delivery_id = record.key.removeprefix(OPEN)
-        leased_until = format_timestamp(datetime.now(UTC) + timedelta(seconds=LEASE_SECONDS))
-        leased = msgspec.structs.replace(sent, next_at=leased_until)
+        delivery_id = key.removeprefix(OPEN)
+        now = datetime.now(UTC)
+        leased_until = format_timestamp(now + timedelta(seconds=LEASE_SECONDS))
         try:
+            record = await self._records.get(key)
+            sent = None if record is None else record.read(Sent)
+            if record is None or sent is None or sent.next_at > format_timestamp(now):
+                return
+            leased = msgspec.structs.replace(sent, next_at=leased_until)
             if not await self._records.put(record.key, leased, expected=record.version):
                 return
             subscription = self.subscriptions.get(sent.subscription)
@@ -250,7 +305,7 @@ class Webhooks:
                 return
             answer = await self.send(subscription, delivery_id, sent.event)
             await self._store_outcome(record.key, delivery_id, sent, answer)
-        except (ClientError, TimeoutError) as error:
+        except (ClientError, TimeoutError, msgspec.ValidationError) as error:
             _log.warning("the outcome of webhook %s could not be stored: %s", delivery_id, error)
 
     async def send(self, subscription: Subscription, delivery_id: str, event: Form) -> Answer:
