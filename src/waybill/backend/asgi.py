@@ -104,7 +104,7 @@ class AsgiApplication:
     async def _talk(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve a WebSocket; the handshake is the server's."""
         path: str = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
-        request = Request("GET", path, read_query(scope["query_string"]), _headers(scope["headers"]) | SHAKEN)
+        request = Request("GET", path, {}, _headers(scope["headers"]) | SHAKEN)
         response = await self._application.handle(request)
         await receive()
         if response.talk is None:

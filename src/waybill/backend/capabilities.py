@@ -21,12 +21,14 @@ EXTENSIONS: Final = [
     "urn:ojs:ext:graceful-shutdown",
     "urn:ojs:ext:multi-tenancy",
     "urn:ojs:ext:observability",
+    "urn:ojs:ext:payload-limits",
     "urn:ojs:ext:priority",
     "urn:ojs:ext:progress",
     "urn:ojs:ext:queue-config",
     "urn:ojs:ext:rate-limiting",
     "urn:ojs:ext:results",
     "urn:ojs:ext:schema-registry",
+    "urn:ojs:ext:timeouts",
     "urn:ojs:ext:webhooks",
 ]
 FEDERATION: Final = "urn:ojs:ext:experimental:federation"
