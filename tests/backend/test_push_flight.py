@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.backend.conftest import Client, client_of
 from waybill.backend import push_group
+from waybill.backend.push_flight import PushFlight
 from waybill.client import Channel, ConnectionLost, MessageNacked
 from waybill.client.publishing import Confirmation
 from waybill.ojs import Topology
@@ -48,6 +50,20 @@ async def test_a_deleted_queue_is_declared_again(client: Client, flights: list[i
     assert flights[-1] == 3
     assert len(await client.fetch(count=10)) == 3
     assert len(client.backend.leases) == 3
+
+
+async def test_what_has_arrived_is_released(client: Client) -> None:
+    """The collector comes rarely: a hundred jobs of 1 MB, with their answers, took 300 MB."""
+    await client.push()
+    gc.collect()
+    gc.disable()
+    try:
+        await _together(client, 5)
+        await _together(client, 5)
+        # The last one may not be over.
+        assert sum(isinstance(one, PushFlight) for one in gc.get_objects()) <= 1
+    finally:
+        gc.enable()
 
 
 async def test_what_a_full_queue_refuses_is_answered_and_the_rest_is_enqueued(uri: str, flights: list[int]) -> None:

@@ -28,6 +28,9 @@ Failures = dict[str, Exception]
 """The reason why a job was not enqueued, by job."""
 
 
+OnEnd = Callable[["PushFlight", Failures], None]
+
+
 class _Sent(Confirmation):
     """A published job until its confirm."""
 
@@ -54,7 +57,7 @@ class _Sent(Confirmation):
 class PushFlight:
     """Jobs on their way. `on_end` is called once, with the jobs that were not enqueued."""
 
-    def __init__(self, backend: Backend, jobs: Sequence[JobMessage], on_end: Callable[[Failures], None]) -> None:
+    def __init__(self, backend: Backend, jobs: Sequence[JobMessage], on_end: OnEnd) -> None:
         self._backend = backend
         self._jobs = jobs
         self._on_end = on_end
@@ -211,7 +214,9 @@ class PushFlight:
         self._is_over = True
         self.reschedule(None)
         self._publisher.blocked_timeout.leave(self)
-        self._on_end(failures)
+        # Without a cycle, large jobs and answers do not wait for the garbage collector.
+        self._sent = []
+        self._on_end(self, failures)
 
 
 def _as_told(error: BaseException) -> Exception:

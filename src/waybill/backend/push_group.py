@@ -7,6 +7,7 @@ own response.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -179,7 +180,7 @@ class PushGroups:
             return
         jobs = [one for entry in entries for one in entry.jobs]
         if sum([len(one.body) for one in jobs]) <= MAX_FLIGHT_BYTES:
-            flight = PushFlight(self._backend, jobs, lambda failures: self._arrived(flight, entries, failures))
+            flight = PushFlight(self._backend, jobs, functools.partial(self._arrived, entries))
             if flight.start():
                 self._running.add(flight)
                 return
@@ -187,7 +188,7 @@ class PushGroups:
         self._running.add(task)
         task.add_done_callback(lambda _: self._ended(task, len(entries), 0 if task.cancelled() else task.result()))
 
-    def _arrived(self, flight: PushFlight, entries: Sequence[_Entry], failures: Failures) -> None:
+    def _arrived(self, entries: Sequence[_Entry], flight: PushFlight, failures: Failures) -> None:
         """Answer the requests of a flight."""
         before = len(self._gathering)
         # Their next requests arrive after this.
