@@ -83,6 +83,8 @@ class Application:
             response = answer.result()
         except Exception as error:  # noqa: BLE001 - the client must get an answer
             response = _failure(request, error)
+            # It refers to this frame and so to the answer, which has the error: a cycle with the body of the request.
+            error.__traceback__ = None
         return _finish(request, response)
 
     @staticmethod

@@ -165,6 +165,29 @@ def test_the_results_of_a_chain_are_read_a_row_at_a_time(log: Log) -> None:
     assert len(read) == 1
 
 
+def test_plans_are_remembered_up_to_a_size(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A definition may have 4 MiB, and there were 200 of them."""
+    read: list[str] = []
+
+    def row(key: str, kind: type[T]) -> T | None:
+        read.append(key)
+        return log.store.row(key, kind)
+
+    def definitions_read() -> int:
+        plans = Plans()
+        read.clear()
+        for workflow_id in (*ids, *ids):
+            assert read_flow(row, plans, workflow_id) is not None
+        return sum("definition" in key for key in read)
+
+    ids = [new_workflow_id() for _ in range(3)]
+    for workflow_id in ids:
+        log.add(created(workflow_id, chain(job(), job())))
+    assert definitions_read() == 3
+    monkeypatch.setattr("waybill.ojs.workflow.values.PLANS_BYTES", 1)
+    assert definitions_read() == 6
+
+
 DATA = st.dictionaries(st.sampled_from(FIELDS), JSON)
 TIMES = st.sampled_from([TIME, "", "x"])
 EVENTS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 12), DATA, TIMES), max_size=12)

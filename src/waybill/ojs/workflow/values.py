@@ -31,6 +31,7 @@ MAX_PARENTS_BYTES: Final = 256 * 1024
 """Beyond this, steps of a chain before the last one are left out."""
 MAX_PARENTS: Final = 100
 PLANS_REMEMBERED: Final = 200
+PLANS_BYTES: Final = 8 * 1024 * 1024
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -49,21 +50,24 @@ class Plans:
     """A cache of plans of recently used workflows: they never change, and are expensive to build."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[tuple[str, str], Plan] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, str], tuple[Plan, int]] = OrderedDict()
+        self._size = 0
 
     def get(self, progress: Progress, read: Reader) -> Plan | None:
         """Return the plan of a workflow, None if its definition was deleted."""
         key = progress.id, progress.origin
-        plan = self._plans.get(key)
-        if plan is None:
-            row = read(definition_key(progress.id), DefinitionRow)
-            if row is None:
-                return None
-            plan = self._plans[key] = Plan(row.definition)
-            if len(self._plans) > PLANS_REMEMBERED:
-                self._plans.popitem(last=False)
-        else:
+        found = self._plans.get(key)
+        if found is not None:
             self._plans.move_to_end(key)
+            return found[0]
+        row = read(definition_key(progress.id), DefinitionRow)
+        if row is None:
+            return None
+        plan, size = Plan(row.definition), len(msgspec.json.encode(row.definition))
+        self._plans[key] = plan, size
+        self._size += size
+        while len(self._plans) > 1 and (len(self._plans) > PLANS_REMEMBERED or self._size > PLANS_BYTES):
+            self._size -= self._plans.popitem(last=False)[1][1]
         return plan
 
 
