@@ -131,6 +131,15 @@ async def test_a_stale_worker_is_deregistered_and_its_jobs_go_on(
     assert (fetched["id"], fetched["attempt"]) == (job_id, 2)
 
 
+async def test_a_worker_with_the_longest_name_can_be_directed(client: Client) -> None:
+    name = "w" * 255
+    await client.fetch(worker=name)
+    for directive in ("quiet", "resume"):
+        await client.ask("POST", f"{ADMIN_PATH}/workers/directive", {"directive": directive})
+        beat = await client.ask("POST", "/ojs/v1/workers/heartbeat", {"worker_id": name})
+        assert beat["directive"] == {"quiet": "quiet", "resume": "running"}[directive]
+
+
 async def test_what_operators_change_is_in_the_audit_log(client: Client) -> None:
     ring = KeyRing([Key("ada", ADMIN, hash_of("wb_1"))])
     application = Application(routes_of(client.backend), ring)

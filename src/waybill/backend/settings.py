@@ -6,6 +6,7 @@ A server reads them when it starts, and again when the stream reports a change. 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
@@ -13,7 +14,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from waybill.backend.errors import RequestRefused
-from waybill.ojs.coordinator.records import Record, RecordFold, Records
+from waybill.ojs.coordinator.records import MAX_KEY_LENGTH, Record, RecordFold, Records
 
 MOST: Final = 10_000
 """The maximum number of settings of one kind."""
@@ -44,9 +45,16 @@ class SettingTable(Generic[T]):
     def __len__(self) -> int:
         return len(self.known)
 
+    def _fitting(self, name: str) -> str:
+        """Return a name, or a hash instead of one that is too long for a key: such a name is not listed as it is."""
+        if len(name) <= MAX_KEY_LENGTH - len(self._prefix) and "\0" not in name:
+            return name
+        return "sha256:" + hashlib.sha256(name.encode(errors="replace")).hexdigest()
+
     def get(self, name: str) -> T | None:
         """Return a setting, None if it is not set."""
-        return self.known.get(name)
+        found = self.known.get(name)
+        return self.known.get(self._fitting(name)) if found is None and self.known else found
 
     def items(self) -> list[tuple[str, T]]:
         """Return all settings, sorted by name."""
@@ -54,14 +62,15 @@ class SettingTable(Generic[T]):
 
     def created_at(self, name: str) -> str:
         """Return when a setting was created."""
-        return self._raw[name].created_at
+        return self._raw[self._fitting(name)].created_at
 
     def updated_at(self, name: str) -> str:
         """Return when a setting was changed."""
-        return self._raw[name].updated_at
+        return self._raw[self._fitting(name)].updated_at
 
     async def put(self, name: str, value: T, *, is_new: bool = False, expires_at: str | None = None) -> bool:
         """Store a setting; False if it must be new but exists. Raises RequestRefused for too many, TimeoutError."""
+        name = self._fitting(name)
         if name not in self.known and len(self.known) >= MOST:
             raise RequestRefused("conflict", f"The limit of {MOST} is reached.")
         others = sum(len(record.raw) for key, record in self._raw.items() if key != name)
@@ -75,11 +84,13 @@ class SettingTable(Generic[T]):
 
     def put_soon(self, name: str, value: T, *, expires_at: str | None = None) -> None:
         """Store a setting: immediately for this server, and soon for the others."""
+        name = self._fitting(name)
         self.known[name] = value
         self._records.put_soon(self._prefix + name, value, expires_at=expires_at)
 
     async def remove(self, name: str) -> bool:
         """Remove a setting; False if there is none. Raises TimeoutError."""
+        name = self._fitting(name)
         if name not in self.known:
             return False
         await self._records.remove(self._prefix + name)
