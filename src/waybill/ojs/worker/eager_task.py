@@ -47,6 +47,11 @@ class Ended:
             return cls(future.result())
         return cls(None, tellable(error.__cause__ if type(error) is HandlerExit and error.__cause__ else error))
 
+    def release(self) -> None:
+        """Forget the traceback of an error: it has frames that have this outcome, a cycle with the job's arguments."""
+        if self.error is not None:
+            BaseException.with_traceback(self.error, None)
+
     def future(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[object]:
         """Return a future with this outcome."""
         future = loop.create_future()
@@ -161,6 +166,8 @@ class _Spare:
         if coroutine is None:
             return None
         awaited = self._awaited
+        # The task keeps the traceback of an error, with this frame: a cycle.
+        del self
         try:
             if error is not None:
                 awaited = coroutine.throw(error)

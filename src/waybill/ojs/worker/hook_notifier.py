@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from waybill.ojs.hooks import HookCalls, Moment
 from waybill.ojs.spec.envelope import Envelope, ErrorRecord
+from waybill.ojs.worker.eager_task import Ended
 from waybill.ojs.worker.execution import Execution, Failure
 
 
@@ -46,6 +47,11 @@ class HookNotifier:
                 exception=error,
             )
             self._calls.about(self.hooks.on_failure, moment)
+
+    def release(self, ended: Ended) -> None:
+        """Forget the traceback of an error, unless a hook may read it later."""
+        if not self.hooks.on_failure:
+            ended.release()
 
     def retry(self, execution: Execution, failure: Failure, delay_seconds: float) -> None:
         """The next attempt is safe."""

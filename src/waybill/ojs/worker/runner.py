@@ -404,8 +404,7 @@ class Runner:
             self.lost.pop(execution, None)
         if not execution.settled:
             self._settle(execution, Ended.of(future))
-        elif not future.cancelled():
-            # A thread that continued after its time limit: its late result is ignored.
+        elif not future.cancelled():  # A thread that continued after its time limit: its late result is ignored.
             future.exception()
         self._begin_waiting()
         if not self.active:
@@ -417,6 +416,7 @@ class Runner:
             self._tell_of_end(execution, ended)
         except Exception as error:  # noqa: BLE001 - see `_begin`
             self._settlement.abandon(execution.delivery, execution.queue, error)
+        self._hook_notifier.release(ended)
 
     def _tell_of_end(self, execution: Execution, ended: Ended) -> None:
         self._close(execution)
