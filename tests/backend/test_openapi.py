@@ -73,3 +73,10 @@ async def test_the_page_shows_every_operation_and_needs_nothing_from_elsewhere(c
     assert "url(" not in page
     for name in re.findall(r'href="#([^"]+)"', page):
         assert f'id="{name}"' in page
+
+
+async def test_a_cron_job_that_is_registered_again_is_documented(client: Client) -> None:
+    body = {"name": "nightly", "expression": "0 0 * * *", "job_template": {"type": "report.make", "args": []}}
+    found = {(await client.send("POST", "/ojs/v1/cron", body)).status for _ in range(2)}
+    assert found == {200, 201}
+    assert {str(one) for one in found} <= set((await _document(client))["paths"]["/ojs/v1/cron"]["post"]["responses"])

@@ -114,7 +114,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("POST", "/ojs/v1/cron"): Operation(
         "Register or change a cron job",
         "cron",
-        {201: answers.CronAnswer},
+        {200: answers.CronAnswer, 201: answers.CronAnswer},
         requests.NewCron,
         errors=("conflict", "unsupported", "validation_error"),
     ),
