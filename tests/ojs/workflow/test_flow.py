@@ -1,5 +1,6 @@
 """The state machine of workflows, without a broker (ojs-workflows sections 4 to 10)."""
 
+import gc
 import random
 
 import pytest
@@ -22,6 +23,7 @@ from tests.ojs.workflow.definitions import (
 from waybill.ojs.workflow.definition import Definition, check_definition
 from waybill.ojs.workflow.flow import Flow
 from waybill.ojs.workflow.numbering import read_node_id
+from waybill.ojs.workflow.plan import Node, Plan
 from waybill.ojs.workflow.progress import StepError, StepState
 
 
@@ -289,3 +291,17 @@ def test_another_coordinator_goes_on_where_the_last_one_was_killed(seed: int, en
     while copy.ready:
         copy.ended(chance.choice(list(copy.ready)), 0, TIME, 1, b"1")
     assert copy.is_over
+
+
+def test_a_plan_is_released() -> None:
+    """The collector comes rarely, and a definition may have 4 MiB."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(one, Node) for one in gc.get_objects())
+        plan = Plan(chain(job(), group(job(), job()), job()))
+        assert [one.parent for one in plan.root.steps] == [plan.root] * 3
+        del plan
+        assert sum(isinstance(one, Node) for one in gc.get_objects()) == before
+    finally:
+        gc.enable()

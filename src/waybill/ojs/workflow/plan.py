@@ -5,6 +5,7 @@ The root is 1, and each node precedes its children, so the definition alone tell
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,17 +15,20 @@ ROOT: Final = 1
 
 
 class Node:
-    """A node. `steps` are its children except callbacks; `after` and `before` are its neighbours in a graph."""
+    """A node. `steps` are its children except callbacks; `after` and `before` are its neighbours in a graph.
+
+    References back are weak, as the plan has all nodes: cycles of large jobs would wait for the garbage collector.
+    """
 
     __slots__ = (
-        "after", "before", "callback", "callbacks", "expected", "job", "kind", "name", "number", "parent", "place",
-        "steps", "streamed",
+        "__weakref__", "_before", "_parent", "after", "callback", "callbacks", "expected", "job", "kind", "name",
+        "number", "place", "steps", "streamed",
     )  # fmt: skip
 
     def __init__(self, number: int, definition: Definition, parent: Node | None, place: int, callback: str) -> None:
         self.number = number
         self.kind: NodeKind = definition.type
-        self.parent = parent
+        self._parent = None if parent is None else weakref.ref(parent)
         self.place = place
         """The index among its siblings."""
         self.name = definition.name or callback or str(place)
@@ -36,7 +40,27 @@ class Node:
         self.steps: list[Node] = []
         self.callbacks: dict[str, Node] = {}
         self.after: list[Node] = []
-        self.before: list[Node] = []
+        self._before: list[weakref.ref[Node]] = []
+
+    @property
+    def parent(self) -> Node | None:
+        """The node that has this one as a step or a callback."""
+        return None if self._parent is None else self._parent()
+
+    @property
+    def before(self) -> list[Node]:
+        """The nodes that have this one in `after`."""
+        return [node for node in (one() for one in self._before) if node is not None]
+
+    def put_after(self, earlier: list[Node]) -> None:
+        """Set `after`."""
+        self.after = earlier
+        for one in earlier:
+            one.precede(self)
+
+    def precede(self, later: Node) -> None:
+        """Add a node to `before`."""
+        self._before.append(weakref.ref(later))
 
     @property
     def key(self) -> str:
@@ -92,10 +116,8 @@ class Plan:
         if definition.type == "dag":
             by_name = {step.name: step for step in node.steps}
             for step, child in zip(definition.steps, node.steps, strict=True):
-                child.after = [by_name[name] for name in dict.fromkeys(step.depends_on)]
-                for one in child.after:
-                    one.before.append(child)
+                child.put_after([by_name[name] for name in dict.fromkeys(step.depends_on)])
         elif definition.type == "chain":
             for first, second in zip(node.steps, node.steps[1:], strict=False):
-                second.after, first.before = [first], [second]
+                second.put_after([first])
         return node
