@@ -14,7 +14,7 @@ from waybill.backend.application import Application
 from waybill.backend.keys import Key, KeyRing, hash_of
 from waybill.backend.message import Request
 from waybill.backend.queue_retention import QueueRetention
-from waybill.backend.router import OPERATE
+from waybill.backend.router import ADMIN, OPERATE
 from waybill.backend.routes import routes_of
 
 QUEUES = "/ojs/v1/queues"
@@ -72,6 +72,15 @@ async def test_only_producers_may_push(client: Client) -> None:
         assert [(await one).status for one in asked] == [201, 201, 403]
     # Without keys, nobody has a name.
     await client.ask("POST", "/ojs/v1/jobs", JOB, 201)
+
+
+async def test_only_admins_make_queues_with_a_configuration(client: Client) -> None:
+    ring = KeyRing([Key(role, role, hash_of(f"wb_{role}")) for role in (OPERATE, ADMIN)])
+    application = Application(routes_of(client.backend), ring)
+    for role, config, status in ((OPERATE, {"max_size": 1}, 403), (OPERATE, {}, 201), (ADMIN, {"max_size": 1}, 201)):
+        raw = msgspec.json.encode({"name": "email", "config": config})
+        request = Request("POST", QUEUES, {}, {"x-api-key": f"wb_{role}"}, raw)
+        assert (await application.handle(request)).status == status
 
 
 async def test_a_change_keeps_what_it_does_not_name(client: Client) -> None:

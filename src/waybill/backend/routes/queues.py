@@ -85,6 +85,8 @@ class QueueRoutes:
         check_queue(name)
         if not isinstance(config, dict):
             raise invalid("config", "must be an object")
+        if config and request.role != ADMIN:
+            raise RequestRefused("permission_denied", "config: only keys of the role admin configure queues.")
         if config:
             await configure(self._backend, name, config)
         await self._backend.fetcher.has_queue(name, creates=True)
