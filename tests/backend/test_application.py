@@ -240,3 +240,17 @@ async def test_a_refused_request_is_released() -> None:
         assert not any(isinstance(one, Request) for one in gc.get_objects())
     finally:
         gc.enable()
+
+
+async def test_a_duplicate_is_released(client: Client) -> None:
+    unique = {"queue": "email", "unique": {"keys": ["type"], "period": "PT1H"}}
+    body = {"type": "email.send", "args": ["x"], "options": unique}
+    await client.ask("POST", "/ojs/v1/jobs", body, 201)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            await client.ask("POST", "/ojs/v1/jobs", body, 409)
+        assert not any(isinstance(one, PushFailed) for one in gc.get_objects())
+    finally:
+        gc.enable()

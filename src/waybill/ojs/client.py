@@ -229,6 +229,7 @@ class Jobs(Closing):
         now = datetime.now(UTC)
         made = self._make(job, now, format_timestamp(now))
         handle: Job[Any] = Job(made.envelope.id, self, made.envelope, self._maker.decoder_of(made.envelope.type))
+        refused: list[PushFailed] = []
         try:
             if self._broker is None and self.broker_substitute is None:
                 await connect_for([made], self._open, self._push_timeout_seconds)
@@ -243,7 +244,10 @@ class Jobs(Closing):
                     return handle
             envelope = (await self._push_made([made], now))[0]
         except BatchFailed as error:
-            raise error.failures[0] from error
+            refused += error.failures
+        if refused:
+            # Its context would refer to it: a cycle with the job, which waits for the garbage collector.
+            raise refused.pop()
         if envelope.id != handle.id:
             # It existed before: another push gets its outcome.
             return Job(envelope.id, self, envelope, self._maker.decoder_of(envelope.type))
