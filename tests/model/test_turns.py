@@ -92,6 +92,6 @@ def test_large_reads_wait_where_others_cost_more_than_they_had() -> None:
             runtime.begin_read()
             runtime.work_left -= runtime.turn_units // 2
             reads += 1
-        assert 4 < reads < 8
+        assert 16 < reads < 24
     runtime.begin_turn()
     assert not runtime.is_overdrawn()

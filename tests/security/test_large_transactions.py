@@ -78,20 +78,20 @@ def test_one_publish_more(bench: NodeBench) -> None:
 
 
 def test_commits_at_the_same_time_take_turns(bench: NodeBench) -> None:
-    bench.node.limits.transaction_units_max = 4096
+    bench.node.limits.transaction_units_max = 16_384
     channels = [transactional(bench) for _ in range(4)]
     for channel in channels:
-        publish(channel, 2048)
+        publish(channel, 8192)
         channel.sync()
     queue = bench.node.virtual_hosts["/"].queues["q"]
     bench.node.end_turn()
     for channel in channels:
         channel.peer.wire.engine.receive_data(method_frame(1, TxCommit()), bench.now)  # type: ignore[attr-defined]
-    assert queue.ready_count == 2 * 2048
+    assert queue.ready_count == 2 * 8192
     for count in (3, 4):
         bench.node.work(bench.now)
         bench.node.end_turn()
-        assert queue.ready_count == count * 2048
+        assert queue.ready_count == count * 8192
 
 
 def test_octets_count(bench: NodeBench) -> None:

@@ -12,8 +12,8 @@ units. When none are left, it stops at a point from which it can continue:
 
 The broker gives each turn `TURN_UNITS`, and reads sockets between turns. Each read has a sixteenth of them even if the
 turn is used up, so that small requests are served at once. When these shares, and what reads cost beyond them, add up
-to another turn, further reads get a small share only. When they add up to two, large reads wait for the next turn.
-However many peers send large requests, a round of reads takes little more than three turns.
+to another turn, further reads get a small share only: a round of reads takes little more than two turns, unless single
+requests cost more than a turn. When they add up to `ROUND_TURNS`, large reads wait for the next turn.
 """
 
 from collections import deque
@@ -32,6 +32,7 @@ STREAMS_MAX: Final = 65_536
 TURN_UNITS: Final = 1024
 READ_SHARE_BITS: Final = 4
 SMALL_SHARE_BITS: Final = 8
+ROUND_TURNS: Final = 8
 LOGINS_PER_TURN: Final = 2
 """Passwords hashed per turn: each takes 10 to 25 ms, on purpose."""
 BYTES_PER_UNIT: Final = 4096
@@ -224,7 +225,7 @@ class Runtime:
 
     def is_overdrawn(self) -> bool:
         """Whether the reads of this round have cost so much that further large ones must wait for the next turn."""
-        return self._shares_left <= -self.turn_units
+        return self._shares_left <= -self.turn_units * ROUND_TURNS
 
     def take_up_late(self) -> None:
         """Make the queues that earlier turns left dirty again, with at least a quarter of a turn to drain them."""

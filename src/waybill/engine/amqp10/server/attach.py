@@ -31,6 +31,9 @@ def attach_link(session: LinkHost, links: Links, attach: Attach) -> Terminus | N
 
     Raises faults of the session only.
     """
+    if attach.unsettled:
+        # Its states were decoded.
+        session.connection.host.runtime.work_left -= len(attach.unsettled)
     handle = links.our_handle(attach.handle)
     try:
         if attach.snd_settle_mode > SENDER_MIXED or attach.rcv_settle_mode > RECEIVER_SECOND:
