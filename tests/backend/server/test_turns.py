@@ -133,6 +133,7 @@ async def largest_step(count: Callable[[], int], end: int) -> int:
     return max(after - before for before, after in pairwise(counts))
 
 
+@pytest.mark.plain_source
 async def test_requests_beyond_the_first_wait_for_a_turn_with_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waybill.backend.server.turns.FIRST_SECONDS", 60)
     async with site(Limits(turn=0)) as place:
