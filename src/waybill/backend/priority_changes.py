@@ -23,7 +23,7 @@ from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.control_message import REPLACE, ControlRequest
 from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, edit_envelope, read_envelope, seconds_until_scheduled
 from waybill.ojs.spec.events import JobEnqueued
-from waybill.ojs.spec.headers import kept_headers, push_properties, republish_properties
+from waybill.ojs.spec.headers import push_properties, requeue_properties
 from waybill.ojs.spec.identifiers import new_traceparent
 from waybill.ojs.spec.priority import message_priority
 from waybill.ojs.spec.states import State
@@ -119,7 +119,7 @@ async def _republish(backend: Backend, queue: str, priority: int, delivery: Deli
     broker = backend.broker
     topology = broker.declarer.topology
     body = edit_envelope(delivery.body, {"priority": priority})
-    properties = republish_properties(delivery.properties, kept_headers(delivery.properties.headers))
+    properties = requeue_properties(delivery.properties)
     properties = dataclasses.replace(properties, priority=message_priority(priority, topology.max_priority))
     await broker.publishing.publish(
         body, exchange=topology.direct, routing_key=queue, properties=properties, mandatory=True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import sys
 from datetime import UTC, datetime
 from typing import Final
@@ -13,6 +11,7 @@ from waybill.backend.bulk import delete
 from waybill.backend.job_form import Form
 from waybill.backend.job_pages import pages
 from waybill.backend.queue_configs import QueueConfig, retention_of
+from waybill.backend.repeated import Repeated
 from waybill.ojs.coordinator.job_store import JobFilter
 from waybill.ojs.dead_letters import DeadLetters
 from waybill.ojs.spec.server_events import DeadLetterPruned
@@ -21,29 +20,18 @@ from waybill.ojs.spec.timestamps import format_timestamp, parse_duration
 PAUSE_SECONDS: Final = 300.0
 PAGE: Final = 200
 
-_log = logging.getLogger("waybill.backend")
 
-
-class QueueRetention:
+class QueueRetention(Repeated):
     """The retention of one server. Servers of one broker may all delete the same jobs."""
 
     def __init__(self, backend: Backend) -> None:
         """Call this within the event loop."""
+        super().__init__(PAUSE_SECONDS, "jobs could not be deleted after their retention")
         self._backend = backend
-        self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def close(self) -> None:
-        """Stop."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(PAUSE_SECONDS)
-            try:
-                await self.prune(datetime.now(UTC))
-            except Exception:  # noqa: BLE001 - a database may raise anything
-                _log.warning("jobs could not be deleted after their retention, trying again", exc_info=True)
+    async def work(self) -> None:
+        """Delete the jobs whose time is over now."""
+        await self.prune(datetime.now(UTC))
 
     async def prune(self, now: datetime) -> int:
         """Delete the jobs whose time is over at a moment; returns how many."""

@@ -9,7 +9,6 @@ have ended or moved, because those that are scheduled, will be retried or run re
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -19,12 +18,13 @@ from waybill.backend.backend import Backend
 from waybill.backend.dead_letter_list import DeadLetterList
 from waybill.backend.job_form import EXPIRED, UNFINISHED
 from waybill.backend.queue_configs import DEFAULT
+from waybill.backend.repeated import Repeated
 from waybill.client import Delivery, Inspector
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import Envelope, edit_envelope
 from waybill.ojs.spec.events import JobEnqueued
-from waybill.ojs.spec.headers import kept_headers, republish_properties
+from waybill.ojs.spec.headers import requeue_properties
 from waybill.ojs.worker.delivered_job import read_delivered
 
 PAUSE_SECONDS: Final = 1.0
@@ -32,14 +32,13 @@ CONFIRM_SECONDS: Final = 30.0
 AT_A_TIME: Final = 100
 QUIET_LOOKS: Final = 10
 
-_log = logging.getLogger("waybill.backend")
 
-
-class Redirections:
+class Redirections(Repeated):
     """The moves of one server."""
 
     def __init__(self, backend: Backend, on_moved: Callable[[str], Awaitable[None]]) -> None:
         """`on_moved` is called with a deleted queue when all of its jobs have moved. Call this within the loop."""
+        super().__init__(PAUSE_SECONDS, "jobs could not be moved to other queues")
         self._backend = backend
         self._on_moved = on_moved
         self._dead = DeadLetterList(backend)
@@ -48,22 +47,12 @@ class Redirections:
         self._seen = -1
         self._quiet_count = 0
         """How often no event was seen in a row: a dead letter arrives shortly after the event of its failure."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def close(self) -> None:
-        """Stop."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(PAUSE_SECONDS)
-            try:
-                await self._move_dead()
-                for queue, move in self._backend.extensions.queue_moves.items():
-                    await self.move(queue, move.target)
-            except Exception:  # noqa: BLE001 - a database may raise anything
-                _log.warning("jobs could not be moved to other queues, trying again", exc_info=True)
+    async def work(self) -> None:
+        """Move dead letters, and the jobs of deleted queues."""
+        await self._move_dead()
+        for queue, move in self._backend.extensions.queue_moves.items():
+            await self.move(queue, move.target)
 
     # --- deleted queues ---
 
@@ -106,7 +95,7 @@ class Redirections:
             return True
         now = broker.events.timestamp()
         body = edit_envelope(delivery.body, {"queue": target, "enqueued_at": now})
-        properties = republish_properties(delivery.properties, kept_headers(delivery.properties.headers))
+        properties = requeue_properties(delivery.properties)
         await broker.publishing.publish(
             body,
             exchange=broker.declarer.topology.direct,

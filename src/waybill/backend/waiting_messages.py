@@ -11,7 +11,7 @@ import msgspec
 from waybill.client import Delivery, Inspector
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.push.outgoing import forget
-from waybill.ojs.spec.headers import kept_headers, republish_properties
+from waybill.ojs.spec.headers import requeue_properties
 
 AT_A_TIME: Final = 500
 
@@ -73,7 +73,7 @@ async def _publish_again(broker: BrokerConnection, queue: str, held: dict[Delive
     plain = [delivery for delivery in held if not delivery.redelivered]
     try:
         for delivery in plain:
-            properties = republish_properties(delivery.properties, kept_headers(delivery.properties.headers))
+            properties = requeue_properties(delivery.properties)
             futures.append(
                 publishing.publish_nowait(
                     delivery.body, exchange=exchange, routing_key=queue, properties=properties, mandatory=True

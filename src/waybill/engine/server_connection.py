@@ -225,7 +225,10 @@ class ServerConnection(ServerEngine):
                 self.pace()
 
     def _must_wait(self, fresh: i64, size: i64) -> bool:
-        """Whether others have used up this turn, and `size` octets, of which so many were just read, cost too much."""
+        """Whether input of `size` octets waits for the next turn, since others have used up this one.
+
+        `fresh`: how many of the octets were just read. Input that has waited for its turn is taken.
+        """
         runtime = self.host.runtime
         if runtime.logins_left <= 0 and self._is_logging_in():
             # Checking passwords takes long.

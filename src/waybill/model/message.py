@@ -16,8 +16,6 @@ HOLDING_BYTES: Final = 200
 # Headers of a message this small cost nothing extra, those of others a unit per 32 octets.
 SMALL_MESSAGE_BYTES: Final = 1024
 HEADER_UNIT_BITS: Final = 5
-# Decoding, changing and encoding them takes four times as long.
-REWRITE_BITS: Final = 2
 
 
 class MessageFormat:

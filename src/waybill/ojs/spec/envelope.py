@@ -413,8 +413,13 @@ def is_expired(envelope: Envelope, now: datetime) -> bool:
 
 def ttl_end(envelope: Envelope) -> datetime | None:
     """Return by when the first attempt must start, None if there is no such time or the attempt has started."""
-    seconds = seconds_of(envelope.enqueue_ttl)
-    if not seconds or envelope.attempt > 0:
+    return None if envelope.attempt > 0 else end_after_creation(envelope, envelope.enqueue_ttl)
+
+
+def end_after_creation(envelope: Envelope, limit: object) -> datetime | None:
+    """Return when a limit in seconds from the creation of a job ends, None if it is no such limit."""
+    seconds = seconds_of(limit)
+    if not seconds:
         return None
     try:
         return parse_timestamp(envelope.created_at or "", "created_at") + timedelta(seconds=seconds)

@@ -258,6 +258,11 @@ def republish_properties(original: BasicProperties, headers: dict[str, object]) 
     )
 
 
+def requeue_properties(original: BasicProperties) -> BasicProperties:
+    """Return the properties of a waiting job that is published again: none of its attempts has ended."""
+    return republish_properties(original, kept_headers(original.headers))
+
+
 def retry_headers(
     headers: Mapping[str, object] | None, *, queue: str, attempt: int, failure: ErrorRecord
 ) -> dict[str, object]:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from waybill.ojs.errors import InvalidJob
-from waybill.ojs.spec.envelope import Envelope, ErrorRecord, seconds_of, ttl_end
+from waybill.ojs.spec.envelope import Envelope, ErrorRecord, end_after_creation, seconds_of, ttl_end
 from waybill.ojs.spec.timestamps import parse_timestamp
 
 EXECUTION: Final = "execution"
@@ -61,13 +60,7 @@ class Overrun(NamedTuple):
 
 def total_end(envelope: Envelope) -> datetime | None:
     """Return when the time of all attempts of a job is over, None if it has no such limit."""
-    seconds = seconds_of(envelope.total_timeout)
-    if not seconds:
-        return None
-    try:
-        return parse_timestamp(envelope.created_at or "", "created_at") + timedelta(seconds=seconds)
-    except (InvalidJob, OverflowError):
-        return None
+    return end_after_creation(envelope, envelope.total_timeout)
 
 
 def exceeded(envelope: Envelope, now: datetime) -> Overrun | None:
