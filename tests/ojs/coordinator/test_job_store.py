@@ -339,6 +339,25 @@ def breaking(monkeypatch: pytest.MonkeyPatch, times: int) -> Callable[[], int]:
     return lambda: failed
 
 
+def test_every_store_can_be_asked_for_any_text(store: JobStore) -> None:
+    """PostgreSQL refuses statements with this one."""
+    store.apply([(0, LIFE)])
+    odd = "a\0b"
+    assert (store.get(odd), store.many([odd, "x"]), store.missing([odd])) == (None, [store.get("x")], [odd])
+    assert store.newest(odd, odd, 5, [odd]) == []
+    one, states = JobFilter(), frozenset([odd])
+    names = [one._replace(queue=odd), one._replace(type=odd), one._replace(prefix=odd), one._replace(states=states)]
+    others = [one._replace(id_prefix=odd), one._replace(fingerprint=odd), one._replace(text=odd)]
+    for wanted in [*names, *others, JobFilter(odd, states, odd)]:
+        assert store.page(wanted, "", 5)[0] == []
+        assert store.search(wanted, "", 5, 5)[0] == []
+    store.page(JobFilter(since=odd, until=odd), odd, 5)
+    assert (store.running(5, odd), store.failures(5, odd), store.row(odd, JobInfo)) == ([], [], None)
+    store.times(odd, 5)
+    store.failure_hours([odd])
+    assert (store.marked(odd, JobInfo, 5), store.listed(odd, JobInfo, 5, odd)) == ([], [])
+
+
 def test_pages_are_in_the_order_of_ids(store: JobStore) -> None:
     ids = [f"019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0{number}" for number in range(6)]
     events = [

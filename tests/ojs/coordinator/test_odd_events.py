@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -121,6 +122,22 @@ def test_every_field_of_every_kind_may_be_anything(database: str) -> None:
         assert store.newest("q", None, 1000)
         store.held()
         store.counts()
+
+
+@pytest.mark.parametrize("field", ["queue", "job_type", "worker_id", "unique_key"])
+def test_the_longest_texts_fit_the_indexes_of_every_database(database: str, field: str) -> None:
+    """In UTF-8 they take four bytes a character, and PostgreSQL cannot compress them."""
+    chance = random.Random(field)
+
+    def text(length: int) -> str:
+        return "".join(chr(chance.randrange(0x20000, 0x2FFF0)) for _ in range(length))
+
+    with open_job_store(database) as store:
+        for offset, kind in enumerate(("job.enqueued", "job.reserved", "job.started", "job.discarded")):
+            data = {"attempt": 1, "states": ["active"], "unique_key": "u", field: text(5000)}
+            # What a database refuses is skipped, but as slowly as an outage.
+            events, _ = read_events(json.dumps(event(kind, subject=text(255), data=data)).encode())
+            store.apply([(offset, events)])
 
 
 def test_events_over_which_a_fold_fails_are_skipped_at_once(database: str) -> None:

@@ -21,7 +21,7 @@ from waybill.ojs.coordinator.job_record import JobRecord, RawJobRecord
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.checkpoint import read_checkpoint
 from waybill.ojs.spec.control_message import JobInfo
-from waybill.ojs.spec.envelope import MAX_ERRORS, MAX_ID_LENGTH
+from waybill.ojs.spec.envelope import MAX_ERRORS, MAX_ID_LENGTH, MAX_TYPE_LENGTH
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.identifiers import push_event_id
 from waybill.ojs.spec.nesting import clean_text
@@ -49,7 +49,9 @@ MAX_NUMBER: Final = 2**31 - 1
 _FOR_EVER: Final = "9999-12-31T23:59:59Z"
 MAX_TIME_LENGTH: Final = 64
 MAX_KEY_LENGTH: Final = 500
-"""Characters: an index of PostgreSQL has room for 2,700 bytes."""
+"""Characters of up to four bytes: an index of PostgreSQL has room for 2,700 bytes."""
+MAX_NAME_LENGTH: Final = MAX_TYPE_LENGTH
+"""The same for types and queues, whose indexes also contain the state and the id."""
 _PHASES_PER_ATTEMPT: Final = 3
 _TEXTS_OF_ERRORS: Final = ("code", "type", "message")
 MAX_TRACE: Final = 10_000
@@ -61,8 +63,8 @@ def new_record(event: ReceivedEvent) -> JobRecord:
     job_type, queue = event.data.get("job_type"), event.data.get("queue")
     return RawJobRecord(
         id=event.subject,
-        type=_text(job_type) or "",
-        queue=_text(queue) or "",
+        type=_name(job_type) or "",
+        queue=_name(queue) or "",
         state=_AVAILABLE,
     )
 
@@ -248,7 +250,7 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
         job.owner = job.owner or _text(event.user)
         if job.enqueued_at is None or job.enqueued_at <= event.time:
             # It may have moved to another queue.
-            job.queue = _text(data.get("queue")) or job.queue
+            job.queue = _name(data.get("queue")) or job.queue
         job.enqueued_at = event.time
         job.scheduled_at = _text(data.get("scheduled_at"))
         job.unique_key = unique_key_of(event) or job.unique_key
@@ -407,11 +409,16 @@ def _number(value: object) -> int:
     return min(max(value, 0), MAX_NUMBER) if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _text(value: object) -> str | None:
+def _text(value: object, most: int = MAX_KEY_LENGTH) -> str | None:
     """Return a text that fits a database column and an index."""
     if not isinstance(value, str):
         return None
-    return value if len(value) <= MAX_KEY_LENGTH and "\0" not in value else clean_text(value, MAX_KEY_LENGTH)
+    return value if len(value) <= most and "\0" not in value else clean_text(value, most)
+
+
+def _name(value: object) -> str | None:
+    """Return a text that fits an index with other columns."""
+    return _text(value, MAX_NAME_LENGTH)
 
 
 def _object(value: object) -> dict[str, object] | None:

@@ -7,11 +7,14 @@ import os
 import re
 import socket
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sql
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.pool import StaticPool
+
+if TYPE_CHECKING:
+    import psycopg
 
 CONNECT_SECONDS: Final = 5
 """How long each host may take to answer. libpq tries all hosts, one after another."""
@@ -46,6 +49,8 @@ def open_engine(database: str) -> Engine:
     if engine.dialect.name == "sqlite":
         sql.event.listen(engine, "connect", _set_up_sqlite)
         sql.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin immediate"))
+    elif engine.driver == "psycopg":
+        sql.event.listen(engine, "connect", _set_up_psycopg)
     return engine
 
 
@@ -111,3 +116,14 @@ def _set_up_sqlite(connection: object, _record: object) -> None:
     cursor.execute("pragma journal_mode = wal")
     cursor.execute("pragma synchronous = normal")
     cursor.close()
+
+
+def _set_up_psycopg(connection: psycopg.Connection[Any], _record: object) -> None:
+    """Replace NUL in texts: PostgreSQL refuses it, and a request may ask for any name. No stored text contains it."""
+    from psycopg.adapt import Dumper  # noqa: PLC0415 - an extra
+
+    class TextDumper(Dumper):
+        def dump(self, text: str) -> bytes:
+            return text.replace("\0", "\ufffd").encode(connection.info.encoding)
+
+    connection.adapters.register_dumper(str, TextDumper)
