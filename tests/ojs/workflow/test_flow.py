@@ -128,6 +128,24 @@ def test_cancel_lets_those_go_on_that_have_begun() -> None:
     assert flow.progress.cancels
 
 
+def test_an_event_of_a_cancelled_workflow_looks_at_no_other_job() -> None:
+    """The end of each of 5,000 jobs looked at the others, and pushes waited for two seconds."""
+    flow = flow_of(group(*(job() for _ in range(20))))
+    first = 2
+    flow.enqueued(first, 0)
+    flow.started(first, 0, TIME, 0)
+    flow.cancel(TIME)
+
+    class Unread(list[Node]):
+        def __iter__(self) -> object:  # type: ignore[override]
+            raise AssertionError("all nodes were read")
+
+    flow.plan.nodes = Unread(flow.plan.nodes)
+    assert not flow.is_idle
+    flow.ended(first, 0, TIME, 1, None)
+    assert flow.is_idle
+
+
 def test_retry_begins_with_what_has_failed_under_other_ids() -> None:
     flow = flow_of(chain(job(), group(job(), job()), job()))
     end(flow, "0")

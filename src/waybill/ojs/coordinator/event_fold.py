@@ -33,32 +33,28 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 
 
 def fold_messages(store: JobStore, messages: Sequence[Message], partition: int = 0) -> tuple[Verdicts, int]:
-    """Fold messages of a partition, each with its offset, in pieces; the store skips what it has already folded.
+    """Fold messages of a partition, each with its offset; the store skips what it has already folded.
 
     Returns what `JobStore.apply` does, and how many events were skipped. Raises errors of the store.
     """
-    verdicts: Verdicts = {}
     skipped = 0
-    start, size = 0, 0
-    for end, (_, body, _) in enumerate(messages, 1):
-        size += len(body)
-        if size >= store.fold_bytes or end == len(messages):
-            piece = []
-            for message in messages[start:end]:
-                events, unreadable = _events_of(store, message)
-                piece.append((message[0], events))
-                skipped += unreadable
-            try:
-                verdicts |= store.apply(piece, partition=partition)
-                for _, events in piece:
-                    store.note(events)
-            except EventRefused:
-                # The store works, so do not pause: many faulty events would otherwise stop the coordinator for long.
-                for offset, events in piece:
-                    found, refused = _fold_one(store, offset, events, partition)
-                    verdicts |= found
-                    skipped += refused
-            start, size = end, 0
+    found = []
+    for message in messages:
+        events, unreadable = _events_of(store, message)
+        found.append((message[0], events))
+        skipped += unreadable
+    try:
+        verdicts = store.apply(found, partition=partition)
+    except EventRefused:
+        # The store works, so do not pause: many faulty events would otherwise stop the coordinator for long.
+        verdicts = {}
+        for offset, events in found:
+            verdict, refused = _fold_one(store, offset, events, partition)
+            verdicts |= verdict
+            skipped += refused
+    else:
+        for _, events in found:
+            store.note(events)
     return verdicts, skipped
 
 

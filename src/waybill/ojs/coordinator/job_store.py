@@ -115,8 +115,8 @@ class JobStore:
 
     is_in_memory = False
     """Whether it never blocks, and its contents end with the process."""
-    fold_bytes = 256 * 1024
-    """About how many bytes of the stream are folded at a time, or one larger message."""
+    fold_bytes = 64 * 1024
+    """About how many bytes of the stream are folded at a time, or one larger message: others wait meanwhile."""
 
     def __init__(self) -> None:
         """`features` are the folds of features that have rows."""

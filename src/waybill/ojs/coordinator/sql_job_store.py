@@ -67,6 +67,7 @@ except ImportError as error:
 
 T = TypeVar("T")
 
+SQLITE_FOLD_BYTES: Final = 256 * 1024
 POSTGRESQL_FOLD_BYTES: Final = 1024 * 1024
 DEADLOCK_TRIES: Final = 3
 _VALUES_PER_SELECT: Final = 500
@@ -91,9 +92,8 @@ class SqlJobStore(SqlJobReads):
         self._add_counts = Upsert(self._engine, COUNTS.table, insert, adds=["jobs"])
         self._keep_days = keep_days
         self._partitions = Partitions(keep_days) if self._engine.dialect.name == "postgresql" else None
-        if self._partitions is not None:
-            # Each transaction waits for a disk. A job with several events in it is written once.
-            self.fold_bytes = POSTGRESQL_FOLD_BYTES
+        # Each transaction waits for a disk. A job with several events in it is written once.
+        self.fold_bytes = SQLITE_FOLD_BYTES if self._partitions is None else POSTGRESQL_FOLD_BYTES
         self._event_partitions = event_partitions
         self._epochs = dict.fromkeys(range(event_partitions), 0)
         self._folded = dict.fromkeys(range(event_partitions), 0)

@@ -150,11 +150,17 @@ class StreamFold:
                 await self._begin_anew(store)
             while self._waiting and self.is_owner and not self._reader.is_replaced:
                 # The other half arrives meanwhile.
-                await self._fold(store, self._next(len(self._waiting)))
+                await self._fold(store, self._next(store.fold_bytes))
             fold_seconds = loop.time() - began
 
-    def _next(self, count: int) -> list[Waiting]:
-        return [self._waiting.popleft() for _ in range(min(count, PREFETCH // 2))]
+    def _next(self, most_bytes: int) -> list[Waiting]:
+        """Take messages of about so many bytes, at least one: others wait for the store while they are folded."""
+        taken: list[Waiting] = []
+        size = 0
+        while self._waiting and len(taken) < PREFETCH // 2 and size < most_bytes:
+            taken.append(self._waiting.popleft())
+            size += len(taken[-1][1].body)
+        return taken
 
     def _take(self, mark: StreamMark, delivery: Delivery) -> None:
         for take in self._host.on_message:

@@ -134,7 +134,8 @@ def order_of(graph: Definition, path: str = "workflow") -> list[str]:
     followers: dict[str, list[str]] = {name: [] for name in steps}
     for name, step in steps.items():
         needed = set(step.depends_on)
-        for one in needed - steps.keys():
+        if not needed <= steps.keys():
+            one = min(needed.difference(steps))
             raise _invalid(path, f"has a step {name!r} that depends on {one!r}, which is not a step")
         open_count[name] = len(needed)
         for one in needed:

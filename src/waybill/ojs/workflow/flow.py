@@ -74,8 +74,10 @@ class Flow:
     @property
     def is_idle(self) -> bool:
         """Whether events of its jobs can no longer change anything."""
+        # A cancelled workflow has no active nodes but jobs.
+        states = self.progress.states
         return self.is_over and not (
-            self.progress.state == WorkflowState.CANCELLED and any(state in {ACTIVE, HELD} for state in self._jobs())
+            self.progress.state == WorkflowState.CANCELLED and (ACTIVE in states or HELD in states)
         )
 
     @property
@@ -274,9 +276,6 @@ class Flow:
     def _is_current(self, number: int, run: int) -> bool:
         plan = self.plan
         return plan.has(number) and plan[number].kind == "job" and self.progress.runs.get(number, 0) == run
-
-    def _jobs(self) -> Iterator[int]:
-        return (self.progress.states[node.number] for node in self.plan.nodes if node.kind == "job")
 
     def _keep_result(self, key: tuple[bool, int], job_id: str, result: bytes) -> None:
         if len(result) > MAX_RESULT_BYTES or self.progress.results_bytes + len(result) > MAX_RESULTS_BYTES:
