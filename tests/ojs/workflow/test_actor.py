@@ -12,6 +12,7 @@ from waybill.ojs.spec.events import JobCancellation
 from waybill.ojs.workflow import actor
 from waybill.ojs.workflow.actor import WorkflowActor
 from waybill.ojs.workflow.progress import Progress
+from waybill.ojs.workflow.values import Plans
 
 
 class Stream:
@@ -53,5 +54,5 @@ async def test_the_jobs_of_a_cancelled_workflow_are_recorded_in_portions(monkeyp
     responder: Any = SimpleNamespace(view=stream, broker=broker)
     leader: Any = SimpleNamespace(on_change=[], leads=True)
     jobs: Any = None
-    await WorkflowActor(responder, leader, jobs)._stop(Progress("w", "cancelled one", "2026-01-01T00:00:00Z"))
+    await WorkflowActor(responder, leader, jobs, Plans())._stop(Progress("w", "cancelled one", "2026-01-01T00:00:00Z"))
     assert (stream.written, stream.folded, stream.most) == (250, 250, actor.STOPPED_AT_A_TIME)

@@ -16,6 +16,7 @@ from waybill.ojs.coordinator.job_store import JobStore
 from waybill.ojs.coordinator.open_store import open_job_store
 from waybill.ojs.spec.events import make_event
 from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.workflow import values
 from waybill.ojs.workflow.announce import announcements
 from waybill.ojs.workflow.definition import Definition
 from waybill.ojs.workflow.fold import WorkflowFold
@@ -61,9 +62,9 @@ def created(workflow_id: str, definition: Definition, **data: object) -> dict[st
 class Log:
     """A stream of events, folded into a store."""
 
-    def __init__(self, store: JobStore) -> None:
+    def __init__(self, store: JobStore, plans: Plans | None = None) -> None:
         self.store = store
-        store.features = FeatureFolds([WorkflowFold(), ClaimFold(lambda _: True)])
+        store.features = FeatureFolds([WorkflowFold(Plans() if plans is None else plans), ClaimFold(lambda _: True)])
         self._offset = store.next_offset
 
     def add(self, *events: dict[str, Any]) -> None:
@@ -212,3 +213,17 @@ def test_events_of_any_shape_leave_workflows_whole(found: list[tuple[str, int, d
     assert progress is None or progress.state in {"pending", "running", "completed", "failed", "cancelled"}
     log.add(created(new_workflow_id(), chain(job())))
     assert log.claims()
+
+
+def test_plans_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reader kept its own plans by the size of their JSON, which is a tenth of that of their objects."""
+    monkeypatch.setattr(values, "PLANS_BYTES", 40 * values.NODE_BYTES)
+    plans = Plans()
+    with open_job_store(":memory:") as store:
+        log = Log(store, plans)
+        ids = [new_workflow_id() for _ in range(10)]
+        for workflow_id in ids:
+            log.add(created(workflow_id, group(*(job() for _ in range(9)))))
+        for workflow_id in ids:
+            assert read_flow(store.row, plans, workflow_id) is not None
+        assert len(plans) == 3

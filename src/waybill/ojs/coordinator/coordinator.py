@@ -37,6 +37,7 @@ from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.events import event_source
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.topology.topology import Declaration
+from waybill.ojs.workflow.values import Plans
 
 PREFETCH: Final = 500
 RETRY_PAUSES_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -159,6 +160,11 @@ class Coordinator(Service):
     def records(self) -> RecordFold:
         """The fold that notes which records have changed."""
         return self._features.records
+
+    @property
+    def plans(self) -> Plans:
+        """The plans of workflows, for calls of `view.read`."""
+        return self._features.plans
 
     @property
     def view(self) -> JobView:

@@ -26,6 +26,7 @@ from waybill.ojs.workflow.actor import WorkflowActor
 from waybill.ojs.workflow.answers import WorkflowAnswers
 from waybill.ojs.workflow.fold import WorkflowFold
 from waybill.ojs.workflow.rows import WORKFLOW
+from waybill.ojs.workflow.values import Plans
 
 
 class Features:
@@ -33,7 +34,8 @@ class Features:
 
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
         """`is_trusted` returns whether a user, verified by the broker, may be a coordinator's."""
-        self._workflows = WorkflowFold()
+        self.plans = Plans()
+        self._workflows = WorkflowFold(self.plans)
         self.records = RecordFold(is_trusted)
         self.folds = FeatureFolds(
             [CronFold(is_trusted), self._workflows, StagedFold(), ClaimFold(is_trusted), self.records, MarkerFold()]
@@ -45,7 +47,7 @@ class Features:
         """Start; returns the handlers by kind of request. `coordinator` is the id of this one."""
         self._leader = leader = Leader(responder.broker, coordinator, self._is_trusted)
         pusher = ClaimPusher(responder.broker, responder.view, leader, coordinator, describes=jobs.describes_jobs)
-        workflows = WorkflowActor(responder, leader, jobs)
+        workflows = WorkflowActor(responder, leader, jobs, self.plans)
         pusher.makers[WORKFLOW] = workflows.make_job
         keeper = CronScheduler(responder.broker, responder.view, leader, coordinator)
         pusher.before_push["cron"] = keeper.before_push
@@ -57,7 +59,8 @@ class Features:
         leader.on_change.append(responder.view.share_anew)
         await leader.start()
         cron = CronRequests(responder, leader, coordinator)
-        return Admissions(responder).answers() | cron.answers() | WorkflowAnswers(responder, self._workflows).answers()
+        answers = WorkflowAnswers(responder, self._workflows, self.plans).answers()
+        return Admissions(responder).answers() | cron.answers() | answers
 
     async def close(self) -> None:
         """Stop leading."""

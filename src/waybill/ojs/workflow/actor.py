@@ -62,11 +62,11 @@ _log = logging.getLogger("waybill.ojs.workflow")
 class WorkflowActor(LeaderLoop):
     """Acts for all workflows while its coordinator leads."""
 
-    def __init__(self, responder: Responder, leader: Leader, jobs: Jobs) -> None:
+    def __init__(self, responder: Responder, leader: Leader, jobs: Jobs, plans: Plans) -> None:
         super().__init__(responder.view, leader)
         self._responder = responder
         self._jobs = jobs
-        self._plans = Plans()
+        self._plans = plans
         self._reviving: set[str] = set()
         self._stopping: set[str] = set()
         self._written: BoundedDict[str, float] = BoundedDict(REMEMBERED_EVENTS)

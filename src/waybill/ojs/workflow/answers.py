@@ -52,14 +52,14 @@ _decode = msgspec.json.Decoder(WorkflowRequest).decode
 class WorkflowAnswers:
     """Answers these requests."""
 
-    def __init__(self, responder: Responder, fold: WorkflowFold) -> None:
+    def __init__(self, responder: Responder, fold: WorkflowFold, plans: Plans) -> None:
         """`fold` knows which workflows have ended."""
         self._fold = fold
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         """Requests that wait for the end of a workflow."""
         self._responder = responder
         self._view = responder.view
-        self._plans = Plans()
+        self._plans = plans
         self._folded = asyncio.Event()
         responder.view.on_feature.append(self._folds)
 

@@ -70,10 +70,11 @@ _log = logging.getLogger("waybill.ojs.workflow")
 class WorkflowFold(FeatureFold):
     """The fold of workflows."""
 
-    def __init__(self) -> None:
+    def __init__(self, plans: Plans) -> None:
+        """`plans` is that of all readers of the same store."""
         self.over: deque[str] = deque(maxlen=MAX_OVER)
         """Workflows that have ended, for requests that wait for them. An aborted fold may leave some here."""
-        self._plans = Plans()
+        self._plans = plans
         self._rows: Rows | None = None
         self._flows: dict[str, Flow] = {}
         self._events: dict[str, Callable[[Rows, Flow, ReceivedEvent], None]] = {
@@ -351,14 +352,15 @@ class WorkflowFold(FeatureFold):
     def _claim(rows: Rows, flow: Flow) -> None:
         """Claim the next jobs, and delete the claims of cancelled ones; see `claims`."""
         progress = flow.progress
-        for number in flow.fresh:
-            job_id = flow.job_id(number)
+        fresh = [flow.job_id(number) for number in flow.fresh]
+        dropped = [(number, claims.key_of(flow.job_id(number))) for number in flow.dropped]
+        rows.expect([*map(claims.key_of, fresh), *(key for _, key in dropped)])
+        for job_id in fresh:
             # If a coordinator has pushed for this workflow, it knows whether it has pushed this job.
             copies = [derived_id(0, "workflow", job_id)] if progress.by else []
             claim(rows, job_id, Claim(progress_key(progress.id), {"id": job_id}, progress.by, copies))
         flow.fresh.clear()
-        for number in flow.dropped:
-            key = claims.key_of(flow.job_id(number))
+        for number, key in dropped:
             found = rows.get(key, Claim)
             if found is not None and not found.copy:
                 # No worker has been admitted to it, and none will be.

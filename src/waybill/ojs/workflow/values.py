@@ -31,7 +31,9 @@ MAX_PARENTS_BYTES: Final = 256 * 1024
 """Beyond this, steps of a chain before the last one are left out."""
 MAX_PARENTS: Final = 100
 PLANS_REMEMBERED: Final = 200
-PLANS_BYTES: Final = 8 * 1024 * 1024
+PLANS_BYTES: Final = 32 * 1024 * 1024
+NODE_BYTES: Final = 1200
+"""What a node takes in memory beside its JSON."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -47,11 +49,17 @@ class TooLarge(Exception):
 
 
 class Plans:
-    """A cache of plans of recently used workflows: they never change, and are expensive to build."""
+    """A cache of plans of recently used workflows: they never change, and are expensive to build.
+
+    The fold and all readers of a store share one, in the store's thread or under its lock: plans take much memory.
+    """
 
     def __init__(self) -> None:
         self._plans: OrderedDict[tuple[str, str], tuple[Plan, int]] = OrderedDict()
         self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._plans)
 
     def get(self, progress: Progress, read: Reader) -> Plan | None:
         """Return the plan of a workflow, None if its definition was deleted."""
@@ -63,7 +71,8 @@ class Plans:
         row = read(definition_key(progress.id), DefinitionRow)
         if row is None:
             return None
-        plan, size = Plan(row.definition), len(msgspec.json.encode(row.definition))
+        plan = Plan(row.definition)
+        size = len(msgspec.json.encode(row.definition)) + NODE_BYTES * len(plan.nodes)
         self._plans[key] = plan, size
         self._size += size
         while len(self._plans) > 1 and (len(self._plans) > PLANS_REMEMBERED or self._size > PLANS_BYTES):
