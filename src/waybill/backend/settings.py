@@ -6,24 +6,28 @@ A server reads them when it starts, and again when the stream reports a change. 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from waybill.backend.errors import RequestRefused
-from waybill.ojs.coordinator.records import MAX_KEY_LENGTH, Record, RecordFold, Records
+from waybill.ojs.coordinator.records import MAX_KEY_LENGTH, NOTED, Record, RecordFold, Records
 
 MOST: Final = 10_000
 """The maximum number of settings of one kind."""
 MOST_BYTES: Final = 16 * 1024 * 1024
 """The maximum size of all settings of one kind: each server keeps them in memory."""
+PAGE: Final = 500
+"""How many settings are read before others are served."""
 POLL_SECONDS: Final = 5.0
-"""How often to check for changes that another server has folded into a shared database."""
+"""How often to check for changes that another server has folded into a shared database, and for expired settings."""
 
 T = TypeVar("T", bound=msgspec.Struct)
+V = TypeVar("V")
 
 _log = logging.getLogger("waybill.backend")
 
@@ -35,19 +39,23 @@ class SettingTable(Generic[T]):
         """`kind` is the prefix of the keys."""
         self.on_read: Callable[[SettingTable[T]], None] | None = None
         """Called after all settings were read."""
+        self.prefix: Final = f"{kind}/"
         self._records = records
-        self._prefix = f"{kind}/"
         self._value = value
         self.known: dict[str, T] = {}
         """The current settings by name."""
         self._raw: dict[str, Record] = {}
+        self._size = 0
+        self._changed: set[str] = set()
+        """The names of settings that were changed here since a read of all began."""
+        self._reading = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self.known)
 
     def _fitting(self, name: str) -> str:
         """Return a name, or a hash instead of one that is too long for a key: such a name is not listed as it is."""
-        if len(name) <= MAX_KEY_LENGTH - len(self._prefix) and "\0" not in name:
+        if len(name) <= MAX_KEY_LENGTH - len(self.prefix) and "\0" not in name:
             return name
         return "sha256:" + hashlib.sha256(name.encode(errors="replace")).hexdigest()
 
@@ -73,48 +81,84 @@ class SettingTable(Generic[T]):
         name = self._fitting(name)
         if name not in self.known and len(self.known) >= MOST:
             raise RequestRefused("conflict", f"The limit of {MOST} is reached.")
-        others = sum(len(record.raw) for key, record in self._raw.items() if key != name)
-        if others + len(msgspec.json.encode(value)) > MOST_BYTES:
+        before = len(self._raw[name].raw) if name in self._raw else 0
+        if self._size - before + len(msgspec.json.encode(value)) > MOST_BYTES:
             raise RequestRefused("conflict", f"The limit of {MOST_BYTES} bytes is reached.")
         is_put = await self._records.put(
-            self._prefix + name, value, expected=0 if is_new else None, expires_at=expires_at
+            self.prefix + name, value, expected=0 if is_new else None, expires_at=expires_at
         )
-        await self.read()
+        await self.read_some([name])
         return is_put
 
     def put_soon(self, name: str, value: T, *, expires_at: str | None = None) -> None:
         """Store a setting: immediately for this server, and soon for the others."""
         name = self._fitting(name)
         self.known[name] = value
-        self._records.put_soon(self._prefix + name, value, expires_at=expires_at)
+        self._changed.add(name)
+        self._records.put_soon(self.prefix + name, value, expires_at=expires_at)
 
     async def remove(self, name: str) -> bool:
         """Remove a setting; False if there is none. Raises TimeoutError."""
         name = self._fitting(name)
         if name not in self.known:
             return False
-        await self._records.remove(self._prefix + name)
-        await self.read()
+        await self._records.remove(self.prefix + name)
+        await self.read_some([name])
         return True
 
     async def read(self) -> None:
-        """Read all settings."""
+        """Read all settings, in portions."""
         found: dict[str, T] = {}
         raw: dict[str, Record] = {}
-        for record in await self._records.list(self._prefix, MOST):
-            name = record.key.removeprefix(self._prefix)
-            before = self._raw.get(name)
-            raw[name] = record
-            if before is not None and before.raw == record.raw and name in self.known:
-                found[name] = self.known[name]
-                continue
-            try:
-                found[name] = record.read(self._value)
-            except msgspec.ValidationError as error:
-                _log.warning("this version cannot read the setting %s and ignores it: %s", record.key, error)
+        self._changed.clear()
+        async for page in self._records.pages(self.prefix, PAGE):
+            for record in page:
+                self._take(record, found, raw)
+        for name in self._changed:
+            _copy(name, self.known, found)
+            _copy(name, self._raw, raw)
+        self._replace(found, raw)
+
+    async def read_some(self, names: Iterable[str]) -> None:
+        """Read the settings with these names, of which some may have been removed."""
+        async with self._reading:
+            records = {name: await self._records.get(self.prefix + name) for name in names}
+            found, raw = self.known.copy(), self._raw.copy()
+            for name, record in records.items():
+                if record is not None:
+                    self._take(record, found, raw)
+                else:
+                    found.pop(name, None)
+                    raw.pop(name, None)
+            self._changed.update(records)
+            self._replace(found, raw)
+
+    def _take(self, record: Record, found: dict[str, T], raw: dict[str, Record]) -> None:
+        name = record.key.removeprefix(self.prefix)
+        before = self._raw.get(name)
+        raw[name] = record
+        if before is not None and before.raw == record.raw and name in self.known:
+            found[name] = self.known[name]
+            return
+        found.pop(name, None)
+        try:
+            found[name] = record.read(self._value)
+        except msgspec.ValidationError as error:
+            _log.warning("this version cannot read the setting %s and ignores it: %s", record.key, error)
+
+    def _replace(self, found: dict[str, T], raw: dict[str, Record]) -> None:
         self.known, self._raw = found, raw
+        self._size = sum(len(record.raw) for record in raw.values())
         if self.on_read is not None:
             self.on_read(self)
+
+
+def _copy(name: str, source: Mapping[str, V], target: dict[str, V]) -> None:
+    """Make `target` have the same for a name as `source`, or nothing if that has nothing."""
+    if name in source:
+        target[name] = source[name]
+    else:
+        target.pop(name, None)
 
 
 class Settings:
@@ -124,19 +168,24 @@ class Settings:
         self.records = records
         self._fold = fold
         self._tables: list[SettingTable[msgspec.Struct]] = []
+        self._prefixes: tuple[str, ...] = ()
         self._changed = asyncio.Event()
+        self._keys: set[str] = set()
+        """The keys of settings that have changed and are to be read."""
+        self._read_at = 0.0
+        """When all were read last, by the clock of the loop."""
         self._following: asyncio.Task[None] | None = None
 
     def table(self, kind: str, value: type[T]) -> SettingTable[T]:
         """Return the table of a kind. Call this before `start`."""
         made = SettingTable(self.records, kind, value)
         self._tables.append(made)  # type: ignore[arg-type]
+        self._prefixes += (made.prefix,)
         return made
 
     async def start(self) -> None:
         """Read all, then follow changes."""
-        for table in self._tables:
-            await table.read()
+        await self._read()
         self._following = asyncio.get_running_loop().create_task(self._follow())
 
     async def close(self) -> None:
@@ -147,20 +196,42 @@ class Settings:
 
     def on_folded(self) -> None:
         """Called after the view has applied events."""
-        if self._fold.changed:
-            self._fold.changed.clear()
+        changed = self._fold.changed
+        if not changed:
+            return
+        self._keys.update(key for key in changed if key.startswith(self._prefixes))
+        if len(changed) >= NOTED:
+            # There may be more.
+            self._read_at = float("-inf")
             self._changed.set()
+        elif self._keys:
+            self._changed.set()
+        changed.clear()
 
     async def _follow(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(POLL_SECONDS):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._read_at + POLL_SECONDS):
                     await self._changed.wait()
-            except TimeoutError:
-                pass
             self._changed.clear()
+            keys, self._keys = self._keys, set()
             try:
-                for table in self._tables:
-                    await table.read()
+                if asyncio.get_running_loop().time() >= self._read_at + POLL_SECONDS:
+                    await self._read()
+                else:
+                    await self._read_some(keys)
             except Exception:  # noqa: BLE001 - a database may raise anything
                 _log.warning("the settings could not be read, trying again", exc_info=True)
+                self._read_at = float("-inf")
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _read(self) -> None:
+        self._read_at = asyncio.get_running_loop().time()
+        for table in self._tables:
+            await table.read()
+
+    async def _read_some(self, keys: Collection[str]) -> None:
+        for table in self._tables:
+            names = [key.removeprefix(table.prefix) for key in keys if key.startswith(table.prefix)]
+            if names:
+                await table.read_some(names)

@@ -11,7 +11,7 @@ is `record-{key}`. A record that expires is marked with the hour of its expiry.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
@@ -136,6 +136,16 @@ class Records:
         found = await self._view.listed(RECORD + prefix, RecordRow, limit, RECORD + after if after else "")
         now = _now()
         return [_record(key, row) for key, row in found if not _is_over(row, now)]
+
+    async def pages(self, prefix: str, size: int) -> AsyncGenerator[Sequence[Record]]:
+        """Yield all records whose keys begin with `prefix`, ordered by key, from at most `size` rows at a time."""
+        after = ""
+        while found := await self._view.listed(RECORD + prefix, RecordRow, size, after):
+            after = found[-1][0]
+            now = _now()
+            yield [_record(key, row) for key, row in found if not _is_over(row, now)]
+            if len(found) < size:
+                return
 
     async def sweep(self, since: datetime, until: datetime) -> None:
         """Remove records that have expired in these hours, except in the last of them."""
