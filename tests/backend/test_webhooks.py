@@ -16,9 +16,10 @@ import msgspec
 import pytest
 
 from tests.backend.conftest import Client
-from waybill.backend import webhook_sender, webhooks
+from waybill.backend import webhook_sender, webhook_shares, webhooks
 from waybill.backend.backend import Backend
 from waybill.backend.webhook_sender import is_public, send
+from waybill.client import Inspector
 from waybill.ojs import Jobs
 from waybill.ojs.coordinator.records import Record
 from waybill.ojs.spec.events import read_events
@@ -337,8 +338,8 @@ async def test_a_slow_endpoint_keeps_no_other_waiting(uri: str, endpoint: Endpoi
     async with await asyncio.start_server(hold, "127.0.0.1", 0) as slow, open_client(uri) as client:
         await subscribe(client, f"http://127.0.0.1:{slow.sockets[0].getsockname()[1]}/", "custom.*")
         await until_gathered(client)
-        await publish(client, *(event_of(number, {}) for number in range(webhooks.AT_ONCE + 5)))
-        await until_busy(client, webhooks.AT_ONCE_EACH)
+        await publish(client, *(event_of(number, {}) for number in range(webhook_shares.AT_ONCE + 5)))
+        await until_busy(client, webhook_shares.AT_ONCE_EACH)
         await subscribe(client, endpoint.url, "custom.*")
         await publish(client, event_of(99, {}))
         async with asyncio.timeout(20):
@@ -373,28 +374,105 @@ async def test_an_event_costs_no_look_at_all_open_deliveries(uri: str, monkeypat
         monkeypatch.setattr(made._records, "list", counted)
         await made.close()
         for number in range(20):
-            await made._open(read_events(msgspec.json.encode(event_of(number, {"a": number})))[0][0], subscription)
+            await made._put(read_events(msgspec.json.encode(event_of(number, {"a": number})))[0][0], subscription)
         assert lists.count(webhooks.OPEN) <= 1
+        made._due = webhook_shares.DueDeliveries()
         await made._look()
-        assert (made._open_count, len(made._due)) == (20, 20)
+        assert (made._open_ones.counts, len(made._due)) == ({"sub_1": 20}, 20)
 
 
 async def test_open_deliveries_have_a_size(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten thousand of them may carry a result of 1 MiB each."""
-    monkeypatch.setattr(webhooks, "MOST_OPEN_BYTES", 1000)
+    monkeypatch.setattr(webhook_shares, "MOST_OPEN_BYTES", 1000)
     async with open_client(uri) as client:
         made = client.backend.extensions.webhooks
         subscription = webhooks.Subscription("sub_1", "http://127.0.0.1:1/", ["*"], "secret")
         await made.close()
-        first, second = (
-            read_events(msgspec.json.encode(event_of(number, {"a": "x" * 1000})))[0][0] for number in range(2)
-        )
-        await made._open(first, subscription)
-        waiting = asyncio.create_task(made._open(second, subscription))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        made._open_bytes = 0
-        await waiting
+        for number in range(2):
+            await made._put(read_events(msgspec.json.encode(event_of(number, {"a": "x" * 1000})))[0][0], subscription)
+        assert (made._open_ones.counts["sub_1"], await made._backlogs.count("sub_1")) == (1, 1)
+
+
+async def test_a_dead_endpoint_takes_only_its_share(
+    uri: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its open deliveries filled the limit of all, and no other subscription got an event."""
+    monkeypatch.setattr(webhook_shares, "MOST_OPEN", 10)
+    monkeypatch.setattr(webhooks, "DELAYS_SECONDS", (0.0, *[3600.0] * 8))
+    async with open_client(uri) as client:
+        made = client.backend.extensions.webhooks
+        dead = await subscribe(client, "http://127.0.0.1:1/", "custom.*")
+        await subscribe(client, endpoint.url, "custom.*")
+        await until_gathered(client)
+        await publish(client, *(event_of(number, {"a": number}) for number in range(30)))
+        async with asyncio.timeout(20):
+            found = {(await endpoint.received.get())[0]["x-ojs-delivery-id"] for _ in range(30)}
+            while await made._backlogs.count(dead["id"]) + made._open_ones.counts[dead["id"]] < 30:
+                await asyncio.sleep(0.01)
+        assert len(found) == 30
+        assert made._open_ones.counts[dead["id"]] <= 6
+
+
+async def test_what_waits_for_an_endpoint_is_delivered_when_it_is_back(
+    uri: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_shares, "MOST_OPEN", 5)
+    async with open_client(uri) as client:
+        await client.backend.extensions.webhooks.ensure_queue()
+        monkeypatch.setattr(webhook_shares, "AT_ONCE_EACH", 0)
+        await subscribe(client, endpoint.url, "custom.*")
+        await publish(client, *(event_of(number, {"a": number}) for number in range(30)))
+        async with asyncio.timeout(20):
+            while not client.backend.extensions.webhooks._behind:
+                await asyncio.sleep(0.01)
+    monkeypatch.setattr(webhook_shares, "AT_ONCE_EACH", 5)
+    # Another server finds the backlog.
+    async with open_client(uri) as client:
+        async with asyncio.timeout(20):
+            found = {msgspec.json.decode((await endpoint.received.get())[1])["data"]["a"] for _ in range(30)}
+        assert found == set(range(30))
+
+
+async def test_what_is_no_event_in_a_backlog_is_skipped(uri: str, endpoint: Endpoint) -> None:
+    async with open_client(uri) as client:
+        made = client.backend.extensions.webhooks
+        subscription = await subscribe(client, endpoint.url, "custom.*")
+        await until_gathered(client)
+        assert await made._backlogs.count(subscription["id"]) == 0
+        channel = await client.backend.broker.connection.channel()
+        for body in (b"\xff", b"7", b"{}", b'{"id": "e1", "type": "custom.x"}'):
+            await channel.publish(body, routing_key=f"ojs.webhooks.{subscription['id']}")
+        made._behind.add(subscription["id"])
+        async with asyncio.timeout(20):
+            await endpoint.received.get()
+            while made._behind:
+                await asyncio.sleep(0.01)
+
+
+async def test_the_backlog_of_a_removed_subscription_is_removed(uri: str) -> None:
+    async with open_client(uri) as client:
+        made = client.backend.extensions.webhooks
+        subscription = await subscribe(client, "http://127.0.0.1:1/", "custom.*")
+        await made._backlogs.put(subscription["id"], {"id": "e1"})
+        await client.ask("DELETE", f"{BASE}/subscriptions/{subscription['id']}")
+        queue = f"ojs.webhooks.{subscription['id']}"
+        assert await Inspector(client.backend.broker.connection).queue(queue) is None
+
+
+def test_subscriptions_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_shares, "AT_ONCE", 6)
+    monkeypatch.setattr(webhook_shares, "AT_ONCE_EACH", 2)
+    due = webhook_shares.DueDeliveries()
+    due.failing.update(f"f{number}" for number in range(9))
+    for subscription in (*sorted(due.failing), "a", "b"):
+        for number in range(3):
+            due.add(f"{subscription}-{number}", subscription)
+    taken = [due.take() for _ in range(7)]
+    assert [one[1] for one in taken if one] == ["f0", "f1", "f2", "a", "b", "a"]
+    due.done("a")
+    assert due.take() == ("b-1", "b")
+    due.done("f1")
+    assert due.take() == ("f3-0", "f3")
 
 
 async def test_the_certificates_of_authorities_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

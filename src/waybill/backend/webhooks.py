@@ -6,6 +6,9 @@ A message is acknowledged after a record was written for each of its deliveries.
 event and subscription, so an event that is read twice is one delivery. Any server sends due deliveries, after it has
 leased the record; leases of a killed server expire. So endpoints get each event at least once, with the same id, and no
 job waits for an endpoint.
+
+Each subscription has a share of the open deliveries. Events beyond it go to a queue of the subscription until there is
+room, so an endpoint that is dead holds back no other one.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ import hashlib
 import logging
 import secrets
 import time
-from collections import Counter, deque
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -27,7 +29,9 @@ from waybill.backend.job_form import Form
 from waybill.backend.portions import PORTION_SECONDS, Steps
 from waybill.backend.recent_events import INTERNAL_PREFIX, form_of, is_of
 from waybill.backend.settings import Settings
+from waybill.backend.webhook_backlog import Backlogs
 from waybill.backend.webhook_sender import USER_AGENT, Answer, send, signature_of
+from waybill.backend.webhook_shares import DueDeliveries, OpenDeliveries
 from waybill.client import Channel, ClientError, Consumer, Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.spec.events import ReceivedEvent, read_events
@@ -42,13 +46,9 @@ DELAYS_SECONDS: Final = (0.0, 30.0, 120.0, 600.0, 3600.0, 4 * 3600.0, 12 * 3600.
 LEASE_SECONDS: Final = 60.0
 """How long a server leases a delivery: longer than a request can take."""
 POLL_SECONDS: Final = 2.0
-AT_ONCE: Final = 20
-AT_ONCE_EACH: Final = 5
-"""The maximum for one subscription: a slow endpoint must not delay the others."""
-MOST_OPEN: Final = 10_000
-MOST_OPEN_BYTES: Final = 64 * 1024 * 1024
-MOST_DUE_EACH: Final = 200
-"""Due deliveries of one subscription that a look remembers."""
+OPENED_AT_ONCE: Final = 100
+CHECKED: Final = 10
+"""How many subscriptions a look asks for backlogs that another server has begun."""
 PAGE: Final = 50
 LOOK_SHARE: Final = 0.1
 """The share of the time that looks at the open deliveries may take."""
@@ -134,13 +134,16 @@ class Webhooks:
         self._channel: Channel | None = None
         self._consumer: Consumer | None = None
         self._sending: dict[str, asyncio.Task[None]] = {}
-        self._busy: Counter[str] = Counter()
-        """The number of deliveries in progress by subscription."""
-        self._due: deque[tuple[str, str]] = deque()
-        """The keys and subscriptions of due deliveries, as of the last look."""
-        self._open_count = self._open_bytes = 0
-        """The open deliveries, as of the last look, and those opened here since."""
+        self._due = DueDeliveries()
+        self._open_ones = OpenDeliveries(lambda: len(self.subscriptions))
+        """As of the last look, with the changes here since."""
+        self._backlogs = Backlogs(broker, f"{self._queue}.")
+        self._behind: set[str] = set()
+        """Subscriptions that have a backlog."""
+        self._checked = ""
+        """The last subscription that was asked for one."""
         self._look_at = 0.0
+        self._is_closed = False
         self._steps = Steps()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -151,6 +154,7 @@ class Webhooks:
 
     async def close(self) -> None:
         """Stop. Deliveries in progress are sent again later, or by another server."""
+        self._is_closed = True
         tasks = [*self._sending.values(), *([self._task] if self._task is not None else [])]
         for task in tasks:
             task.cancel()
@@ -166,9 +170,11 @@ class Webhooks:
         self._consumer = await channel.consume(self._queue)
         asyncio.get_running_loop().create_task(self._gather(self._consumer)).add_done_callback(_report)
 
-    def send_soon(self) -> None:
-        """Send due deliveries now, instead of after POLL_SECONDS."""
-        self._wake.set()
+    async def remove(self, subscription: str) -> None:
+        """Remove a subscription, with the events that wait for it."""
+        await self.subscriptions.remove(subscription)
+        with contextlib.suppress(ClientError):
+            await self._backlogs.remove(subscription)
 
     # --- from events to deliveries ---
 
@@ -190,8 +196,8 @@ class Webhooks:
                 await self._steps.begin()
                 ends_at = time.perf_counter() + PORTION_SECONDS
         try:
-            for event, subscription in wanted:
-                await self._open(event, subscription)
+            for start in range(0, len(wanted), OPENED_AT_ONCE):
+                await asyncio.gather(*(self._put(*one) for one in wanted[start : start + OPENED_AT_ONCE]))
         except (ClientError, TimeoutError) as error:
             _log.warning("webhooks are delayed, trying again: %r", error)
             # An unsettled message would block a place of the prefetch forever.
@@ -199,23 +205,64 @@ class Webhooks:
             delivery.nack(requeue=True)
             return
         delivery.ack()
-        if wanted:
-            self.send_soon()
 
-    async def _open(self, event: ReceivedEvent, subscription: Subscription) -> None:
+    async def _put(self, event: ReceivedEvent, subscription: Subscription) -> None:
+        """Open a delivery, or put the event into the backlog of its subscription."""
         if is_nested_deeper(msgspec.json.encode(event.data), MAX_CARRIED_NESTING):
             _log.error("webhooks skip event %s: it is nested too deeply", shown(event.id))
             return
-        delivery_id = delivery_id_of(event.id, subscription.id)
-        if await self._records.get(DONE + delivery_id) is None:
-            # Other servers send deliveries too, so no signal of this process is enough.
-            while self._open_count >= MOST_OPEN or self._open_bytes >= MOST_OPEN_BYTES:  # noqa: ASYNC110 - see above
-                await asyncio.sleep(POLL_SECONDS)
-            now = format_timestamp(datetime.now(UTC))
-            sent = Sent(subscription.id, form_of(event), now, next_at=now)
-            self._open_count += 1
-            self._open_bytes += len(msgspec.json.encode(sent))
-            await self._records.put(OPEN + delivery_id, sent, expected=0)
+        form = form_of(event)
+        size = len(msgspec.json.encode(form))
+        if subscription.id in self._behind or not self._open_ones.has_room(subscription.id, size):
+            self._behind.add(subscription.id)
+            await self._backlogs.put(subscription.id, form)
+        else:
+            await self._open(form, size, subscription.id)
+
+    async def _open(self, event: Form, size: int, subscription: str) -> None:
+        delivery_id = delivery_id_of(str(event["id"]), subscription)
+        self._open_ones.add(subscription, size)
+        if await self._records.get(DONE + delivery_id) is not None:
+            self._open_ones.end(subscription, size)
+            return
+        now = format_timestamp(datetime.now(UTC))
+        await self._records.put(OPEN + delivery_id, Sent(subscription, event, now, next_at=now), expected=0)
+        self._send(OPEN + delivery_id, subscription)
+
+    async def _look_for_backlogs(self) -> None:
+        """Note which subscriptions have a backlog: another server may have begun it."""
+        names = sorted(self.subscriptions.known)
+        later = [name for name in names if name > self._checked] or names
+        for name in later[:CHECKED]:
+            if await self._backlogs.count(name):
+                self._behind.add(name)
+            self._checked = name
+
+    async def _catch_up(self) -> None:
+        """Open deliveries of backlogs as far as there is room."""
+        for subscription in list(self._behind):
+            if subscription not in self.subscriptions.known:
+                self._behind.discard(subscription)
+                await self._backlogs.remove(subscription)
+                continue
+            room = self._open_ones.room(subscription)
+            taken = await self._backlogs.take(subscription, room) if room else []
+            await asyncio.gather(*(self._open_taken(one, subscription) for one in taken))
+            if taken:
+                self._wake.set()
+            elif room:
+                self._behind.discard(subscription)
+
+    async def _open_taken(self, taken: Delivery, subscription: str) -> None:
+        try:
+            event = msgspec.json.decode(taken.body, type=Form)
+            await self._open(event, len(taken.body), subscription)
+        except (ClientError, TimeoutError):
+            taken.nack(requeue=True)
+            raise
+        except (msgspec.DecodeError, KeyError, ValueError) as error:
+            _log.error("webhooks skip an event of a backlog: %s", shown(str(error)))
+        taken.ack()
 
     # --- from deliveries to endpoints ---
 
@@ -226,6 +273,8 @@ class Webhooks:
                     await self.ensure_queue()
                 if asyncio.get_running_loop().time() >= self._look_at:
                     await self._look()
+                    await self._look_for_backlogs()
+                await self._catch_up()
                 self._send_due()
             except (ClientError, TimeoutError) as error:
                 _log.warning("webhooks are delayed, trying again: %s", error)
@@ -235,56 +284,51 @@ class Webhooks:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._wake.wait()
-            if not self._due:
-                await asyncio.sleep(self._look_at - asyncio.get_running_loop().time())
 
     async def _look(self) -> None:
         """Find the due deliveries, and count the open ones. There may be many, so a look is done in portions."""
         loop = asyncio.get_running_loop()
         began, now = loop.time(), format_timestamp(datetime.now(UTC))
-        count = size = 0
-        due: deque[tuple[str, str]] = deque()
-        by_subscription: Counter[str] = Counter()
+        found_open = OpenDeliveries(lambda: len(self.subscriptions))
         after = ""
         while records := await self._records.list(OPEN, PAGE, after):
             after = records[-1].key
-            count += len(records)
             for record in records:
-                size += len(record.raw)
                 try:
                     found = record.read(_Due)
                 except msgspec.ValidationError as error:
                     _log.warning("this version cannot read %s and ignores it: %s", shown(record.key), error)
                     continue
-                if found.next_at <= now and by_subscription[found.subscription] < MOST_DUE_EACH:
-                    by_subscription[found.subscription] += 1
-                    due.append((record.key, found.subscription))
+                found_open.add(found.subscription, len(record.raw))
+                if found.next_at <= now and record.key not in self._sending:
+                    self._due.add(record.key, found.subscription)
             if len(records) < PAGE:
                 break
-        self._due, self._open_count, self._open_bytes = due, count, size
-        self._look_at = loop.time() + (loop.time() - began) * (1 / LOOK_SHARE - 1)
+        self._open_ones = found_open
+        self._due.failing &= self.subscriptions.known.keys()
+        self._look_at = loop.time() + max((loop.time() - began) * (1 / LOOK_SHARE - 1), POLL_SECONDS)
+
+    def _send(self, key: str, subscription: str) -> None:
+        """Send a delivery that is due as soon as it is its turn."""
+        self._due.add(key, subscription)
+        self._send_due()
 
     def _send_due(self) -> None:
         """Begin to send as many due deliveries as possible."""
-        for _ in range(len(self._due)):
-            if len(self._sending) >= AT_ONCE:
-                break
-            key, subscription = self._due.popleft()
+        while not self._is_closed and (taken := self._due.take()) is not None:
+            key, subscription = taken
             if key in self._sending:
+                self._due.done(subscription)
                 continue
-            if self._busy[subscription] >= AT_ONCE_EACH:
-                self._due.append((key, subscription))
-                continue
-            task = asyncio.get_running_loop().create_task(self._deliver(key))
-            self._sending[key] = task
-            self._busy[subscription] += 1
+            task = self._sending[key] = asyncio.get_running_loop().create_task(self._deliver(key))
             task.add_done_callback(functools.partial(self._sent, key, subscription))
 
     def _sent(self, key: str, subscription: str, _task: asyncio.Task[None]) -> None:
         self._sending.pop(key, None)
-        self._busy[subscription] -= 1
-        self._busy += Counter()
-        self.send_soon()
+        self._due.done(subscription)
+        self._send_due()
+        if subscription in self._behind:
+            self._wake.set()
 
     async def _deliver(self, key: str) -> None:
         """Claim a delivery, send it, and store the outcome."""
@@ -343,8 +387,11 @@ class Webhooks:
             delay = max(DELAYS_SECONDS[attempts], answer.retry_after or 0.0)
             after.next_at = format_timestamp(now + timedelta(seconds=delay))
             after.ended_at = ""
+            self._due.failing.add(sent.subscription)
             await self._records.put(key, after)
             return
+        self._due.failing.discard(sent.subscription)
+        self._open_ones.end(sent.subscription, len(msgspec.json.encode(sent.event)))
         kept = DEAD_RETENTION if after.state == "dead" else RETENTION
         await self._records.put(DONE + delivery_id, after, expires_at=format_timestamp(now + kept))
         await self._records.remove(key)
@@ -354,7 +401,7 @@ class Webhooks:
         again = Sent(sent.subscription, sent.event, sent.created_at, next_at=format_timestamp(datetime.now(UTC)))
         await self._records.put(OPEN + delivery_id, again)
         await self._records.remove(DONE + delivery_id)
-        self.send_soon()
+        self._send(OPEN + delivery_id, sent.subscription)
 
     async def find(self, delivery_id: str) -> Sent | None:
         """Return a delivery, None if there is none."""

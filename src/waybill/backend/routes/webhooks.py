@@ -78,7 +78,7 @@ class WebhookRoutes:
 
     async def _remove(self, request: Request) -> Response:
         one = self._one(request)
-        await self._webhooks.subscriptions.remove(one.id)
+        await self._webhooks.remove(one.id)
         return answer({"deleted": True, "id": one.id})
 
     async def _rotate(self, request: Request) -> Response:
