@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -27,6 +28,7 @@ from waybill.ojs import (
     parent_result,
     parent_results,
 )
+from waybill.ojs.workflow.actor import WorkflowActor
 from waybill.ojs.workflow.handle import list_workflows
 
 
@@ -44,6 +46,8 @@ class Shop:
         self.queue = queue
         self.done: list[str] = []
         self.fails: set[str] = set()
+        self.hears_of: Callable[[str], bool] = bool
+        """Whether the worker has heard that a workflow was cancelled."""
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -97,8 +101,11 @@ async def running(uri: str, queue: str, database: str) -> AsyncIterator[Shop]:
     async with (
         shop.jobs,
         Coordinator(shop.jobs, queues=[queue], database=database),
-        Worker(shop.jobs, queues=[queue], concurrency=20),
+        Worker(shop.jobs, queues=[queue], concurrency=20) as worker,
     ):
+        runner = worker._runner
+        assert runner is not None
+        shop.hears_of = runner.cancellations.covers
         yield shop
 
 
@@ -201,6 +208,9 @@ async def test_cancel_starts_nothing_more(shop: Shop) -> None:
     assert info.state == "cancelled"
     with pytest.raises(WorkflowNotCompleted, match="cancelled"):
         await handle.cancel()
+    # The broker has the message to the worker; only once the worker has read it does it start nothing more.
+    while not shop.hears_of(handle.id):
+        await asyncio.sleep(0.01)
     shop.gate.set()
     after = await shop.number.push(1000)
     while f"number {1000}" not in shop.done:
@@ -208,6 +218,18 @@ async def test_cancel_starts_nothing_more(shop: Shop) -> None:
     assert after.id
     assert len(shop.done) < 150
     assert "order" not in shop.done
+
+
+async def test_the_broker_has_the_message_to_workers_before_a_cancellation_is_answered(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WorkflowActor, "_stop", AsyncMock())
+    shop.gate.clear()
+    handle = await group(shop.number.job(one) for one in range(3)).push(shop.jobs)
+    await handle.cancel()
+    async with asyncio.timeout(30):
+        while not shop.hears_of(handle.id):
+            await asyncio.sleep(0.01)
 
 
 async def test_a_workflow_that_takes_too_long_fails(shop: Shop) -> None:

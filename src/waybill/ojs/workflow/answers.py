@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import defaultdict
 from typing import Final
 
 import msgspec
 
+from waybill.client import ClientError
 from waybill.ojs.coordinator.job_store import JobStore
 from waybill.ojs.coordinator.responder import Answer, Request, Responder
+from waybill.ojs.spec.control_message import STOP_WORKFLOW, ControlRequest
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import WorkflowCancelled, WorkflowRetried
 from waybill.ojs.spec.identifiers import new_id
@@ -46,6 +49,7 @@ KNOWN_SECONDS: Final = 1.0
 PAGE_ROWS: Final = 1000
 POLL_SECONDS: Final = 1.0
 
+_log = logging.getLogger("waybill.ojs.workflow")
 _decode = msgspec.json.Decoder(WorkflowRequest).decode
 
 
@@ -159,7 +163,17 @@ class WorkflowAnswers:
                 reply = await self._done(request, found.id, data)
                 if reply.workflows and reply.workflows[0].state != "cancelled":
                     reply.refused = f"it is already {reply.workflows[0].state}"
+                else:
+                    await self._tell_workers(found)
         await self._responder.reply(request, reply)
+
+    async def _tell_workers(self, cancelled: WorkflowInfo) -> None:
+        """Tell workers not to start its jobs before the request is answered: the leader may do it later."""
+        request = ControlRequest(cancelled.id, attempt=cancelled.run)
+        try:
+            await self._responder.broker.tell_workers(STOP_WORKFLOW, request)
+        except ClientError as error:
+            _log.warning("workers hear later that workflow %s was cancelled: %r", cancelled.id, error)
 
     async def _retry(self, request: Request) -> None:
         found = await self._known(request, KNOWN_SECONDS)

@@ -114,6 +114,7 @@ class WorkflowHandle(Generic[R_co]):
     async def cancel(self) -> WorkflowInfo:
         """Cancel the workflow and those that it has spawned: no more jobs start. Running jobs finish.
 
+        Returns when the broker has the message to the workers. What they take until it arrives still runs.
         Raises WorkflowNotCompleted if it has already ended, LookupError, or ControlFailed.
         """
         reply = await self._ask(CANCEL, WorkflowRequest(self.id), ANSWER_SECONDS)
