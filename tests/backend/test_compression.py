@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from backports import zstd
 
 from tests.backend.conftest import Client
 from waybill.backend import compression
@@ -63,14 +64,17 @@ async def test_a_compressed_body_is_decompressed() -> None:
     for coding in ("gzip", "x-gzip", " GZip "):
         assert await post(gzip.compress(whole), coding) == (200, len(whole))
     assert await post(gzip.compress(whole) + gzip.compress(whole)) == (200, 2 * len(whole))
+    assert await post(zstd.compress(whole), "zstd") == (200, len(whole))
+    assert await post(zstd.compress(whole) + zstd.compress(whole), "ZSTD") == (200, 2 * len(whole))
     assert await post(whole, "identity") == (200, len(whole))
     assert await post(gzip.compress(b"x" * MAX_BODY_BYTES)) == (200, MAX_BODY_BYTES)
     assert await post(gzip.compress(b"x" * MAX_BATCH_BYTES), path="/ojs/v1/jobs/batch") == (200, MAX_BATCH_BYTES)
 
 
 async def test_a_body_is_decompressed_no_further_than_the_limit() -> None:
-    bomb = gzip.compress(b"\0" * (8 * MAX_BODY_BYTES))
-    assert await post(bomb) == (413, "payload_too_large")
+    zeros = b"\0" * (8 * MAX_BODY_BYTES)
+    assert await post(gzip.compress(zeros)) == (413, "payload_too_large")
+    assert await post(zstd.compress(zeros), "zstd") == (413, "payload_too_large")
     assert await post(gzip.compress(b"x" * MAX_BODY_BYTES) + gzip.compress(b"x")) == (413, "payload_too_large")
     assert await post(gzip.compress(b"\0" * MAX_BATCH_BYTES) * 2, path="/ojs/v1/jobs/batch") == (
         413,
@@ -85,7 +89,23 @@ async def test_a_body_that_is_not_compressed_as_it_says_is_refused(body: bytes) 
     assert await post(body) == (400, "invalid_payload")
 
 
-@pytest.mark.parametrize("coding", ["zstd", "br", "deflate", "gzip, gzip", "é"])
+@pytest.mark.parametrize(
+    "body", [b"{}", zstd.compress(b"{}")[:-3], zstd.compress(b"{}") + b"x", gzip.compress(b"{}", mtime=0)]
+)
+async def test_a_body_that_is_not_in_zstd_is_refused(body: bytes) -> None:
+    assert await post(body, "zstd") == (400, "invalid_payload")
+
+
+async def test_a_frame_with_a_large_window_is_refused() -> None:
+    """Its decompressor takes the whole window at once."""
+    wide: dict[int, int] = {zstd.CompressionParameter.window_log: 24, zstd.CompressionParameter.content_size_flag: 0}
+    packer = zstd.ZstdCompressor(options=wide)
+    body = packer.compress(b"{}" * 10) + packer.flush()
+    assert zstd.decompress(body) == b"{}" * 10
+    assert await post(body, "zstd") == (400, "invalid_payload")
+
+
+@pytest.mark.parametrize("coding", ["br", "deflate", "gzip, gzip", "é"])
 async def test_another_coding_is_refused(coding: str) -> None:
     assert await post(b"{}", coding) == (415, "UNSUPPORTED_COMPRESSION")
 
@@ -133,7 +153,7 @@ async def test_jobs_are_pushed_compressed(client: Client) -> None:
     response = await client.application.handle(request)
     assert (response.status, msgspec.json.decode(response.body)["job"]["args"]) == (201, ["x"])
     manifest = await client.ask("GET", "/ojs/manifest")
-    assert manifest["payload_limits"]["supported_compression"] == ["gzip"]
+    assert manifest["payload_limits"]["supported_compression"] == ["gzip", "zstd"]
 
 
 async def test_a_body_of_many_members_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Compressed bodies: of requests with a Content-Encoding, and of large answers to clients that accept gzip.
+"""Compressed bodies: of requests, in gzip or zstd, and of large answers to clients that accept gzip.
 
 A body is decompressed up to the limit of its path and no further, and all decompressed bodies in progress have a limit
 together: a few octets may stand for many. Work on large bodies leaves the event loop.
@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 from waybill.backend.errors import RequestRefused
 from waybill.backend.message import Request, Response
 from waybill.backend.router import Handler
 from waybill.backend.server.limits import body_limit
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 ENCODING: Final = "content-encoding"
-CODINGS: Final = ("gzip",)
+CODINGS: Final = ("gzip", "zstd")
 """The codings that requests may use (ojs-payload-limits section 6)."""
 MOST_INFLATED_BYTES: Final = 64 * 1024 * 1024
 MOST_MEMBERS: Final = 100
@@ -31,9 +37,32 @@ LEAVES_LOOP_BYTES: Final = 64 * 1024
 LEVEL: Final = 1
 
 _READING: Final = frozenset({"GET", "HEAD"})
-_NAMES: Final = frozenset({*CODINGS, "x-gzip"})
 _WINDOW: Final = 16 + zlib.MAX_WBITS
 """zlib's value for gzip."""
+_ZSTD_OPTIONS: Final[dict[int, int]] = {zstd.DecompressionParameter.window_log_max: 23}
+"""A frame that needs a window of more than 8 MiB is refused (RFC 9659): the decompressor allocates it at once."""
+
+
+class _Reader(Protocol):
+    """Decompresses one member."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+def _gzip_reader() -> _Reader:
+    return zlib.decompressobj(_WINDOW)
+
+
+def _zstd_reader() -> _Reader:
+    return zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+
+
+_READERS: Final[dict[str, Callable[[], _Reader]]] = {"gzip": _gzip_reader, "x-gzip": _gzip_reader, "zstd": _zstd_reader}
 
 
 class Compression:
@@ -49,13 +78,15 @@ class Compression:
         coding = request.headers.get(ENCODING, "").strip().lower()
         if not request.body or coding in {"", "identity"}:
             response = await handler(request)
-        elif coding not in _NAMES:
+        elif coding not in _READERS:
             text = f"The content coding {coding[:100]!r} is not supported."
             headers = [("Accept-Encoding", ", ".join(CODINGS))]
             raise RequestRefused("UNSUPPORTED_COMPRESSION", text, headers=headers)
         else:
             async with self._line:
-                request.body = await asyncio.to_thread(_inflated, request.body, body_limit(request.path))
+                request.body = await asyncio.to_thread(
+                    _inflated, request.body, _READERS[coding], body_limit(request.path)
+                )
             with self._counted(len(request.body)):
                 response = await handler(request)
         if request.method in _READING:
@@ -79,13 +110,13 @@ def is_concerned(request: Request) -> bool:
     return ENCODING in headers or (request.method in _READING and "accept-encoding" in headers)
 
 
-def _inflated(body: bytes, limit: int) -> bytes:
+def _inflated(body: bytes, make_reader: Callable[[], _Reader], limit: int) -> bytes:
     """Return a decompressed body of one or more members. Raises RequestRefused."""
     pieces: list[bytes] = []
     left = limit
     try:
         while body:
-            reader = zlib.decompressobj(_WINDOW)
+            reader = make_reader()
             piece = reader.decompress(body, left + 1)
             left -= len(piece)
             if left < 0:
@@ -97,7 +128,7 @@ def _inflated(body: bytes, limit: int) -> bytes:
             body = reader.unused_data
             if body and len(pieces) == MOST_MEMBERS:
                 raise RequestRefused("invalid_payload", f"The compressed body has more than {MOST_MEMBERS} members.")
-    except zlib.error:
+    except (zlib.error, zstd.ZstdError):
         raise RequestRefused("invalid_payload", "The body is not compressed as its Content-Encoding says.") from None
     return b"".join(pieces)
 

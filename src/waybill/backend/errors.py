@@ -38,7 +38,7 @@ KINDS: Final[dict[str, Kind]] = {
     "request_timeout": Kind(408, "Send the whole request without pauses.", is_retryable=True),
     "payload_too_large": Kind(413, "Store large data elsewhere and send a reference to it."),
     "uri_too_long": Kind(414, "Send a shorter path and query."),
-    "UNSUPPORTED_COMPRESSION": Kind(415, "Send the body as it is, or compressed with gzip."),
+    "UNSUPPORTED_COMPRESSION": Kind(415, "Send the body as it is, or compressed with gzip or zstd."),
     "expectation_failed": Kind(417, "Leave out the header Expect, or send 100-continue."),
     "schema_validation": Kind(400, "Correct the arguments, or name another schema."),
     "unsupported": Kind(422, "The manifest lists what this server supports."),
