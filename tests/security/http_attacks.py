@@ -110,6 +110,19 @@ def lists_at_once(siege: HttpSiege, count: int) -> None:
     _crowd_sends(siege, count, request("GET", "/ojs/v1/admin/jobs"))
 
 
+def lists_of_large_jobs_at_once(siege: HttpSiege, count: int) -> None:
+    with siege.connect_aside() as pusher:
+        for _ in range(10):
+            pusher.sendall(request("POST", "/ojs/v1/jobs", {"type": "large.job", "args": ["x" * 1_000_000]}))
+            assert b" 201 " in pusher.recv(16)
+            while pusher.recv(1 << 20)[-1:] != b"}":
+                pass
+    siege.crowd(count)
+    siege.send_at_once(request("GET", "/ojs/v1/admin/jobs?limit=100"))
+    siege.hear()
+    siege.leave(by_reset=True)
+
+
 def _crowd_sends(siege: HttpSiege, count: int, data: bytes, *, is_answered: bool = True) -> None:
     """They connect first, then all send in the same moment, and go when they are answered or at least read."""
     siege.crowd(count)
@@ -162,6 +175,7 @@ ATTACKS: Final[tuple[tuple[HttpAttack, int, int], ...]] = (
     (pushes_at_once, 50, 15_000),
     (batches_at_once, 5, 20),
     (lists_at_once, 50, 5_000),
+    (lists_of_large_jobs_at_once, 10, 200),
     (pushes_close, 50, 15_000),
     (unread_answers, 20, 400),
 )

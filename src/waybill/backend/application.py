@@ -12,6 +12,7 @@ from typing import Final
 from waybill.backend.compression import ENCODING, Compression, is_concerned
 from waybill.backend.errors import CODES_OF_JOB_ERRORS, RETRY_AFTER_SECONDS, RequestRefused, duplicate_of
 from waybill.backend.keys import KeyRing
+from waybill.backend.large_answers import LargeAnswers
 from waybill.backend.message import SPEC_VERSION, Request, Response, answer, media_type_for, request_id_of
 from waybill.backend.router import OPEN, Route, Router
 from waybill.backend.shortcut import Take
@@ -32,6 +33,7 @@ class Application:
         self._router = Router(routes)
         self._keys = keys
         self._compression = Compression()
+        self.large_answers = LargeAnswers()
         self.on_change: Callable[[Request, int], None] | None = None
         """Called by an application beside this one after a change, with the status of its answer."""
 
@@ -64,14 +66,16 @@ class Application:
             found = self._route(request)
             if isinstance(found, Response):
                 return _finish(request, found)
+            handler = found.handler
             if is_concerned(request):
-                handling = self._compression.handle(request, found.handler)
-                return asyncio.get_running_loop().create_task(handling)
-            if found.quick is not None:
+                handler = functools.partial(self._compression.handle, handler=handler)
+            elif found.quick is not None:
                 answer = found.quick(request)
                 if answer is not None:
                     return answer if isinstance(answer, asyncio.Future) else _finish(request, answer)
-            return asyncio.get_running_loop().create_task(found.handler(request))
+            if found.is_large:
+                handler = functools.partial(self.large_answers.handle, handler=handler)
+            return asyncio.get_running_loop().create_task(handler(request))
         except Exception as error:  # noqa: BLE001 - the client must get an answer
             return _finish(request, _failure(request, error))
 

@@ -29,6 +29,8 @@ class Route(NamedTuple):
     role: str
     quick: Quick | None = None
     shorten: Shorten | None = None
+    is_large: bool = False
+    """Whether answers may have megabytes: see `waybill.backend.large_answers`."""
 
 
 class _Node:

@@ -35,7 +35,7 @@ class AdminJobRoutes:
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("GET", "/ojs/v1/admin/jobs", self._list, READ),
+            Route("GET", "/ojs/v1/admin/jobs", self._list, READ, is_large=True),
             Route("GET", "/ojs/v1/admin/jobs/{id}", self._get, READ),
             Route("POST", "/ojs/v1/admin/jobs/{id}/cancel", self._cancel, OPERATE),
             Route("POST", "/ojs/v1/admin/jobs/{id}/retry", self._retry, OPERATE),

@@ -36,7 +36,7 @@ class DeadLetterRoutes:
             route
             for base in BASES
             for route in (
-                Route("GET", base, self._list, READ),
+                Route("GET", base, self._list, READ, is_large=True),
                 Route("DELETE", base, self._purge_confirmed, ADMIN),
                 Route("POST", f"{base}/purge", self._purge, ADMIN),
                 Route("POST", f"{base}/retry", self._retry_many, OPERATE),

@@ -46,7 +46,7 @@ class JobHistoryRoutes:
             Route("GET", "/ojs/v1/jobs/{id}/history", self._get, READ),
             Route("DELETE", "/ojs/v1/jobs/{id}/history", self._purge, ADMIN),
             Route("GET", "/ojs/v1/jobs/{id}/lineage", self._lineage, READ),
-            Route("GET", BASE, self._search, READ),
+            Route("GET", BASE, self._search, READ, is_large=True),
             Route("DELETE", BASE, self._purge_all, ADMIN),
             Route("GET", f"{BASE}/stats", self._stats, READ),
             Route("POST", f"{BASE}/rebuild", self._rebuild, OPERATE),

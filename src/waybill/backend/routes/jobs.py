@@ -58,7 +58,7 @@ class JobRoutes:
         return [
             Route("POST", "/ojs/v1/jobs", self._push, OPERATE, groups.push, groups.shorten),
             Route("POST", "/ojs/v1/jobs/batch", self._push_many, OPERATE, groups.push_many, groups.shorten_many),
-            Route("GET", "/ojs/v1/jobs", self._list, READ),
+            Route("GET", "/ojs/v1/jobs", self._list, READ, is_large=True),
             Route("GET", "/ojs/v1/jobs/{id}", self._get, READ),
             Route("DELETE", "/ojs/v1/jobs/{id}", self._cancel, OPERATE),
             Route("POST", "/ojs/v1/jobs/{id}/cancel", self._cancel, OPERATE),

@@ -42,7 +42,7 @@ class SearchRoutes:
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("GET", "/ojs/v1/admin/search", self._search, READ),
+            Route("GET", "/ojs/v1/admin/search", self._search, READ, is_large=True),
             Route("GET", "/ojs/v1/admin/failures", self._failures, READ),
             Route("POST", "/ojs/v1/admin/failures/{fingerprint}/dismiss", self._dismiss, OPERATE),
             Route("GET", "/ojs/v1/admin/jobs/{id}/why", self._why, READ),

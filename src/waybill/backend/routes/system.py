@@ -47,7 +47,7 @@ class SystemRoutes:
         return [
             Route("GET", "/ojs/manifest", self._manifest, OPEN),
             Route("GET", "/ojs/v1/health", self._health, OPEN),
-            Route("GET", "/ojs/v1/events", self._events, READ),
+            Route("GET", "/ojs/v1/events", self._events, READ, is_large=True),
         ]
 
     async def _manifest(self, _request: Request) -> Response:

@@ -39,7 +39,7 @@ class TenantRoutes:
             Route("PUT", f"{BASE}/{{id}}/limits", self._limit, ADMIN),
             Route("DELETE", f"{BASE}/{{id}}", self._remove, ADMIN),
             Route("GET", f"{BASE}/{{id}}/stats", self._stats, READ),
-            Route("GET", f"{BASE}/{{id}}/jobs", self._jobs, READ),
+            Route("GET", f"{BASE}/{{id}}/jobs", self._jobs, READ, is_large=True),
         ]
 
     async def _list(self, request: Request) -> Response:

@@ -42,7 +42,7 @@ class WebhookRoutes:
             Route("DELETE", one, self._remove, ADMIN),
             Route("POST", f"{one}/test", self._test, ADMIN),
             Route("POST", f"{one}/rotate-secret", self._rotate, ADMIN),
-            Route("GET", f"{_BASE}/deliveries", self._deliveries, READ),
+            Route("GET", f"{_BASE}/deliveries", self._deliveries, READ, is_large=True),
             Route("GET", f"{_BASE}/deliveries/{{id}}", self._delivery, READ),
             Route("POST", f"{_BASE}/deliveries/{{id}}/retry", self._replay, ADMIN),
         ]

@@ -30,8 +30,8 @@ class WorkflowRoutes:
         """Return the routes."""
         return [
             Route("POST", "/ojs/v1/workflows", self._begin, OPERATE),
-            Route("GET", "/ojs/v1/workflows", self._list, READ),
-            Route("GET", "/ojs/v1/workflows/{id}", self._get, READ),
+            Route("GET", "/ojs/v1/workflows", self._list, READ, is_large=True),
+            Route("GET", "/ojs/v1/workflows/{id}", self._get, READ, is_large=True),
             Route("GET", "/ojs/v1/workflows/{id}/progress", self._progress, READ),
             Route("DELETE", "/ojs/v1/workflows/{id}", self._cancel, OPERATE),
             Route("POST", "/ojs/v1/workflows/{id}/cancel", self._cancel, OPERATE),

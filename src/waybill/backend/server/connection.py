@@ -284,13 +284,14 @@ class Connection:
         """Close the connection if something takes too long."""
         limits = self._server.limits
         unsent = self._transport.get_write_buffer_size()
-        if unsent < self._unsent:
+        is_crowded = self._server.was_behind
+        if unsent <= self._unsent - (limits.body_rate if is_crowded else 1):
             # The client reads, but slowly.
             self._since = now
         self._unsent = unsent
         waited = now - self._since
         if self._is_paused or (unsent and self._is_dropping):
-            if waited > limits.write:
+            if waited > (limits.write_crowded if is_crowded else limits.write):
                 self._transport.abort()
         elif self._is_dropping:
             if waited > limits.linger:

@@ -100,6 +100,8 @@ class Connections:
         """Connections whose clients do not read, the one that has waited longest first."""
         self._stops = 0
         """The number of such connections since their sizes were last added up."""
+        self.was_behind = False
+        """Whether clients had much to read at the last check: see `is_behind`."""
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -156,6 +158,7 @@ class Connections:
     def look(self, now: float) -> None:
         """Check all connections for timeouts."""
         self.now = now
+        self.was_behind = self.is_behind()
         for connection in self.all():
             connection.look(now)
 
@@ -177,13 +180,21 @@ class Connections:
         if self._stops * UNREAD_STEPS < len(self._unread):
             return
         self._stops = 0
-        size = sum(one.unread_bytes() for one in self._unread)
+        size = self.unread_bytes()
         for one in list(self._unread):
             if size <= self.limits.unread_bytes:
                 break
             size -= one.unread_bytes()
             del self._unread[one]
             self._loop.call_soon(one.give_up)
+
+    def unread_bytes(self) -> int:
+        """Return the size of all answers that clients have not read."""
+        return sum(one.unread_bytes() for one in self._unread)
+
+    def is_behind(self) -> bool:
+        """Whether clients have so much to read that further large answers wait."""
+        return self.unread_bytes() > self.limits.crowded_bytes
 
     def reads_again(self, connection: Looked) -> None:
         """Note that a client reads."""

@@ -38,6 +38,10 @@ class Limits:
     body_rate: int = 16 * 1024
     write: float = 60.0
     """How long a client may stop reading its answer."""
+    write_crowded: float = 5.0
+    """The same while `crowded_bytes` are unread: then reading means `body_rate` octets in a second."""
+    crowded_bytes: int = 48 * 1024 * 1024
+    """With so much unread, further large answers wait."""
     linger: float = 5.0
     """How long the input of a refused client is dropped, so that it can read the error."""
     pipelined_bytes: int = 16 * 1024
