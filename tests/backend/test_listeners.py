@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from waybill.backend.event_streams import follow
-from waybill.backend.listeners import NOTIFIED_PER_TURN, Listener, Listeners, ShuttingDown
+from waybill.backend.listeners import NOTIFIED_PER_TURN, READ_IN_A_ROW, Listener, Listeners, ShuttingDown
 from waybill.ojs.spec.events import ReceivedEvent
 
 MANY = 3 * NOTIFIED_PER_TURN
@@ -121,3 +121,26 @@ async def test_who_reads_nothing_costs_no_look_at_each_event() -> None:
         for number in range(100):
             listeners.publish([event(number)], 100)
     assert looks == 1
+
+
+async def test_a_message_of_many_events_is_read_in_turns() -> None:
+    """A hundred streams that each read 500 events in one turn of the loop took half a second of everybody."""
+    listeners = Listeners()
+    read = [0]
+
+    async def read_all(listener: Listener) -> None:
+        for _ in range(200):
+            await listener.next()
+            read[-1] += 1
+
+    with ExitStack() as stack:
+        crowd = [stack.enter_context(listeners.listening(lambda _: True)) for _ in range(10)]
+        readers = [asyncio.create_task(read_all(one)) for one in crowd]
+        listeners.publish([event(number) for number in range(200)], 20_000)
+        while not all(one.done() for one in readers):
+            await asyncio.sleep(0)
+            read.append(0)
+    # All begin in the first turn; after that, one of them goes on in each.
+    assert max(read) <= len(crowd) * READ_IN_A_ROW
+    assert max(read[5:]) <= READ_IN_A_ROW
+    assert sum(read) == 2000

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -21,6 +22,12 @@ LONG_POLL: Final = request(
     "POST", "/ojs/v1/workers/fetch", {"queues": ["empty"], "worker_id": "attacker", "wait_ms": 50_000}
 )
 EVENTS: Final = request("GET", "/ojs/v1/events/stream")
+WEB_SOCKET: Final = (
+    b"GET /ojs/v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    # A masked text message.
+    b"\x81\xab\0\0\0\0" + b'{"action": "subscribe", "channel": "all"}  '
+)
 PUSH: Final = request("POST", "/ojs/v1/jobs", {"type": "gone.job", "args": []})
 
 
@@ -110,13 +117,44 @@ def lists_at_once(siege: HttpSiege, count: int) -> None:
     _crowd_sends(siege, count, request("GET", "/ojs/v1/admin/jobs"))
 
 
+def event_streams_never_read(siege: HttpSiege, count: int) -> None:
+    _events_for(siege, count, EVENTS)
+
+
+def web_sockets_never_read(siege: HttpSiege, count: int) -> None:
+    _events_for(siege, count, WEB_SOCKET)
+
+
+def _events_for(siege: HttpSiege, count: int, hello: bytes) -> None:
+    """Thousands of events for clients that read none."""
+    for _ in range(count):
+        siege.connect(hello, small_buffer=True)
+    siege.quiet()
+    jobs = [{"type": "batch.job", "args": [number]} for number in range(1000)]
+    with siege.connect_aside() as pusher:
+        for _ in range(10):
+            _ask(pusher, request("POST", "/ojs/v1/jobs/batch", {"jobs": jobs}))
+            siege.look()
+    siege.quiet()
+    siege.leave(by_reset=True)
+
+
+def _ask(client: socket.socket, data: bytes) -> None:
+    """Send a request, and read the whole answer."""
+    client.sendall(data)
+    with client.makefile("rb") as answer:
+        assert b" 201 " in answer.readline()
+        length = 0
+        while (line := answer.readline()) != b"\r\n":
+            name, _, value = line.partition(b":")
+            length = int(value) if name.lower() == b"content-length" else length
+        assert len(answer.read(length)) == length
+
+
 def lists_of_large_jobs_at_once(siege: HttpSiege, count: int) -> None:
     with siege.connect_aside() as pusher:
         for _ in range(10):
-            pusher.sendall(request("POST", "/ojs/v1/jobs", {"type": "large.job", "args": ["x" * 1_000_000]}))
-            assert b" 201 " in pusher.recv(16)
-            while pusher.recv(1 << 20)[-1:] != b"}":
-                pass
+            _ask(pusher, request("POST", "/ojs/v1/jobs", {"type": "large.job", "args": ["x" * 1_000_000]}))
     siege.crowd(count)
     siege.send_at_once(request("GET", "/ojs/v1/admin/jobs?limit=100"))
     siege.hear()
@@ -172,6 +210,8 @@ ATTACKS: Final[tuple[tuple[HttpAttack, int, int], ...]] = (
     (long_polls_at_once, 50, 15_000),
     (fetches_at_once, 50, 15_000),
     (event_streams_at_once, 50, 15_000),
+    (event_streams_never_read, 20, 4000),
+    (web_sockets_never_read, 20, 1000),
     (pushes_at_once, 50, 15_000),
     (batches_at_once, 5, 20),
     (lists_at_once, 50, 5_000),

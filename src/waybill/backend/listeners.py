@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from waybill.backend.portions import Portions
+from waybill.backend.portions import Portions, Steps
 from waybill.ojs.spec.events import ReceivedEvent
 
 HEARTBEAT_SECONDS: Final = 15.0
@@ -21,6 +21,9 @@ MOST_SHARED_BYTES: Final = 4 * 1024 * 1024
 """How many of the last events are kept for listeners, and their size in JSON."""
 NOTIFIED_PER_TURN: Final = 20
 """Listeners to notify in one iteration of the loop. Most of the cost comes later in it, when they send."""
+
+READ_IN_A_ROW: Final = 16
+"""Events that a listener reads before others get their turn: a message may have thousands of them."""
 
 Predicate = Callable[[ReceivedEvent], bool]
 
@@ -58,10 +61,12 @@ class LastEvents:
 class Listener:
     """One listener. It has a position among the last events, so that its unread events need no memory of their own."""
 
-    def __init__(self, wanted: Predicate, events: LastEvents) -> None:
-        """`wanted` selects events, of those that are added to `events` from now on."""
+    def __init__(self, wanted: Predicate, events: LastEvents, steps: Steps) -> None:
+        """`wanted` selects events, of those that are added to `events` from now on. All listeners share `steps`."""
         self._wanted = wanted
         self._events = events
+        self._steps = steps
+        self._in_a_row = 0
         self._next = self._notified = events.end
         """The numbers of the next event to read, and of the first event that it was not notified of."""
         self._arrived = asyncio.Event()
@@ -86,7 +91,12 @@ class Listener:
 
     async def next(self, timeout_seconds: float = HEARTBEAT_SECONDS) -> ReceivedEvent | None:
         """Return the next event, None after the timeout. Raises ShuttingDown at the end."""
+        self._in_a_row += 1
+        if self._in_a_row > READ_IN_A_ROW:
+            await self._steps.begin()
+            self._in_a_row = 1
         while (event := self._next_wanted()) is None:
+            self._in_a_row = 0
             if self._has_ended:
                 raise ShuttingDown
             self._arrived.clear()
@@ -118,6 +128,7 @@ class Listeners:
         self._events = LastEvents()
         self._has_ended = False
         self._portions = Portions(NOTIFIED_PER_TURN)
+        self._steps = Steps()
 
     def __len__(self) -> int:
         return len(self._listeners)
@@ -130,7 +141,7 @@ class Listeners:
     @contextmanager
     def listening(self, wanted: Predicate) -> Iterator[Listener]:
         """Yield a new listener, and remove it after the block."""
-        listener = Listener(wanted, self._events)
+        listener = Listener(wanted, self._events, self._steps)
         self._listeners[listener] = None
         if self._has_ended:
             listener.end()
