@@ -72,6 +72,7 @@ def test_values_are_counted_but_not_what_stands_in_texts() -> None:
     assert not is_too_heavy(b'["\\"' + b"[,{" * MAX_WEIGHT + b'"]')
 
 
+@pytest.mark.plain_source
 def test_texts_are_left_out_wherever_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = random.Random(5)
     for _ in range(300):
