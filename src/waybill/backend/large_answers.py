@@ -1,7 +1,7 @@
-"""Makes large answers one after another, and no more of them than clients read.
+"""Makes large answers a few at a time, and gives clients a moment to read those before.
 
 A list of jobs has up to 16 MiB, and takes several times as much while it is made. What a hundred clients ask for at
-once waits for its turn.
+once waits for its turn. Nobody waits long for clients that do not read: the server closes those.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ AT_ONCE: Final = 2
 LARGE_BYTES: Final = 1024 * 1024
 PAUSE_SECONDS: Final = 0.02
 """How long it takes until an answer counts as unread, and how often that is looked at."""
+PATIENCE_SECONDS: Final = 0.1
+"""How long a large answer waits for clients to read others."""
 WAIT_SECONDS: Final = 20.0
 
 
@@ -26,7 +28,7 @@ class LargeAnswers:
 
     def __init__(self) -> None:
         self.is_behind: Callable[[], bool] = lambda: False
-        """Whether clients have to read other answers first: set by the server."""
+        """Whether clients have much to read: set by the server."""
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._is_unsent = False
         """Whether the last answer may not count as unread yet."""
@@ -37,7 +39,7 @@ class LargeAnswers:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._turns.acquire()
         except TimeoutError:
-            raise _overloaded() from None
+            raise RequestRefused("overloaded", "The server is making too many large answers.") from None
         try:
             await self._wait_for_readers()
             response = await handler(request)
@@ -47,13 +49,7 @@ class LargeAnswers:
         return response
 
     async def _wait_for_readers(self) -> None:
-        ends_at = asyncio.get_running_loop().time() + WAIT_SECONDS
-        while self._is_unsent or self.is_behind():
+        ends_at = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        while self._is_unsent or (self.is_behind() and asyncio.get_running_loop().time() < ends_at):
             self._is_unsent = False
             await asyncio.sleep(PAUSE_SECONDS)
-            if asyncio.get_running_loop().time() > ends_at:
-                raise _overloaded()
-
-
-def _overloaded() -> RequestRefused:
-    return RequestRefused("overloaded", "The clients of this server read its answers too slowly.")

@@ -193,7 +193,7 @@ class Connections:
         return sum(one.unread_bytes() for one in self._unread)
 
     def is_behind(self) -> bool:
-        """Whether clients have so much to read that further large answers wait."""
+        """Whether clients have so much to read that a further large answer waits a moment."""
         return self.unread_bytes() > self.limits.crowded_bytes
 
     def reads_again(self, connection: Looked) -> None:

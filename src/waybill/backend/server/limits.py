@@ -40,15 +40,15 @@ class Limits:
     """How long a client may stop reading its answer."""
     write_crowded: float = 5.0
     """The same while `crowded_bytes` are unread: then reading means `body_rate` octets in a second."""
-    crowded_bytes: int = 48 * 1024 * 1024
-    """With so much unread, further large answers wait."""
+    crowded_bytes: int = 32 * 1024 * 1024
+    """With so much unread, a further large answer waits a moment."""
     linger: float = 5.0
     """How long the input of a refused client is dropped, so that it can read the error."""
     pipelined_bytes: int = 16 * 1024
     """How much of the next requests is parsed while one is in progress."""
     body_bytes: int = 128 * 1024 * 1024
     """The maximum total size of bodies that are being received or processed, of large heads, and of unparsed input."""
-    unread_bytes: int = 96 * 1024 * 1024
+    unread_bytes: int = 64 * 1024 * 1024
     """The maximum total size of answers that clients do not read."""
     turn: float = 0.004
     """How long one turn of the loop works on input beyond the first request of each connection."""
