@@ -21,7 +21,7 @@ def test_defaults() -> None:
 def test_everything() -> None:
     address = parse_uri(
         "amqps://us%40er:p%2Fw@[::1]:1234/%2Fojs?heartbeat=5&connection_timeout=1500&channel_max=9&frame_max=8192"
-        "&auth_mechanism=external&cacertfile=/ca.pem&certfile=/c.pem&keyfile=/k.pem&verify=verify_none",
+        "&message_size_max=5000&auth_mechanism=external&cacertfile=/ca.pem&certfile=/c.pem&keyfile=/k.pem&verify=verify_none",
         name="me",
     )
     assert (address.host, address.port, address.tls, address.connect_timeout_s) == ("::1", 1234, True, 1.5)
@@ -30,7 +30,7 @@ def test_everything() -> None:
     settings = address.settings
     assert (settings.user, settings.password, settings.virtual_host) == ("us@er", "p/w", "/ojs")
     assert (settings.heartbeat_s, settings.channel_max, settings.frame_max) == (5, 9, 8192)
-    assert (settings.mechanism, settings.name) == ("EXTERNAL", "me")
+    assert (settings.mechanism, settings.name, settings.message_size_max) == ("EXTERNAL", "me", 5000)
     assert str(address) == "amqps://[::1]:1234/%2Fojs"
 
 

@@ -153,6 +153,19 @@ class Connection(Closing, ChannelHost):
         """
         self._after_reading.append(callback)
 
+    def pause_reading(self) -> None:
+        """Take nothing from the broker until `resume_reading` or a reconnect: no deliveries, confirms or answers.
+
+        For a consumer whose prefetch count may be too much to hold in memory, where messages are large.
+        """
+        if self._socket is not None:
+            self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on after `pause_reading`."""
+        if self._socket is not None:
+            self._socket.resume_reading()
+
     def on_loss(self, callback: Callable[[Exception], None]) -> None:
         """Call `callback` in the loop with the reason each time the connection is lost."""
         self._on_loss.append(callback)

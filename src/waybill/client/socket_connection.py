@@ -91,9 +91,19 @@ class SocketConnection(ConnectionEvents):
             raise
         return made
 
+    def pause_reading(self) -> None:
+        """Take no input until `resume_reading`, so that TCP holds the broker back. Heartbeats are still sent."""
+        self.engine.is_read = False
+        self.pump.pause_reading()
+
+    def resume_reading(self) -> None:
+        self.engine.is_read = True
+        self.pump.resume_reading()
+
     async def close(self) -> None:
         """Close in an orderly way; after `CLOSE_TIMEOUT_S`, or if cancelled, by force."""
         try:
+            self.resume_reading()
             self.engine.close()
             self.pump.flush()
             with contextlib.suppress(TimeoutError):

@@ -7,6 +7,7 @@
 | request_timeout | milliseconds for the answer to a request or the confirm of a publish, 0: no limit (default 120000) |
 | blocked_timeout | milliseconds that a publish waits while the broker blocks, 0: no limit (default) |
 | channel_max, frame_max | limits to propose |
+| message_size_max | octets; a larger message ends the connection (default 134217728, 0: no limit) |
 | auth_mechanism | plain, amqplain, scram-sha-256 or external |
 | cacertfile, certfile, keyfile | PEM files for amqps |
 | verify | verify_peer (default) or verify_none |
@@ -31,6 +32,7 @@ from waybill.engine.amqp091.client.settings import (
     DEFAULT_CHANNEL_MAX,
     DEFAULT_FRAME_MAX,
     DEFAULT_HEARTBEAT_S,
+    DEFAULT_MESSAGE_SIZE_MAX,
     ConnectionSettings,
 )
 from waybill.transport.tls import client_context
@@ -156,6 +158,7 @@ def _parse_node(uri: str, name: str, default_timeout_s: float) -> BrokerAddress:
         heartbeat_s=_number(options, "heartbeat", DEFAULT_HEARTBEAT_S, MAX_SHORT),
         channel_max=_number(options, "channel_max", DEFAULT_CHANNEL_MAX, MAX_SHORT),
         frame_max=_number(options, "frame_max", DEFAULT_FRAME_MAX, MAX_LONG),
+        message_size_max=_number(options, "message_size_max", DEFAULT_MESSAGE_SIZE_MAX, MAX_LONG) or MAX_LONG,
         name=name,
     )
     timeout_ms = _number(options, "connection_timeout", int(default_timeout_s * 1000), MAX_LONG)

@@ -7,6 +7,7 @@ from tests.engine.amqp091.client.peer import FRAME_MAX, Cut, Peer, RecordedChann
 from waybill.engine.amqp091.client.channel import ClientChannel
 from waybill.engine.amqp091.client.delivery import Delivery
 from waybill.engine.amqp091.client.events import CloseReason
+from waybill.engine.amqp091.client.settings import ConnectionSettings
 from waybill.engine.amqp091.client.states import ChannelState
 from waybill.wire.amqp091.frames import FRAME_BODY, content_frames, method_frame
 from waybill.wire.amqp091.methods_basic import (
@@ -148,6 +149,23 @@ def test_a_delivery_for_a_consumer_that_is_gone_goes_back() -> None:
     peer.feed(delivery_frames(1, b"late"))
     assert deliveries == []
     assert peer.methods() == [BasicNack(1, multiple=False, requeue=True)]
+
+
+@pytest.mark.parametrize("cut", Cut)
+@pytest.mark.parametrize("size", [3000, FRAME_MAX])
+def test_a_body_that_is_too_large_ends_the_connection(cut: Cut, size: int) -> None:
+    """As soon as it is announced, whether it is delivered within one frame or several."""
+    peer = Peer(cut, ConnectionSettings(message_size_max=2999))
+    peer.handshake()
+    channel, events = peer.open_channel()
+    deliveries: list[Delivery] = []
+    channel.consume(BasicConsume("q", "c"), deliveries.append, lambda _: None)
+    peer.send(1, BasicConsumeOk("c"))
+    peer.feed(delivery_frames(1, bytes(2999)) + delivery_frames(2, bytes(size)))
+    assert [len(one.body) for one in deliveries] == [2999]
+    (reason,) = events.events
+    assert isinstance(reason, CloseReason)
+    assert (reason.code, reason.text) == (311, f"a body of {size} octets, more than message_size_max=2999")
 
 
 def test_a_callback_that_raises_harms_nobody_else() -> None:

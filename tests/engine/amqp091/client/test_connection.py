@@ -59,6 +59,20 @@ def test_a_silent_server_is_given_up_after_two_intervals() -> None:
     assert last_reason(peer).initiator is Initiator.TRANSPORT
 
 
+def test_a_server_is_not_silent_while_nothing_is_read() -> None:
+    peer = Peer()
+    peer.handshake(heartbeat=10)
+    peer.engine.is_read = False
+    for _ in range(20):
+        advance(peer, 5)
+    peer.engine.is_read = True
+    for _ in range(4):
+        advance(peer, 5)
+    assert not peer.engine.closed
+    advance(peer, 5)
+    assert peer.engine.closed
+
+
 def test_heartbeats_of_the_server_keep_the_connection() -> None:
     peer = Peer()
     peer.handshake(heartbeat=10)

@@ -55,6 +55,7 @@ class ClientChannel:
         frame_max: int,
         events: ChannelEvents,
         release: Callable[[int], None],
+        message_size_max: int,
         *,
         coalesce_acks: bool,
     ) -> None:
@@ -67,7 +68,7 @@ class ClientChannel:
         self._release = release
         self._output = output
         self._requests = PendingRequests()
-        self._assembly = ContentAssembly()
+        self._assembly = ContentAssembly(message_size_max)
         self._settlement = Settlement(output, number, coalesce_acks=coalesce_acks)
         self.publisher = Publisher(output, number, frame_max, self._settlement)
         self.deliveries = Deliveries(number, self._assembly, self._settlement, events)

@@ -82,6 +82,8 @@ class ClientEngine:
         self._input = Input()
         self._last_received = now
         self._next_look: float | None = None
+        self.is_read = True
+        """Whether input is taken. Otherwise no silence is the server's."""
 
     # The pump's side
 
@@ -116,6 +118,8 @@ class ClientEngine:
     def handle_timeout(self, now: float) -> None:
         if self._next_look is None or now < self._next_look or self.closed:
             return
+        if not self.is_read:
+            self._last_received = now
         if now - self._last_received > MISSED_INTERVALS * self.heartbeat_s:
             text = f"the server was silent for {now - self._last_received:.1f} s"
             self._end(CloseReason(0, text, initiator=Initiator.TRANSPORT))
@@ -144,7 +148,13 @@ class ClientEngine:
         if number == 0:
             return None
         channel = ClientChannel(
-            self._output, number, self.frame_max, events, self._release, coalesce_acks=coalesce_acks
+            self._output,
+            number,
+            self.frame_max,
+            events,
+            self._release,
+            self.settings.message_size_max,
+            coalesce_acks=coalesce_acks,
         )
         self._channels[number] = channel
         return channel

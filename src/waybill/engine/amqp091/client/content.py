@@ -6,16 +6,15 @@ from waybill.engine.amqp091.client.errors import ProtocolViolation
 from waybill.wire.amqp091.method import Method
 from waybill.wire.amqp091.reply_codes import CONTENT_TOO_LARGE, FRAME_ERROR, UNEXPECTED_FRAME
 
-MAX_BODY_SIZE: Final = 512 * 1024 * 1024
-"""Octets; what RabbitMQ allows at most."""
-
 HEADER_FIXED_SIZE: Final = 12
 
 
 class ContentAssembly:
     """At most one content at a time, as on any channel."""
 
-    def __init__(self) -> None:
+    def __init__(self, size_max: int) -> None:
+        """`size_max` is that of a body, in octets."""
+        self.size_max = size_max
         self.busy = False
         """A content has started and is not complete."""
         self._method: Method | None = None
@@ -41,8 +40,9 @@ class ContentAssembly:
         if len(payload) < HEADER_FIXED_SIZE + 2:
             raise ProtocolViolation(FRAME_ERROR, "a content header without room for its fields")
         self._missing = int.from_bytes(payload[4:HEADER_FIXED_SIZE], "big")
-        if self._missing > MAX_BODY_SIZE:
-            raise ProtocolViolation(CONTENT_TOO_LARGE, f"a body of {self._missing} octets")
+        if self._missing > self.size_max:
+            text = f"a body of {self._missing} octets, more than message_size_max={self.size_max}"
+            raise ProtocolViolation(CONTENT_TOO_LARGE, text)
         self._properties = payload[HEADER_FIXED_SIZE:]
         return self._missing == 0
 

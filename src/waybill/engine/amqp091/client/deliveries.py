@@ -46,6 +46,7 @@ class Deliveries:
     def __init__(self, number: int, assembly: ContentAssembly, settlement: Settlement, events: ChannelEvents) -> None:
         self.last_tag: i64 = 0
         self._assembly = assembly
+        self._size_max: i64 = assembly.size_max
         self._settlement = settlement
         self._events = events
         self._consumers: dict[bytes, ConsumerEntry] = {}
@@ -82,7 +83,9 @@ class Deliveries:
         body = b""
         if body_size:
             body_end = after + 7 + body_size
-            if body_size < 0 or body_end >= total or read_i64_be(data, after) >> 8 != self._body_mark | body_size:
+            if body_size < 0 or body_size > self._size_max or body_end >= total:
+                return 0
+            if read_i64_be(data, after) >> 8 != self._body_mark | body_size:
                 return 0
             body = data[after + 7 : body_end]
             if data[body_end] != FRAME_END:

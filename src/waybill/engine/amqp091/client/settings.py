@@ -6,6 +6,8 @@ from typing import Final
 DEFAULT_HEARTBEAT_S: Final = 60
 DEFAULT_FRAME_MAX: Final = 131_072
 DEFAULT_CHANNEL_MAX: Final = 2047
+DEFAULT_MESSAGE_SIZE_MAX: Final = 128 * 1024 * 1024
+"""Four times Waybill's own limit, and RabbitMQ's default before version 4."""
 
 CAPABILITIES: Final[dict[str, object]] = {
     "authentication_failure_close": True,
@@ -24,7 +26,8 @@ class ConnectionSettings:
 
     `mechanism` is PLAIN, AMQPLAIN, SCRAM-SHA-256, which needs an unpredictable `nonce` for each connection, or EXTERNAL
     (login by TLS certificate). `heartbeat_s` 0 switches heartbeats off; otherwise the smaller of both sides' values
-    applies. `frame_max` is in octets of a whole frame. `name` shows in the broker's list of connections.
+    applies. `frame_max` is in octets of a whole frame, `message_size_max` in those of a body. `name` shows in the
+    broker's list of connections.
     """
 
     user: str = "guest"
@@ -34,6 +37,7 @@ class ConnectionSettings:
     heartbeat_s: int = DEFAULT_HEARTBEAT_S
     frame_max: int = DEFAULT_FRAME_MAX
     channel_max: int = DEFAULT_CHANNEL_MAX
+    message_size_max: int = DEFAULT_MESSAGE_SIZE_MAX
     name: str = ""
     nonce: str = ""
     version: str = ""
