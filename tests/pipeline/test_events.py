@@ -51,6 +51,12 @@ def test_an_error_without_a_type_is_named_by_its_code() -> None:
     assert row["error_type"] == "timeout"
 
 
+def test_an_error_may_have_any_length() -> None:
+    error = {"type": "t" * 5000, "message": "\U0001f600" * 50_000}
+    (row,) = read(encoded(event("job.failed", START, "j1", 1, attempt=1, error=error)))
+    assert (row["malformed"], row["error_type"], row["error_message"]) == (None, "t" * 1000, "\U0001f600" * 10_000)
+
+
 def test_events_that_are_not_of_jobs_need_no_subject() -> None:
     started = event("worker.started", START, "w1", 1, worker_id="w1", queues=["q"], concurrency=2)
     del started["subject"]
@@ -74,6 +80,11 @@ def test_events_that_are_not_of_jobs_need_no_subject() -> None:
         (encoded(event("job.enqueued", START, "", 1)), "job.enqueued without subject"),
         (encoded(event("job.started", START, "j1", 1, attempt="x")), r"\$.data.attempt"),
         (encoded(event("job.started", START, "j1", 1, attempt=2**40)), r"\$.data.attempt"),
+        (encoded(event("job.enqueued", START, "j1", 1) | {"subject": "j" * 1001}), r"length <= 1000 - at `\$.subject`"),
+        (
+            encoded(event("job.enqueued", START, "j1", 1, job_type="t" * 1001)),
+            r"length <= 1000 - at `\$.data.job_type`",
+        ),
         (encoded({**event("job.enqueued", START, "j1", 1), "time": "2026-03-01T00:00:00"}), r"\$.time"),
     ],
 )

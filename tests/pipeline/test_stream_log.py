@@ -12,9 +12,11 @@ import pytest
 from tests.pipeline.own_broker import OwnBroker
 from tests.pipeline.streams import Stream
 from waybill.client import blocking
+from waybill.pipeline import stream_consumer
 from waybill.pipeline.offsets import DataLossError, OffsetRange
 from waybill.pipeline.options import parse_options
 from waybill.pipeline.source import EVENTS, StreamTailReader, event_reader
+from waybill.pipeline.stream_consumer import StreamConsumer
 from waybill.pipeline.stream_log import StreamError, StreamLog, StreamUnavailable
 from waybill.pipeline.stream_marks import marks_of, without_marks
 
@@ -43,6 +45,22 @@ def test_a_range_is_read_exactly(stream: Stream) -> None:
         messages = list(log.read(OffsetRange(stream.name, start, end)))
         assert [message.offset for message in messages] == list(range(start, end))
         assert [message.body for message in messages] == bodies(1000)[start:end]
+
+
+def test_no_more_large_messages_wait_in_memory_than_agreed(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the prefetch count allows: a message may have 32 MiB."""
+    monkeypatch.setattr(stream_consumer, "_WAITING_BYTES", 2 << 20)
+    sent = bodies(100, 1 << 17)
+    stream.publish(*sent)
+    with StreamConsumer(stream.uri, prefetch=1000) as consumer:
+        deliveries = consumer.deliveries(stream.name, "first", 5.0)
+        found = [one.body for one in next(deliveries)]
+        while not consumer._paused:
+            time.sleep(0.01)
+        assert consumer._waiting_bytes < 3 << 20
+        while len(found) < len(sent):
+            found += [one.body for one in next(deliveries)]
+    assert found == sent
 
 
 def test_properties_and_headers_come_along(stream: Stream) -> None:

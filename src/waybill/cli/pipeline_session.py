@@ -26,16 +26,30 @@ def spark_session(console: Console, data: str | None, table_format: str, *, shor
         from waybill.pipeline.table_formats import session_options
     except ImportError as problem:
         raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill-amqp[spark]`") from None
+    log_file = None if data is None or "://" in data else Path(data) / "spark.log"
     with console.status("Starting Spark"):
         if is_submitted():
             session = submitted_session()
         else:
-            log_file = None if data is None or "://" in data else Path(data) / "spark.log"
             session = local_session(log_file=log_file, short=short, more=session_options(data, table_format))
     try:
         yield session
+    except Exception as problem:
+        if not _has_ended(session):
+            raise
+        raise click.ClickException(
+            "Spark has ended unexpectedly, perhaps for lack of memory"
+            + (f": {log_file} tells why" if log_file is not None else "")
+        ) from problem
     finally:
-        session.stop()
+        if not _has_ended(session):
+            session.stop()
+
+
+def _has_ended(session: SparkSession) -> bool:
+    """Whether the virtual machine of a local session has died."""
+    process = getattr(session.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing public tells
+    return process is not None and process.poll() is not None
 
 
 @contextmanager

@@ -4,9 +4,9 @@ The envelope and the data of each event follow the Open Job Spec's event vocabul
 only if all fields that later steps need are present and have their types; otherwise its row has the reason. Nothing
 that a peer publishes raises an exception here.
 
-Valid JSON that a table cannot hold is refused, with the reason: numbers out of range, implausible times, text nested
-deeper than `nesting.DEEPEST`. The rules depend only on the event's text, so an event always becomes the same row, in
-any block or message, and when it is read again.
+Valid JSON that a table cannot hold is refused, with the reason: numbers out of range, implausible times, long names,
+text nested deeper than `nesting.DEEPEST`. Errors are truncated. The rules depend only on the event's text, so an event
+always becomes the same row, in any block or message, and when it is read again.
 """
 
 from array import array
@@ -22,7 +22,15 @@ from pyspark.sql.types import StructType
 from waybill.pipeline.message import MessageBlock, Metadata
 from waybill.pipeline.message_columns import TIME, Columns, MetadataColumns, times
 from waybill.pipeline.nesting import DEEPEST, elements, is_too_deep
-from waybill.pipeline.schemas import EVENT, FIRST_TIME, HEADERS, LONGEST_MS, TIMES_END
+from waybill.pipeline.schemas import (
+    EVENT,
+    FIRST_TIME,
+    HEADERS,
+    LONGEST_MESSAGE,
+    LONGEST_MS,
+    LONGEST_NAME,
+    TIMES_END,
+)
 
 _INT32_MAX: Final = 2**31 - 1
 _ATTEMPT_EVENTS: Final = frozenset({"job.started", "job.completed", "job.failed", "job.retrying"})
@@ -32,6 +40,7 @@ _Signed: TypeAlias = Annotated[int, msgspec.Meta(ge=-_INT32_MAX, le=_INT32_MAX)]
 # Producers may send 12 or 12.0: whole milliseconds of this length are exact in a double.
 _Milliseconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_MS)]
 _Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 
 
 class _Error(msgspec.Struct, gc=False):
@@ -46,9 +55,9 @@ class _Error(msgspec.Struct, gc=False):
 class _Data(msgspec.Struct, gc=False):
     """The fields of `data` that become columns, of any type of event."""
 
-    job_type: str | None = None
-    queue: str | None = None
-    worker_id: str | None = None
+    job_type: _Name | None = None
+    queue: _Name | None = None
+    worker_id: _Name | None = None
     attempt: _Count | None = None
     total_attempts: _Count | None = None
     max_attempts: _Count | None = None
@@ -63,11 +72,11 @@ class _Data(msgspec.Struct, gc=False):
 class _Event(msgspec.Struct, gc=False):
     """The envelope of one event."""
 
-    id: str
-    type: str
-    source: str
+    id: _Name
+    type: _Name
+    source: _Name
     time: _Time
-    subject: str | None = None
+    subject: _Name | None = None
     data: _Data = msgspec.field(default_factory=_Data)
 
 
@@ -297,11 +306,15 @@ def _error_columns(data: list[_Data]) -> dict[str, pa.Array]:
         numbers[row] = number
     places = _numbers(numbers, pa.int32())
     columns = {
-        "error_type": pa.array([*(error.type or error.code for error in errors), None], pa.string()),
-        "error_message": pa.array([*(error.message for error in errors), None], pa.string()),
+        "error_type": _truncated([*(error.type or error.code for error in errors), None], LONGEST_NAME),
+        "error_message": _truncated([*(error.message for error in errors), None], LONGEST_MESSAGE),
         "error_retryable": pa.array([*(error.retryable for error in errors), None], pa.bool_()),
     }
     return {name: column.take(places) for name, column in columns.items()}
+
+
+def _truncated(texts: list[str | None], most: int) -> pa.Array:
+    return pa.array([text if text is None or len(text) <= most else text[:most] for text in texts], pa.string())
 
 
 def _doubtful(events: list[_Event]) -> list[int]:

@@ -45,6 +45,9 @@ FIRST_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 TIMES_END: Final = datetime(2100, 1, 1, tzinfo=UTC)
 # The longest run of an attempt, 366 days: 290 million of them fit into a sum.
 LONGEST_MS: Final = 366 * 24 * 3600 * 1000
+# In characters. Silver and gold are grouped by names.
+LONGEST_NAME: Final = 1000
+LONGEST_MESSAGE: Final = 10_000
 
 # The properties of a basic content header, without `timestamp` and `headers`, which are columns of their own.
 PROPERTIES: Final = _table(

@@ -35,6 +35,12 @@ _QUIET_AND_QUICK: Final = {
     "spark.sql.streaming.metricsEnabled": "false",
     # A batch has events of a day or two: with this many open files, it need not be sorted by day.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
+    # Parquet looks at the size of what it holds after so many rows. By default these are 100, however large.
+    "parquet.page.size.row.check.min": "1",
+    "parquet.block.size.row.check.min": "1",
+    # Texts of events, of up to 32 MiB: neither is of use, and each keeps copies.
+    "parquet.enable.dictionary#event": "false",
+    "parquet.column.statistics.enabled#event": "false",
     "spark.driver.memory": "1g",
 }
 _REQUIRED: Final = (
@@ -44,6 +50,10 @@ _REQUIRED: Final = (
     "spark.sql.parquet.compression.codec",
     "spark.sql.parquet.outputTimestampType",
     "spark.sql.maxConcurrentOutputFileWriters",
+    "parquet.page.size.row.check.min",
+    "parquet.block.size.row.check.min",
+    "parquet.enable.dictionary#event",
+    "parquet.column.statistics.enabled#event",
 )
 _EXECUTOR_MB: Final = 1024
 # Optimize for throughput, not for pauses.

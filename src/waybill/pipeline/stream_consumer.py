@@ -15,6 +15,8 @@ from waybill.client.loop_thread import LoopThread
 from waybill.pipeline.message import OFFSET_HEADER
 
 _POLL_S: Final = 0.5
+# So many bytes may wait; then nothing is read from the broker until half of them are taken.
+_WAITING_BYTES: Final = 64 << 20
 # The replies of brokers to a basic.get from a stream: not-implemented, and precondition-failed.
 _NOT_FOR_STREAMS: Final = frozenset({540, 406})
 # Reading must continue after the last received message, which the client does not know, so it must not reconnect.
@@ -29,6 +31,8 @@ class StreamConsumer:
         self._prefetch = prefetch
         self._lists: SimpleQueue[list[Delivery]] = SimpleQueue()
         self._arrived: list[Delivery] = []
+        self._waiting_bytes = 0
+        self._paused = False
         self._thread = LoopThread()
 
     def __enter__(self) -> Self:
@@ -73,6 +77,7 @@ class StreamConsumer:
         unacknowledged = 0
         while (arrived := self._next(consumer, silence)) is not None:
             yield arrived
+            self._thread.loop.call_soon_threadsafe(self._taken, sum(len(one.body) for one in arrived))
             unacknowledged += len(arrived)
             if unacknowledged >= threshold:
                 self._thread.loop.call_soon_threadsafe(arrived[-1].ack, True)  # noqa: FBT003 - the bit of basic.ack
@@ -87,6 +92,17 @@ class StreamConsumer:
         if not self._arrived:
             self._thread.loop.call_soon(self._hand_over)
         self._arrived.append(delivery)
+        self._waiting_bytes += len(delivery.body)
+        if self._waiting_bytes > _WAITING_BYTES and not self._paused:
+            self._paused = True
+            self._connection.pause_reading()
+
+    def _taken(self, size: int) -> None:
+        """Called in the client's thread after a list was processed."""
+        self._waiting_bytes -= size
+        if self._paused and self._waiting_bytes <= _WAITING_BYTES // 2:
+            self._paused = False
+            self._connection.resume_reading()
 
     def _hand_over(self) -> None:
         self._lists.put(self._arrived)
