@@ -274,6 +274,17 @@ async def arrives(channel: Channel, queue: str) -> bool:
     return True
 
 
+async def test_no_more_are_fetched_than_fit(connection: Connection, channel: Channel, name: str) -> None:
+    await channel.declare_queue(name)
+    bodies = [b"%d" % number for number in range(40)] + [b"x" * 10_000] * 60
+    await channel.publish_many(bodies, routing_key=name)
+    async with connection.side_channel() as side:
+        found = await side.get_some(name, 1000, 50_000)
+        assert [one.body for one in found] == bodies[:64]
+        assert [one.body for one in await side.get_some(name, 20, 50_000)] == bodies[64:84]
+        assert [one.body for one in await side.get_some(name, 1000, 500_000)] == bodies[84:]
+
+
 async def test_what_nobody_waits_for_any_more_goes_back(channel: Channel, name: str) -> None:
     await channel.declare_queue(name)
     bodies = [b"1", b"2", b"3", b"4"]

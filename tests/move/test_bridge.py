@@ -20,7 +20,7 @@ from waybill.move import Bridge, Destination, From, MoveFailed, To
 from waybill.move.amqp10_connection import connect10
 from waybill.move.amqp10_links import Source10, Target10
 from waybill.move.bridge import ProtocolName
-from waybill.move.bridged import From10
+from waybill.move.bridged import From091, From10
 
 ODD = BasicProperties(
     message_id="m-1",
@@ -119,6 +119,46 @@ async def test_what_the_target_refuses_stays_at_the_source(
         await bridge.run()
         arrived += [body for _, body in await drain(target, "q")]
         assert arrived == [b"%d" % number for number in range(10)]
+
+
+@pytest.mark.parametrize("protocol", ["0-9-1", "1.0"])
+async def test_what_cannot_be_sent_stays_at_the_source_alone(
+    brokers: tuple[Broker, Broker], monkeypatch: pytest.MonkeyPatch, protocol: ProtocolName
+) -> None:
+    """Run again and again, the others do not arrive again and again."""
+    converted = getattr(From091, "amqp10" if protocol == "1.0" else "amqp091")
+
+    def convert(message: From091, user: str, *, keeps_user: bool) -> object:
+        properties, body = message._delivery.encoded_properties, message._delivery.body
+        if body == b"3" and protocol == "1.0":
+            raise MoveFailed("cannot be converted")
+        if body == b"3":
+            return BasicProperties(headers={"h": "x" * 5000}), body
+        return converted(message, user, keeps_user=keeps_user) if protocol == "1.0" else (properties, body)
+
+    monkeypatch.setattr(From091, "amqp10" if protocol == "1.0" else "amqp091", convert)
+    async with connect(brokers[0].uri()) as source, connect(brokers[1].uri()) as target:
+        await fill(source, "q", [(ODD.encode(), b"%d" % number) for number in range(6)])
+        await fill(target, "q", [])
+        # Frames so small that the properties do not fit.
+        to = To(f"{brokers[1].uri()}?frame_max=4096", Destination("q"), protocol)
+        for _ in range(2):
+            with pytest.raises(MoveFailed, match="has not taken 1 messages, they stay at the source"):
+                await Bridge(From(brokers[0].uri(), "q"), to).run()
+            assert await count(source, "q") == 1
+        assert [body for _, body in await drain(target, "q")] == [b"0", b"1", b"2", b"4", b"5"]
+
+
+async def test_a_source_of_too_large_a_message_is_left(brokers: tuple[Broker, Broker]) -> None:
+    async with connect(brokers[0].uri()) as source, connect(brokers[1].uri()) as target:
+        await fill(source, "q", [(ODD.encode(), b"x" * 500_000)])
+        await fill(target, "q", [])
+        bridge = Bridge(
+            From(f"{brokers[0].uri()}?message_size_max=100000", "q", "1.0"), To(brokers[1].uri(), Destination("q"))
+        )
+        with pytest.raises(MoveFailed, match="a message of q of more than message_size_max=100000 octets"):
+            await bridge.run()
+        assert await count(source, "q") == 1
 
 
 @pytest.mark.parametrize("source_protocol", ["0-9-1", "1.0"])

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Final, cast
 
 from waybill.client.errors import error_of
 from waybill.client.requests import ask, ask_many, ignore, request_of
@@ -17,6 +17,9 @@ from waybill.wire.amqp091.methods_basic import BasicGet
 from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDeclareOk, QueueDelete
 from waybill.wire.amqp091.methods_tx import TxCommit, TxSelect
 from waybill.wire.amqp091.properties import BasicProperties
+
+AT_ONCE: Final = 32
+"""How many messages `get_some` asks for before it has seen the first of them."""
 
 
 class _Returns(ChannelEvents):
@@ -59,6 +62,21 @@ class SideChannel:
     async def message_count(self, queue: str) -> int:
         """How many messages are ready in a queue, which has to exist: NotFound ends this channel."""
         return cast("QueueDeclareOk", await self._ask(QueueDeclare(queue, passive=True))).message_count
+
+    async def get_some(self, queue: str, count: int, octets: int) -> list[Delivery]:
+        """Fetch up to `count` messages that are ready, fewer if they are large: no more are asked for after `octets`.
+
+        In portions, as nobody knows how large the next ones are.
+        """
+        found: list[Delivery] = []
+        while len(found) < max(count, 1) and octets > 0:
+            wanted = min(max(count, 1) - len(found), AT_ONCE)
+            portion = await self.get_many(queue, wanted)
+            found += portion
+            octets -= sum(len(one.body) for one in portion)
+            if len(portion) < wanted:
+                break
+        return found
 
     async def get_many(self, queue: str, count: int) -> list[Delivery]:
         """Fetch up to `count` messages that are ready, with one wait for all of them; at least one is asked for."""

@@ -47,6 +47,8 @@ class Amqp10Connection(asyncio.Protocol):
         self._engine.open()
         self._session = self._engine.session()
         self._session.open()
+        self.check_input: Callable[[], None] = _accept_all
+        """Called after each portion of input. Raises MoveFailed to end the connection."""
         self._socket: asyncio.Transport | None = None
         self._changed = asyncio.Event()
         self._error: Exception | None = None
@@ -79,8 +81,11 @@ class Amqp10Connection(asyncio.Protocol):
                 self._protocol.push(data[:capacity])
                 data = data[capacity:]
                 self._take_events()
+                self.check_input()
         except ProtonException as error:
             self._end(ConnectionLost(f"{self.address}: {error}"))
+        except MoveFailed as error:
+            self._end(error)
         self.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -124,11 +129,12 @@ class Amqp10Connection(asyncio.Protocol):
         """Close the connection; abort it if that fails."""
         self._engine.close()
         with suppress(ConnectFailed, ConnectionLost, MoveFailed, RequestTimeout, TimeoutError):
-            if self._socket is None:
-                return
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.until(lambda: bool(self._engine.state & Engine.REMOTE_CLOSED), "did not close")
         self._end(ConnectionLost(f"{self.address}: closed"))
+        if self._socket is not None:
+            # A peer that does not read would keep it open.
+            self._socket.abort()
 
     # --- internals ---
 
@@ -218,6 +224,10 @@ async def _dial(address: BrokerAddress) -> Amqp10Connection:
         await made.close()
         raise
     return made
+
+
+def _accept_all() -> None:
+    """Accept all input."""
 
 
 def condition_text(condition: Condition | None) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 from proton import Delivery as State
 from proton import Endpoint, Link
 
+from waybill.client.side_channel import AT_ONCE
 from waybill.move.amqp10_connection import Amqp10Connection, condition_text
 from waybill.move.bridged import Bridged, From10
 from waybill.move.errors import MoveFailed
@@ -33,6 +34,8 @@ class Source10:
         self._connection = connection
         self._address = address
         self._link = connection.session.receiver(f"waybill-shovel-from-{address}")
+        self._size_max = connection.address.settings.message_size_max
+        connection.check_input = self._check_input
         self._mean_octets = BATCH_OCTETS // FIRST_BATCH
 
     async def open(self) -> None:
@@ -41,16 +44,33 @@ class Source10:
         link.source.address = self._address
         link.snd_settle_mode = Link.SND_UNSETTLED
         link.rcv_settle_mode = Link.RCV_FIRST
+        link.max_message_size = self._size_max
         link.open()
         await self._connection.until(lambda: _is_attached(link), f"the source does not answer for {self._address}")
         _check(link, "source", self._address, is_there=link.remote_source.address is not None)
 
     async def take(self) -> Sequence[Bridged]:
         """Take up to a batch of the messages in the queue. Raises MoveFailed, ConnectionLost."""
+        found: list[Bridged] = []
+        left, octets = min(BATCH_MESSAGES, max(1, BATCH_OCTETS // self._mean_octets)), BATCH_OCTETS
+        while left > 0 and octets > 0:
+            # In portions, as nobody knows how large the next ones are.
+            wanted = min(left, AT_ONCE)
+            portion = await self._take_up_to(wanted)
+            found += portion
+            left -= wanted
+            octets -= sum(one.octets for one in portion)
+            if len(portion) < wanted:
+                break
+        if found:
+            self._mean_octets = max(1, sum(one.octets for one in found) // len(found))
+        return found
+
+    async def _take_up_to(self, count: int) -> list[Bridged]:
         link = self._link
         found: list[Bridged] = []
-        # With drain, the sender uses up its credit, so the batch ends.
-        link.drain(min(BATCH_MESSAGES, max(1, BATCH_OCTETS // self._mean_octets)))
+        # With drain, the sender uses up its credit, so the portion ends.
+        link.drain(count)
 
         def is_drained() -> bool:
             self._receive(found)
@@ -58,9 +78,17 @@ class Source10:
 
         await self._connection.until(is_drained, f"the source does not answer for {self._address}")
         _check(link, "source", self._address)
-        if found:
-            self._mean_octets = max(1, sum(one.octets for one in found) // len(found))
         return found
+
+    def _check_input(self) -> None:
+        """Refuse what nobody asked for, which would fill the memory. Raises MoveFailed."""
+        link = self._link
+        if link.queued > AT_ONCE:
+            raise MoveFailed(f"the source sends more messages of {self._address} than it may")
+        delivery = link.current
+        if delivery is not None and delivery.pending > self._size_max:
+            text = f"more than message_size_max={self._size_max} octets"
+            raise MoveFailed(f"the source sends a message of {self._address} of {text}")
 
     def _receive(self, found: list[Bridged]) -> None:
         link = self._link
@@ -102,9 +130,13 @@ class Target10:
         """Send a batch; returns for each message why it has not arrived, empty if it has. Raises MoveFailed."""
         link = self._link
         user = self._connection.address.settings.user
-        sent = []
+        sent: list[State | str] = []
         for one in batch:
-            sections = one.amqp10(user, keeps_user=self._keeps_user)
+            try:
+                sections = one.amqp10(user, keeps_user=self._keeps_user)
+            except MoveFailed as error:
+                sent.append(str(error))
+                continue
             what = f"the target has given no credit for {self._address}"
             await self._connection.until(lambda: _is_gone(link) or link.credit > 0, what)
             _check(link, "target", self._address)
@@ -113,11 +145,12 @@ class Target10:
             link.send(sections)
             link.advance()
         what = f"the target has not settled messages to {self._address}"
-        await self._connection.until(lambda: _is_gone(link) or all(map(_is_done, sent)), what)
+        waiting = [one for one in sent if not isinstance(one, str)]
+        await self._connection.until(lambda: _is_gone(link) or all(map(_is_done, waiting)), what)
         _check(link, "target", self._address)
-        outcomes = [_reason(one) for one in sent]
-        for one in sent:
-            one.settle()
+        outcomes = [one if isinstance(one, str) else _reason(one) for one in sent]
+        for delivery in waiting:
+            delivery.settle()
         return outcomes
 
 

@@ -10,13 +10,14 @@ has arrived at the target. After a kill in between it is at both, and is sent ag
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
-from waybill.client import Channel, Connection, MessageNacked, MessageReturned, OutgoingMessage
+from waybill.client import Channel, Connection, EncodeError, MessageNacked, MessageReturned, PreconditionFailed
 from waybill.client.side_channel import SideChannel
 from waybill.move.bridged import Bridged, From091
 from waybill.move.checks import check_target, waiting_messages
@@ -143,7 +144,7 @@ class _Source091:
         """Take up to a batch of the messages in the queue."""
         limit = min(BATCH_MESSAGES, max(1, BATCH_OCTETS // self._mean_octets))
         count = min(limit, await self._channel.message_count(self._queue))
-        found = [From091(one) for one in await self._channel.get_many(self._queue, count)]
+        found = [From091(one) for one in await self._channel.get_some(self._queue, count, BATCH_OCTETS)]
         if found:
             self._mean_octets = max(1, sum(one.octets for one in found) // len(found))
         return found
@@ -160,17 +161,28 @@ class _Target091:
 
     async def put(self, batch: Sequence[Bridged]) -> list[str]:
         """Publish messages in order."""
-        messages = []
+        sent: list[asyncio.Future[None] | str] = []
         for one in batch:
-            properties, body = one.amqp091(self._user, keeps_user=self._keeps_user)
-            messages.append(OutgoingMessage(body, self._to.key or "", self._to.exchange, properties, mandatory=True))
-        reasons = [""] * len(messages)
-        for failed in await self._channel.publish_many(messages):
-            if not isinstance(failed.error, (MessageReturned, MessageNacked)):
-                raise failed.error
-            index = next(index for index, message in enumerate(messages) if message is failed.message)
-            reasons[index] = str(failed.error)
-        return reasons
+            await self._channel.drain()
+            try:
+                properties, body = one.amqp091(self._user, keeps_user=self._keeps_user)
+                key, exchange = self._to.key or "", self._to.exchange
+                sent.append(
+                    self._channel.publish_nowait(
+                        body, exchange=exchange, routing_key=key, properties=properties, mandatory=True
+                    )
+                )
+            except (MoveFailed, EncodeError) as error:
+                sent.append(str(error))
+        await asyncio.gather(*(one for one in sent if not isinstance(one, str)), return_exceptions=True)
+        return [one if isinstance(one, str) else _reason(one) for one in sent]
+
+
+def _reason(published: asyncio.Future[None]) -> str:
+    error = published.exception()
+    if error is None or not isinstance(error, (MessageReturned, MessageNacked, PreconditionFailed)):
+        published.result()
+    return "" if error is None else str(error)
 
 
 def _opener(uri: str, protocol: ProtocolName) -> Opener[Either]:

@@ -27,7 +27,7 @@ from uuid import uuid4
 
 import msgspec
 
-from waybill.client import BasicProperties, Connection, Delivery, Inspector, PreconditionFailed
+from waybill.client import BasicProperties, Connection, Delivery, EncodeError, Inspector, PreconditionFailed
 from waybill.client.side_channel import SideChannel
 from waybill.move.errors import MoveFailed
 from waybill.move.ledger import PROPERTIES, Record, StreamPosition, open_record
@@ -132,7 +132,11 @@ class Transfer:
             properties, body = stamped(delivery, queue, self._run, self._number)
             self._claiming.publish(body, routing_key=self._transit_name, properties=properties)
         found[-1].ack(multiple=True)
-        await self._claiming.tx_commit()
+        try:
+            await self._claiming.tx_commit()
+        except PreconditionFailed as error:
+            # In transit, a message is larger by its properties.
+            raise MoveFailed(f"the source refuses a message of {queue} in {self._transit_name}: {error}") from None
         if len(self._claiming.returned) > returned:
             raise MoveFailed(f"{self._transit_name} was deleted with its messages")
         return len(found)
@@ -176,9 +180,12 @@ class Transfer:
         returned = len(self._carrying.returned)
         await self._target.wait_flowing()
         for one in outgoing:
-            self._carrying.publish(
-                one.body, exchange=one.exchange, routing_key=one.routing_key, properties=one.properties
-            )
+            try:
+                self._carrying.publish(
+                    one.body, exchange=one.exchange, routing_key=one.routing_key, properties=one.properties
+                )
+            except EncodeError as error:
+                raise MoveFailed(f"the target cannot take a message to {one.routing_key}: {error}") from None
         self._carrying.publish(record.encode(), routing_key=self._ledger, properties=PROPERTIES)
         try:
             await self._carrying.tx_commit()
@@ -209,7 +216,7 @@ class Transfer:
         """Get a batch with limits of messages and octets, by the mean size so far."""
         # A get of an empty queue costs RabbitMQ as much as one of a message.
         count = min(limit, max(1, BATCH_OCTETS // self._mean_octets), await channel.message_count(queue))
-        return await channel.get_many(queue, count)
+        return await channel.get_some(queue, count, BATCH_OCTETS)
 
     def _learn_size(self, found: Sequence[Delivery]) -> None:
         octets = sum(len(one.body) + len(one.encoded_properties) for one in found)
