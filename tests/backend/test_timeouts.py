@@ -104,6 +104,20 @@ async def test_a_worker_over_amqp_discards_jobs_beyond_their_ttl(client: Client,
     assert ran == []
 
 
+async def test_a_worker_over_amqp_ends_an_attempt_with_the_total_timeout(client: Client, uri: str) -> None:
+    job_id = await client.push(total_timeout=2, retry={"max_attempts": 9, "initial_interval": "PT0.1S"})
+    async with Jobs(uri) as jobs:
+
+        @jobs.handler("email.send")
+        async def send(_address: str) -> None:
+            await asyncio.Event().wait()
+
+        async with Worker(jobs, queues=["email"]):
+            job = await until(client, job_id, "discarded")
+    assert (job["attempt"], shown(job["error"])) == (1, ("total_timeout", "total", 2))
+    assert shown(await event_of(client, "job.total_timeout")) == (None, "total", 2)
+
+
 async def test_a_thread_has_its_grace_period_before_it_is_abandoned(client: Client, uri: str) -> None:
     job_id = await client.push(timeout=1, grace_period=60, retry=ONCE)
     done: list[str] = []

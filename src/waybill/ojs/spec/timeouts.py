@@ -65,15 +65,24 @@ def total_end(envelope: Envelope) -> datetime | None:
 
 def exceeded(envelope: Envelope, now: datetime) -> Overrun | None:
     """Return which limit has expired a waiting job; None if that is its own `expires_at`."""
-    created_at = parse_timestamp(envelope.created_at or "", "created_at") if envelope.created_at else now
-    elapsed = (now - created_at).total_seconds()
     ends_at = ttl_end(envelope)
     if ends_at is not None and ends_at <= now:
-        return Overrun(ENQUEUE_TTL, seconds_of(envelope.enqueue_ttl), elapsed)
+        return Overrun(ENQUEUE_TTL, seconds_of(envelope.enqueue_ttl), _age(envelope, now))
+    return exceeded_total(envelope, now)
+
+
+def exceeded_total(envelope: Envelope, now: datetime) -> Overrun | None:
+    """Return the limit of all attempts if a job has reached it."""
     ends_at = total_end(envelope)
-    if ends_at is not None and ends_at - _TOLERANCE <= now:
-        return Overrun(TOTAL, seconds_of(envelope.total_timeout), elapsed)
-    return None
+    if ends_at is None or ends_at - _TOLERANCE > now:
+        return None
+    limit = seconds_of(envelope.total_timeout)
+    return Overrun(TOTAL, limit, max(limit, _age(envelope, now)))
+
+
+def _age(envelope: Envelope, now: datetime) -> float:
+    created_at = parse_timestamp(envelope.created_at or "", "created_at") if envelope.created_at else now
+    return (now - created_at).total_seconds()
 
 
 def _whole(seconds: float) -> float:

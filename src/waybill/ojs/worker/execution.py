@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -16,7 +17,7 @@ from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.checkpoint import Checkpoint
 from waybill.ojs.spec.envelope import MAX_ARGS_DEPTH, Envelope, ErrorRecord
 from waybill.ojs.spec.nesting import clean_text, is_nested_deeper
-from waybill.ojs.spec.timeouts import EXECUTION, Overrun
+from waybill.ojs.spec.timeouts import EXECUTION, Overrun, exceeded_total, total_end
 
 MAX_BACKTRACE_LINES: Final = 50
 MAX_BACKTRACE_CHARACTERS: Final = 10_000
@@ -68,6 +69,15 @@ class Execution:
         return self.envelope.id, self.attempt, self.envelope.enqueued_at
 
     @property
+    def seconds_left(self) -> float:
+        """How long the attempt may take if it starts now: its timeout, or what is left of the job's total timeout."""
+        envelope = self.envelope
+        ends_at = None if envelope.total_timeout is None else total_end(envelope)
+        if ends_at is None:
+            return envelope.timeout_seconds
+        return min(envelope.timeout_seconds, (ends_at - datetime.now(UTC)).total_seconds())
+
+    @property
     def runs_in_thread(self) -> bool:
         """Whether its handler is a plain function in a thread, which cannot be stopped."""
         handler = self.handler
@@ -102,6 +112,9 @@ def failure_of(error: BaseException, execution: Execution, occurred_at: str) -> 
 
 def timeout_failure(execution: Execution, occurred_at: str, seconds: float) -> Failure:
     """Describe an attempt that has exceeded its time limit, after so many seconds."""
+    limit = exceeded_total(execution.envelope, datetime.now(UTC))
+    if limit is not None:
+        return Failure(limit.error(execution.attempt, occurred_at), ResponseCode.DEAD_LETTER)
     limit = Overrun(EXECUTION, execution.envelope.timeout_seconds, seconds)
     return Failure(limit.error(execution.attempt, occurred_at))
 

@@ -331,7 +331,7 @@ class Runner:
     def _follow(self, execution: Execution, future: asyncio.Future[object]) -> None:
         """Settle an attempt when its future is done."""
         execution.future = future
-        execution.deadline = execution.started + execution.envelope.timeout_seconds
+        execution.deadline = execution.started + execution.seconds_left
         self.active[execution] = None
         self._idle.clear()
         self._limits.check_by(execution.deadline)
