@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final, TypeVar
 
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
@@ -33,7 +34,13 @@ PROPOSAL_SECONDS: Final = 10.0
 MANY_WAITING: Final = 2
 CHANGES_SECONDS: Final = 0.02
 FEW_CRON_JOBS: Final = 100
+PAGE: Final = 200
+"""How many cron jobs are read from the store at a time: others wait for it."""
+PORTION: Final = 20
+"""How many are decided about before others are served."""
 _LONGEST_MS: Final = int(LONGEST_SLEEP_SECONDS * 1000)
+
+T = TypeVar("T")
 
 _log = logging.getLogger("waybill.ojs.cron")
 
@@ -90,20 +97,32 @@ class CronScheduler:
         """Decide about due ticks, if the last evaluation is a second ago; returns the seconds until the next tick."""
         if self._has_changed:
             self._has_changed = False
-            self._rows = await self._view.listed(CRON, CronRow, MAX_CRON_JOBS)
-        for _, row in self._rows:
-            self._tell(row)
+            self._rows = await self._read()
         loop_now, now_ms = asyncio.get_running_loop().time(), int(self._leader.now() * 1000)
-        waits = [(wake, key, row) for key, row in self._rows if (wake := self._wake_of(key, row, loop_now)) is not None]
+        waits = []
+        async for key, row in in_portions(self._rows):
+            self._tell(row)
+            wake = self._wake_of(key, row, loop_now)
+            if wake is not None:
+                waits.append((wake, key, row))
         due = [(key, row) for wake, key, row in waits if wake <= now_ms]
         if due and loop_now < self._next_evaluation:
             return self._next_evaluation - loop_now
         if due:
             self._next_evaluation = loop_now + EVALUATION_SECONDS
-        for key, row in due:
+        async for key, row in in_portions(due):
             self._propose(key, row, now_ms, loop_now)
         later_ms = min((wake - now_ms for wake, _, _ in waits if wake > now_ms), default=_LONGEST_MS)
         return min(max(later_ms, 1), _LONGEST_MS) / 1000
+
+    async def _read(self) -> list[tuple[str, CronRow]]:
+        rows: list[tuple[str, CronRow]] = []
+        while len(rows) < MAX_CRON_JOBS:
+            page = await self._view.listed(CRON, CronRow, PAGE, rows[-1][0] if rows else "")
+            rows += page
+            if len(page) < PAGE:
+                break
+        return rows
 
     def _wake_of(self, key: str, row: CronRow, loop_now: float) -> int | None:
         """Return when the next tick of a cron job is due, None if there is none or a claim is pending."""
@@ -213,3 +232,11 @@ class CronScheduler:
         )
         event_id = f"evt_{derived_id(0, 'cron.triggered', job_id)}"
         self._broker.events.record(data.cron_name, data, event_id=event_id)
+
+
+async def in_portions(rows: Sequence[T]) -> AsyncGenerator[T]:
+    """Yield all, and let others go on after a few of them."""
+    for number, row in enumerate(rows, 1):
+        yield row
+        if number % PORTION == 0:
+            await asyncio.sleep(0)
