@@ -9,6 +9,8 @@ import pytest
 from tests.backend.conftest import Client
 from waybill.backend.message import Request
 from waybill.client import Inspector
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.control import pauses
 
 QUEUES = "/ojs/v1/queues"
 DEAD = "/ojs/v1/dead-letter"
@@ -177,3 +179,67 @@ async def test_who_listens_does_not_keep_events_from_being_folded(
     while len((await client.ask("GET", f"/ojs/v1/events?job_id={job_id}"))["events"]) < 3:
         pass
     assert "a listener for events failed" in caplog.text
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often the broker was asked whether a queue is paused, and how many questions there were at a time."""
+    found = {"all": 0, "now": 0, "most": 0}
+    ask = pauses.is_paused
+
+    async def count(broker: BrokerConnection, queue: str) -> bool:
+        found["all"] += 1
+        found["now"] += 1
+        found["most"] = max(found["most"], found["now"])
+        try:
+            return await ask(broker, queue)
+        finally:
+            found["now"] -= 1
+
+    monkeypatch.setattr(pauses, "is_paused", count)
+    return found
+
+
+async def test_pauses_of_many_queues_are_asked_for_a_few_at_a_time(client: Client, asked: dict[str, int]) -> None:
+    """A list of 1,000 queues kept others waiting for 0.4 s."""
+    for number in range(45):
+        await client.push(f"queue{number}")
+    await client.backend.jobs.pause("queue7")
+    asked["all"] = asked["most"] = 0
+    found = (await client.ask("GET", "/ojs/v1/queues?limit=1000"))["queues"]
+    assert (len(found), [one["name"] for one in found if one["paused"]]) == (45, ["queue7"])
+    assert (asked["all"], asked["most"]) == (45, pauses.ASKED_AT_ONCE)
+
+
+@pytest.mark.plain_source
+async def test_another_queue_costs_no_question_about_the_others(client: Client, asked: dict[str, int]) -> None:
+    """Fetching from 5,000 queues asked 12 million times whether one of them was paused."""
+    names = [f"queue{number}" for number in range(10)]
+    for name in names:
+        await client.push(name)
+    await client.backend.jobs.pause("queue7")
+    await client.backend.jobs.resume("queue7")
+    await client.backend.jobs.pause("queue8")
+    asked["all"] = 0
+    for name in names:
+        await client.fetch(name, worker=name)
+    assert asked["all"] == 10
+    assert client.backend.fetcher.is_paused("queue8")
+    await client.ask("POST", "/ojs/v1/queues/queue8/resume")
+    await client.ask("POST", "/ojs/v1/queues/queue3/pause")
+    assert [name for name in names if client.backend.fetcher.is_paused(name)] == ["queue3"]
+    assert asked["all"] <= 20
+
+
+@pytest.mark.plain_source
+async def test_more_queues_than_a_connection_has_channels(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.backend.fetcher.QUEUES_PER_CONNECTION", 2)
+    for number in range(5):
+        await client.push(f"queue{number}")
+        (job,) = await client.fetch(f"queue{number}", worker=f"w{number}")
+        await client.ack(job["id"])
+        await client.push(f"queue{number}")
+    assert len(client.backend.fetcher._connections) == 3
+    for number in range(5):
+        (job,) = await client.fetch(f"queue{number}", worker="w")
+        await client.ack(job["id"])

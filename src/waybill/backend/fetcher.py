@@ -12,7 +12,7 @@ from waybill.backend.leases import Lease, Leases
 from waybill.backend.limits import RECHECK_SECONDS, Limits
 from waybill.backend.scheduling.scheduler import Visit
 from waybill.backend.source import BYTES_AT_A_TIME, Source
-from waybill.client import ClientError, Delivery, Inspector
+from waybill.client import Channel, ClientError, Delivery, Inspector
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.pauses import PausedQueues
 from waybill.ojs.coordinator.job_view import JobView
@@ -32,6 +32,8 @@ Fits = Callable[[Execution], bool]
 """Whether a worker can run a job."""
 ADMISSION_SECONDS: Final = 1.0
 """How long a fetch waits for a coordinator's answer about a job that may have been pushed twice."""
+QUEUES_PER_CONNECTION: Final = 1000
+"""Each queue has a channel, and a connection at most 2,047 of them."""
 
 _log = logging.getLogger("waybill.backend")
 
@@ -58,6 +60,8 @@ class Fetcher:
         self._queues: list[str] = []
         self._opening = asyncio.Lock()
         self._inspector = Inspector(broker.connection)
+        self._connections = [broker.connection]
+        """Those with the channels of queues."""
         self._paused = PausedQueues(broker, self._queues, self._pauses_changed)
         self._cancellations = Cancellations(broker, backend_id, leases.cancel)
         self._cancellations.on_pause = self._pause_noticed
@@ -325,12 +329,12 @@ class Fetcher:
                 await self._broker.declarer.ensure_queue(queue)
             elif await self._inspector.queue(name) is None:
                 return None
-            channel = await self._broker.connection.channel(coalesce_acks=True)
+            channel = await self._open_channel()
             names = topology.job_queues(queue)
             source = Source(queue, names, channel, lambda one, delivery: self._settlement.hand_back(delivery, one))
             self._queues.append(queue)
             try:
-                await self._paused.look()
+                await self._paused.look([queue])
             except ClientError:
                 self._queues.remove(queue)
                 await channel.close()
@@ -339,23 +343,30 @@ class Fetcher:
             self._sources[queue] = source
             return source
 
+    async def _open_channel(self) -> Channel:
+        """Open a channel for one more queue."""
+        number = len(self._sources) // QUEUES_PER_CONNECTION
+        if number == len(self._connections):
+            self._connections.append(await self._broker.open_another())
+        return await self._connections[number].channel(coalesce_acks=True)
+
     def is_paused(self, queue: str) -> bool:
         """Whether a queue is paused, as far as this backend knows."""
         return queue in self._paused.queues
 
-    def _pause_noticed(self) -> None:
+    def _pause_noticed(self, queue: str) -> None:
         self.pause_count += 1
-        self._paused.look_soon()
+        self._paused.look_soon(queue)
 
     def _pauses_changed(self) -> None:
         for queue, source in self._sources.items():
             source.is_paused = queue in self._paused.queues
             source.pause_changed()
 
-    async def refresh_pauses(self) -> None:
-        """Ask the broker which queues are paused."""
+    async def refresh_pauses(self, queues: Sequence[str]) -> None:
+        """Ask the broker which of these queues are paused."""
         self.pause_count += 1
-        await self._paused.look()
+        await self._paused.look(queues)
         self._pauses_changed()
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from waybill.backend.fetcher import Fetcher
-from waybill.ojs.client import Jobs
+from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.control.pauses import paused_among
 from waybill.ojs.coordinator.failure_group import FailureGroup, Hours
 from waybill.ojs.coordinator.job_counts import JobCounts
 from waybill.ojs.coordinator.job_store import JobStore
@@ -29,8 +29,11 @@ MOST_KEPT: Final = 10_000
 class ViewedBackend(Protocol):
     """The part of a backend that is used here."""
 
-    jobs: Jobs
     fetcher: Fetcher
+
+    @property
+    def broker(self) -> BrokerConnection:
+        """The connection to the broker."""
 
     @property
     def view(self) -> JobView:
@@ -106,8 +109,8 @@ class OperatorView:
         if heard != self._pause_count or len(self._paused) > MOST_KEPT:
             self._pause_count, self._paused = heard, {}
         missing = [name for name in names if self._paused.get(name, (0.0,))[0] <= now]
-        found = await asyncio.gather(*map(self._backend.jobs.is_paused, missing))
-        self._paused |= {name: (now + PAUSED_SECONDS, one) for name, one in zip(missing, found, strict=True)}
+        paused = await paused_among(self._backend.broker, missing)
+        self._paused |= {name: (now + PAUSED_SECONDS, name in paused) for name in missing}
         return [self._paused[name][1] for name in names]
 
 

@@ -123,13 +123,13 @@ class AdminRoutes:
     async def _pause(self, request: Request) -> Response:
         name = await self._known_queue(request)
         await self._backend.jobs.pause(name)
-        await self._backend.fetcher.refresh_pauses()
+        await self._backend.fetcher.refresh_pauses([name])
         return answer({"name": name, "state": "paused", "paused": True, "paused_at": self._backend.now()})
 
     async def _resume(self, request: Request) -> Response:
         name = await self._known_queue(request)
         await self._backend.jobs.resume(name)
-        await self._backend.fetcher.refresh_pauses()
+        await self._backend.fetcher.refresh_pauses([name])
         return answer({"name": name, "state": "active", "paused": False, "resumed_at": self._backend.now()})
 
     async def _known_queue(self, request: Request) -> str:

@@ -83,14 +83,14 @@ class MaintenanceRoutes:
             await self._backend.jobs.pause(queue)
         for name in found.crons:
             await self._change_cron(name, pauses=True)
-        await self._backend.fetcher.refresh_pauses()
+        await self._backend.fetcher.refresh_pauses(found.queues)
 
     async def _resume(self, found: Maintenance) -> None:
         for queue in found.queues:
             await self._backend.jobs.resume(queue)
         for name in found.crons:
             await self._change_cron(name, pauses=False)
-        await self._backend.fetcher.refresh_pauses()
+        await self._backend.fetcher.refresh_pauses(found.queues)
 
     async def _change_cron(self, name: str, *, pauses: bool) -> None:
         crons = self._backend.jobs.crons

@@ -20,6 +20,7 @@ from waybill.backend.queue_stats import stats_of
 from waybill.backend.redirections import Redirections
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
 from waybill.backend.routes.queue_configs import configure, shown_config
+from waybill.ojs.control.pauses import paused_among
 from waybill.ojs.coordinator.job_store import JobFilter
 from waybill.ojs.errors import ResponseCode
 from waybill.ojs.spec.envelope import ErrorRecord, check_queue
@@ -65,10 +66,10 @@ class QueueRoutes:
             if self._deleted.get(name) != totals[name] and name.startswith(request.queue_prefix)
         ]
         names, pagination = page_of(request, known, lambda name: name)
-        paused = await asyncio.gather(*(self._backend.jobs.is_paused(name) for name in names))
+        paused = await paused_among(self._backend.broker, names)
         queues = [
-            {"name": name, "status": self._status(name, is_paused=is_paused), "paused": is_paused}
-            for name, is_paused in zip(names, paused, strict=True)
+            {"name": name, "status": self._status(name, is_paused=name in paused), "paused": name in paused}
+            for name in names
         ]
         return answer({"queues": queues, "items": queues, "count": len(queues), "pagination": pagination})
 
@@ -131,14 +132,14 @@ class QueueRoutes:
         name = request.parameters["name"]
         check_queue(name)
         await self._backend.jobs.pause(name)
-        await self._backend.fetcher.refresh_pauses()
+        await self._backend.fetcher.refresh_pauses([name])
         return self._answer(name, "paused", "paused_at")
 
     async def _resume(self, request: Request) -> Response:
         name = request.parameters["name"]
         check_queue(name)
         await self._backend.jobs.resume(name)
-        await self._backend.fetcher.refresh_pauses()
+        await self._backend.fetcher.refresh_pauses([name])
         return self._answer(name, "active", "resumed_at")
 
     def _answer(self, name: str, status: str, when: str) -> Response:

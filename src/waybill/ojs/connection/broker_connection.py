@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from contextlib import AsyncExitStack
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Self
 
 import msgspec
@@ -33,6 +34,7 @@ class BrokerConnection:
         declarer: TopologyDeclarer,
         events: EventWriter,
         identity: Identity,
+        connect_again: Callable[[], AbstractAsyncContextManager[Connection]],
     ) -> None:
         """Use `open`."""
         self._stack = stack
@@ -41,6 +43,7 @@ class BrokerConnection:
         self.declarer = declarer
         self.events = events
         self.identity = identity
+        self._connect_again = connect_again
         self._opening = asyncio.Lock()
         self._relay: Channel | None = None
 
@@ -48,15 +51,14 @@ class BrokerConnection:
     async def open(cls, uri: str, topology: Topology, source: str, reconnect: ReconnectPolicy | None) -> Self:
         """Connect, and open the channels. Raises what `waybill.client.connect` raises."""
         async with AsyncExitStack() as stack:
-            connection = await stack.enter_async_context(
-                connect(uri, name=source.removeprefix("/"), reconnect=reconnect)
-            )
+            connect_again = functools.partial(connect, uri, name=source.removeprefix("/"), reconnect=reconnect)
+            connection = await stack.enter_async_context(connect_again())
             declarer = TopologyDeclarer(await connection.channel(), topology)
             identity = Identity(connection.address)
             open_channel = functools.partial(connection.channel, confirms=True)
             events = await EventWriter.open(open_channel, declarer, source, identity)
             publishing = await connection.channel(confirms=True)
-            broker = cls(stack.pop_all(), connection, publishing, declarer, events, identity)
+            broker = cls(stack.pop_all(), connection, publishing, declarer, events, identity, connect_again)
         connection.on_reconnect(events.resume)
         connection.after_reading(events.push_out)
         return broker
@@ -82,6 +84,13 @@ class BrokerConnection:
                 self._relay = None
                 channel.abandon()
             raise
+
+    async def open_another(self) -> Connection:
+        """Return one more connection, which ends with this one: there may be too many channels for one.
+
+        Raises what `waybill.client.connect` raises.
+        """
+        return await self._stack.enter_async_context(self._connect_again())
 
     async def wait_for_connection(self, timeout_seconds: float) -> None:
         """Return when the connection is open; raise TimeoutError if it does not come back in time."""

@@ -22,6 +22,8 @@ from waybill.ojs.spec.events import QueuePaused, QueueResumed
 from waybill.ojs.spec.timestamps import format_timestamp
 
 CONFIRM_SECONDS: Final = 30.0
+ASKED_AT_ONCE: Final = 20
+"""How many queues the broker is asked for at a time: others wait meanwhile."""
 
 _log = logging.getLogger("waybill.ojs.worker")
 
@@ -53,6 +55,16 @@ async def is_paused(broker: BrokerConnection, queue: str) -> bool:
     return await Inspector(broker.connection).queue(broker.declarer.topology.pause(queue)) is not None
 
 
+async def paused_among(broker: BrokerConnection, queues: Sequence[str]) -> set[str]:
+    """Return which of these OJS queues are paused. Raises ClientError."""
+    paused: set[str] = set()
+    for start in range(0, len(queues), ASKED_AT_ONCE):
+        some = queues[start : start + ASKED_AT_ONCE]
+        answers = await asyncio.gather(*(is_paused(broker, queue) for queue in some))
+        paused.update(queue for queue, stands in zip(some, answers, strict=True) if stands)
+    return paused
+
+
 async def _announce(broker: BrokerConnection, kind: str, queue: str, data: EventData) -> None:
     """Tell all workers, and write the event; returns when the broker has both."""
     await broker.declarer.ensure_relay()
@@ -75,32 +87,31 @@ class PausedQueues:
         self._watched = queues
         self._on_change = on_change
         self._looking: asyncio.Task[None] | None = None
-        self._looks_again = False
+        self._changed: dict[str, None] = {}
+        """Queues to check."""
 
-    async def look(self) -> None:
-        """Check with the broker. Raises ClientError."""
-        watched = list(self._watched)
-        paused = await asyncio.gather(*(is_paused(self._broker, queue) for queue in watched))
-        self.queues = frozenset(queue for queue, stands in zip(watched, paused, strict=True) if stands)
+    async def look(self, queues: Sequence[str] | None = None) -> None:
+        """Check some queues, or all, with the broker. Raises ClientError."""
+        watched = dict.fromkeys(self._watched)
+        looked_at = [*watched] if queues is None else [queue for queue in queues if queue in watched]
+        paused = await paused_among(self._broker, looked_at)
+        self.queues = self.queues.difference(looked_at) | paused
 
-    def look_soon(self) -> None:
-        """Check with the broker in the background, because something may have changed."""
-        if self._looking is not None and not self._looking.done():
-            self._looks_again = True
-            return
-        self._looking = self._broker.connection.spawn(self._look_again())
+    def look_soon(self, queue: str = "") -> None:
+        """Check a queue with the broker in the background, or all, because something may have changed."""
+        self._changed |= dict.fromkeys([queue] if queue else self._watched)
+        if self._looking is None or self._looking.done():
+            self._looking = self._broker.connection.spawn(self._look_again())
 
     async def _look_again(self) -> None:
-        while True:
-            self._looks_again = False
+        while self._changed:
+            queues, self._changed = [*self._changed], {}
             before = self.queues
             try:
-                await self.look()
+                await self.look(queues)
             except ClientError as error:
                 # After the reconnect, they are checked again.
                 _log.debug("could not find out which queues are paused: %s", error)
                 return
             if self.queues != before:
                 self._on_change()
-            if not self._looks_again:
-                return

@@ -59,8 +59,8 @@ class Cancellations:
         """Attempts that were replaced by the next one because they sent no heartbeats."""
         self.on_replace: Callable[[AttemptKey], None] | None = None
         self._caught_up = asyncio.Event()
-        self.on_pause: Callable[[], None] | None = None
-        """Called when a queue was paused or resumed."""
+        self.on_pause: Callable[[str], None] | None = None
+        """Called with a queue that was paused or resumed."""
         self.on_directive: Callable[[str], None] | None = None
         """Called when an operator sends this worker a directive: QUIET, WAKE or TERMINATE."""
 
@@ -116,6 +116,6 @@ class Cancellations:
             if self.on_replace is not None:
                 self.on_replace(key)
         elif kind in {PAUSE, RESUME} and self.on_pause is not None:
-            self.on_pause()
+            self.on_pause(request.queue)
         elif kind in DIRECTIVES and request.worker_id == self._worker_id and self.on_directive is not None:
             self.on_directive(kind)
