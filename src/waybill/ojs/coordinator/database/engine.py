@@ -13,6 +13,8 @@ import sqlalchemy as sql
 from sqlalchemy.engine import URL, Engine, make_url
 from sqlalchemy.pool import StaticPool
 
+from waybill.ojs.errors import DatabaseUnusable
+
 if TYPE_CHECKING:
     import psycopg
 
@@ -50,7 +52,8 @@ def open_engine(database: str) -> Engine:
         sql.event.listen(engine, "connect", _set_up_sqlite)
         sql.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin immediate"))
     elif engine.driver == "psycopg":
-        sql.event.listen(engine, "connect", _set_up_psycopg)
+        # Before SQLAlchemy's own listener, which fails with a database of the encoding SQL_ASCII.
+        sql.event.listen(engine, "connect", _set_up_psycopg, insert=True)
     return engine
 
 
@@ -119,8 +122,18 @@ def _set_up_sqlite(connection: object, _record: object) -> None:
 
 
 def _set_up_psycopg(connection: psycopg.Connection[Any], _record: object) -> None:
-    """Replace NUL in texts: PostgreSQL refuses it, and a request may ask for any name. No stored text contains it."""
+    """Replace NUL in texts: PostgreSQL refuses it, and a request may ask for any name. No stored text contains it.
+
+    Raises DatabaseUnusable for a database that cannot hold all other texts.
+    """
     from psycopg.adapt import Dumper  # noqa: PLC0415 - an extra
+
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise DatabaseUnusable(
+            f"the job database has the encoding {encoding}, which cannot hold every text: create one with"
+            " `createdb --encoding UTF8 --template template0`. The state is made again from the event stream"
+        )
 
     class TextDumper(Dumper):
         def dump(self, text: str) -> bytes:
