@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tests.backend.conftest import Client
+from waybill.backend import operator_view
 from waybill.backend.message import Request
 from waybill.client import Inspector
 from waybill.ojs.connection.broker_connection import BrokerConnection
@@ -243,3 +245,19 @@ async def test_more_queues_than_a_connection_has_channels(client: Client, monkey
     for number in range(5):
         (job,) = await client.fetch(f"queue{number}", worker="w")
         await client.ack(job["id"])
+
+
+async def test_times_of_many_queues_are_read_a_few_at_a_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pushes waited while those of 1,000 queues were read."""
+    read: list[int] = []
+    times = operator_view._times
+
+    def count(names: Sequence[str], *rest: Any) -> Any:
+        read.append(len(names))
+        return times(names, *rest)
+
+    monkeypatch.setattr(operator_view, "_times", count)
+    for number in range(12):
+        await client.push(f"queue{number}")
+    found = await client.ask("GET", "/ojs/v1/admin/queue-summaries?limit=1000")
+    assert (len(found["items"]), sum(read), max(read)) == (12, 12, operator_view.TIMED_AT_ONCE)

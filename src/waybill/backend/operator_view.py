@@ -19,6 +19,8 @@ from waybill.ojs.spec.states import State
 
 TIMES_SECONDS: Final = 5.0
 """How long the times of queues are shown although more jobs have ended."""
+TIMED_AT_ONCE: Final = 5
+"""Queues whose times are read before others get at the store: each takes a look at thousands of jobs."""
 PAUSED_SECONDS: Final = 10.0
 FAILURES_SECONDS: Final = 5.0
 """How long failure groups are shown without new failures: the details of an error may still change."""
@@ -82,7 +84,10 @@ class OperatorView:
         if missing:
             if len(self._times) > MOST_KEPT:
                 self._times = {key: self._times[key] for key in ((name, last) for name in names) if key in self._times}
-            found = await self._backend.view.read(functools.partial(_times, missing, last))
+            found: dict[str, QueueTimes] = {}
+            for start in range(0, len(missing), TIMED_AT_ONCE):
+                some = missing[start : start + TIMED_AT_ONCE]
+                found |= await self._backend.view.read(functools.partial(_times, some, last))
             until = self._clock() + TIMES_SECONDS if len(names) > 1 and last else 0.0
             self._times |= {(name, last): _CachedTimes(versions[name], until, one) for name, one in found.items()}
         return {name: self._times[name, last].times for name in names}
