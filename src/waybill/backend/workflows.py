@@ -21,7 +21,7 @@ from waybill.ojs.workflow.numbering import is_workflow_id, new_workflow_id
 from waybill.ojs.workflow.plan import Plan
 from waybill.ojs.workflow.progress import Progress
 from waybill.ojs.workflow.push import push_workflow
-from waybill.ojs.workflow.values import Values, read_flow
+from waybill.ojs.workflow.values import Plans, Values, read_flow
 
 MOST_AWAITED: Final = 1000
 """The maximum number of steps to wait for when a workflow starts or continues."""
@@ -39,7 +39,10 @@ class Workflows:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._plans = backend.coordinator.plans
+
+    @property
+    def _plans(self) -> Plans:
+        return self._backend.coordinator.plans
 
     async def begin(self, definition: Definition) -> str:
         """Start a workflow; returns its id after the first jobs are enqueued. Raises InvalidJob, PushFailed."""
