@@ -132,7 +132,7 @@ def _events_for(siege: HttpSiege, count: int, hello: bytes) -> None:
     siege.quiet()
     jobs = [{"type": "batch.job", "args": [number]} for number in range(1000)]
     with siege.connect_aside() as pusher:
-        for _ in range(10):
+        for _ in range(3):
             _ask(pusher, request("POST", "/ojs/v1/jobs/batch", {"jobs": jobs}))
             siege.look()
     siege.quiet()
@@ -154,7 +154,7 @@ def _ask(client: socket.socket, data: bytes) -> None:
 def lists_of_large_jobs_at_once(siege: HttpSiege, count: int) -> None:
     with siege.connect_aside() as pusher:
         for _ in range(10):
-            _ask(pusher, request("POST", "/ojs/v1/jobs", {"type": "large.job", "args": ["x" * 1_000_000]}))
+            _ask(pusher, request("POST", "/ojs/v1/jobs", {"type": "large.job", "args": ["x" * 500_000]}))
     siege.crowd(count)
     siege.send_at_once(request("GET", "/ojs/v1/admin/jobs?limit=100"))
     siege.hear()
