@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from traceback import StackSummary
+from typing import Final
+
+MAX_CHARACTERS: Final = 1000
+"""Of the field and of the message of an invalid job."""
 
 
 class JobsError(Exception):
@@ -25,15 +29,22 @@ class InvalidJob(JobsError, ValueError):
     """
 
     def __init__(self, field: str, message: str, *, code: str = "INVALID_PAYLOAD") -> None:
-        """`message` describes the error of `field`, `code` is the OJS code."""
-        super().__init__(f"{field}: {message}")
-        self.field = field
-        self.message = message
+        """`message` describes the error of `field`, `code` is the OJS code.
+
+        Both may quote what was wrong, which has any size: of a long one, the middle is left out.
+        """
+        self.field = _shortened(field)
+        self.message = _shortened(message)
+        super().__init__(f"{self.field}: {self.message}")
         self.code = code
 
     def __reduce__(self) -> tuple[object, ...]:
         """Support pickling, to pass it between processes."""
         return _again, (type(self), self.field, self.message, self.code)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS // 2]}...{text[-MAX_CHARACTERS // 2 :]}"
 
 
 def _again(kind: type[InvalidJob], field: str, message: str, code: str) -> InvalidJob:

@@ -25,6 +25,7 @@ from waybill.ojs.spec.envelope import (
     with_failure,
 )
 from waybill.ojs.spec.identifiers import is_uuid7, new_id
+from waybill.ojs.spec.rate_limit import check_key
 
 NOW = datetime(2026, 2, 15, 10, 30, tzinfo=UTC)
 ID = "019414d4-8b2e-7c3a-b5d1-f0e2a3b4c5d6"
@@ -247,3 +248,11 @@ def test_the_quick_look_at_json_counts_levels_as_the_slow_one_does(depth: int, l
             check_json(value, "x", "INVALID_ARGS")
     else:
         check_json(value, "x", "INVALID_ARGS")
+
+
+def test_an_error_quotes_little_of_what_is_wrong() -> None:
+    with pytest.raises(InvalidJob) as caught:
+        check_key("?" * 1_000_000)
+    assert len(str(caught.value)) < 3000
+    assert str(caught.value).startswith("rate_limit.key: '????")
+    assert str(caught.value).endswith("128 at most")
