@@ -141,7 +141,7 @@ class Redirections(Repeated):
         for form in await self._dead.all_of(queue):
             error = form.get("error")
             is_expired = isinstance(error, dict) and error.get("code") == EXPIRED
-            if str(form.get("discarded_at") or form.get("died_at") or "") >= since and not is_expired:
+            if str(form.get("discarded_at") or form.get("died_at") or "") > since and not is_expired:
                 wanted[str(form["id"])] = {name: form[name] for name in ("error", "errors") if name in form}
         if wanted:
             await self._backend.coordinate_queue(target)
