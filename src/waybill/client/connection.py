@@ -277,10 +277,13 @@ class Connection(Closing, ChannelHost):
         return cast("Reply", await ask_all(self._present_socket(), methods, self.request_timeout_s))
 
     @asynccontextmanager
-    async def side_channel(self) -> AsyncIterator[SideChannel]:
-        """Open a channel that ends with the present socket, for what must not be repeated after a reconnect."""
+    async def side_channel(self, *, waits: bool = True) -> AsyncIterator[SideChannel]:
+        """Open a channel that ends with the present socket, for what must not be repeated after a reconnect.
+
+        `waits`: until it is open, and in the end until it is closed.
+        """
         await self.wait_ready()
-        async with open_side_channel(self._present_socket(), self.request_timeout_s) as channel:
+        async with open_side_channel(self._present_socket(), self.request_timeout_s, waits=waits) as channel:
             yield channel
 
     # States

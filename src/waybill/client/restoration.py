@@ -24,9 +24,9 @@ Step = tuple[str, Method]
 
 @asynccontextmanager
 async def side_channel(
-    connection: SocketConnection, timeout_s: float | None, events: ChannelEvents | None = None
+    connection: SocketConnection, timeout_s: float | None, events: ChannelEvents | None = None, *, waits: bool = True
 ) -> AsyncIterator[ClientChannel]:
-    """A channel for a few requests. It is always closed afterwards.
+    """A channel for a few requests. It is always closed afterwards. Opening and closing can be left unawaited.
 
     Raises ConnectionLost, ChannelLimitReached, ChannelClosed or RequestTimeout.
     """
@@ -36,12 +36,18 @@ async def side_channel(
     if channel is None:
         raise ChannelLimitReached(f"all {connection.engine.channel_max} channels are in use")
     try:
-        await ask(channel.open, timeout_s)
+        if waits:
+            await ask(channel.open, timeout_s)
+        else:
+            channel.open(ignore)
         yield channel
     except BaseException:
         channel.close(ignore)
         raise
-    await ask(channel.close, timeout_s)
+    if waits:
+        await ask(channel.close, timeout_s)
+    else:
+        channel.close(ignore)
 
 
 async def ask_all(connection: SocketConnection, methods: tuple[Method, ...], timeout_s: float | None) -> Reply | None:

@@ -93,6 +93,10 @@ class SideChannel:
         """Hold publishes and settlements from now on until `tx_commit`."""
         await self._ask(TxSelect())
 
+    def tx_begin(self) -> None:
+        """The same, without waiting: if it fails, `tx_commit` raises the error."""
+        self._channel.request(TxSelect(), ignore)
+
     async def tx_commit(self) -> None:
         """Commit. After ConnectionLost or RequestTimeout the outcome is unknown."""
         await self._ask(TxCommit())
@@ -117,8 +121,10 @@ class SideChannel:
 
 
 @asynccontextmanager
-async def open_side_channel(socket: SocketConnection, timeout_s: float | None) -> AsyncIterator[SideChannel]:
+async def open_side_channel(
+    socket: SocketConnection, timeout_s: float | None, *, waits: bool = True
+) -> AsyncIterator[SideChannel]:
     """Open one, and close it in the end. Raises ConnectionLost, ChannelLimitReached or RequestTimeout."""
     returns = _Returns()
-    async with side_channel(socket, timeout_s, returns) as channel:
+    async with side_channel(socket, timeout_s, returns, waits=waits) as channel:
         yield SideChannel(socket, channel, timeout_s, returns)

@@ -43,12 +43,6 @@ It executes a transaction in one step, but it hands a quorum queue only so many 
 settled by a command of its own (its setting quorum_commands_soft_limit). It keeps the others in the channel, which ends
 with the connection: messages that were already in transit would return to their queue.
 """
-CARRIED_AT_ONCE: Final = 16
-"""How many messages one transaction publishes on RabbitMQ.
-
-A quorum queue appends new messages in portions of 16, at a lower priority than the end of the channel, and drops those
-that it has not appended by then. The ledger, which is one message, would list them as arrived.
-"""
 QUORUM: Final[dict[str, object]] = {"x-queue-type": "quorum", "x-delivery-limit": 2**31 - 1}
 """Arguments of the ledger and of the id on a cluster.
 
@@ -91,7 +85,6 @@ class Transfer:
         self._mean_octets = BATCH_OCTETS // FIRST_BATCH
         self._claiming: SideChannel
         self._transit: SideChannel
-        self._carrying: SideChannel
 
     async def open(self, stack: AsyncExitStack, arguments: Mapping[str, object]) -> None:
         """Read the ledger, or declare it with `arguments`, and the transit queue. `stack` closes what is opened here.
@@ -105,9 +98,7 @@ class Transfer:
                 await channel.declare_queue(self._transit_name, durable=True, arguments=IN_TRANSIT)
         self._claiming = await stack.enter_async_context(self._source.side_channel())
         self._transit = await stack.enter_async_context(self._source.side_channel())
-        self._carrying = await stack.enter_async_context(self._target.side_channel())
         await self._claiming.tx_select()
-        await self._carrying.tx_select()
 
     async def claim(self, queue: str) -> int:
         """Claim a batch of messages of a queue; returns how many. Raises MoveFailed and the client's errors."""
@@ -147,8 +138,7 @@ class Transfer:
         Commit the first, then acknowledge both.
         """
         name = self._transit_name
-        most = BATCH_MESSAGES if self._target.is_waybill else CARRIED_AT_ONCE
-        batch = await self._get(self._transit, name, 1 if self.record.is_careful else most)
+        batch = await self._get(self._transit, name, 1 if self.record.is_careful else BATCH_MESSAGES)
         found = [read_stamped(one, name) for one in batch]
         fresh: list[InTransit] = []
         arrived: list[InTransit] = []
@@ -167,34 +157,38 @@ class Transfer:
             max(batch, key=lambda one: one.delivery.delivery_tag).delivery.ack(multiple=True)
 
     async def commit(self, outgoing: Sequence[Outgoing], streams: Mapping[str, StreamPosition] | None = None) -> None:
-        """Publish messages on the target with the ledger, all or none.
+        """Publish messages on the target, each in one transaction with the ledger.
 
-        `streams` are the positions of the copies in `outgoing`. Raises MoveFailed if the target has no queue for some
-        messages, or refuses some: the accepted ones are in the ledger.
+        `streams` are the positions of the copies in `outgoing`, which are published all or none. Raises MoveFailed if
+        the target has no queue for some messages, or refuses some: the accepted ones are in the ledger.
         """
+        if self._target.is_waybill or streams:
+            await self._commit_at_once(outgoing, streams or {})
+        else:
+            # A quorum queue of RabbitMQ numbers the messages of each channel, and starts at 1 again after the end of
+            # the channel, which overtakes messages. So it takes the first one in any case, and may drop the others.
+            for one in outgoing:
+                await self._commit_at_once([one], {})
+
+    async def _commit_at_once(self, outgoing: Sequence[Outgoing], streams: Mapping[str, StreamPosition]) -> None:
         moved = [one.message for one in outgoing if one.message is not None]
         before = self.record
         numbers = [(one.stamp.run, one.stamp.number) for one in moved]
-        positions = {**before.streams, **(streams or {})}
-        record = Record(before.done.after(numbers), positions, before.is_careful)
-        returned = len(self._carrying.returned)
+        record = Record(before.done.after(numbers), {**before.streams, **streams}, before.is_careful)
         await self._target.wait_flowing()
-        for one in outgoing:
-            try:
-                self._carrying.publish(
-                    one.body, exchange=one.exchange, routing_key=one.routing_key, properties=one.properties
-                )
-            except EncodeError as error:
-                raise MoveFailed(f"the target cannot take a message to {one.routing_key}: {error}") from None
-        self._carrying.publish(record.encode(), routing_key=self._ledger, properties=PROPERTIES)
         try:
-            await self._carrying.tx_commit()
+            async with self._target.side_channel(waits=False) as channel:
+                channel.tx_begin()
+                for one in outgoing:
+                    _publish(channel, one)
+                channel.publish(record.encode(), routing_key=self._ledger, properties=PROPERTIES)
+                await channel.tx_commit()
         except PreconditionFailed as error:
             # RabbitMQ may have accepted a part, including the ledger, which is wrong then.
             await self._write(msgspec.structs.replace(before, is_careful=True))
             text = f"the target refuses messages, as a queue is full ({error}); up to {len(outgoing)} may be duplicated"
             raise MoveFailed(text if len(outgoing) > 1 else f"the target refused a message: {error}") from None
-        missing = {(one.exchange, one.routing_key) for one in self._carrying.returned[returned:]}
+        missing = {(one.exchange, one.routing_key) for one in channel.returned}
         if missing:
             taken = [
                 (one.message.stamp.run, one.message.stamp.number)
@@ -221,3 +215,10 @@ class Transfer:
     def _learn_size(self, found: Sequence[Delivery]) -> None:
         octets = sum(len(one.body) + len(one.encoded_properties) for one in found)
         self._mean_octets = max(1, octets // len(found))
+
+
+def _publish(channel: SideChannel, one: Outgoing) -> None:
+    try:
+        channel.publish(one.body, exchange=one.exchange, routing_key=one.routing_key, properties=one.properties)
+    except EncodeError as error:
+        raise MoveFailed(f"the target cannot take a message to {one.routing_key}: {error}") from None
