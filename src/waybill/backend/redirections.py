@@ -12,8 +12,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import msgspec
-
 from waybill.backend.backend import Backend
 from waybill.backend.dead_letter_list import DeadLetterList
 from waybill.backend.job_form import EXPIRED, UNFINISHED
@@ -22,8 +20,8 @@ from waybill.backend.repeated import Repeated
 from waybill.client import Delivery, Inspector
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.enqueued_event import enqueued_event
 from waybill.ojs.spec.envelope import Envelope, edit_envelope
-from waybill.ojs.spec.events import JobEnqueued
 from waybill.ojs.spec.headers import requeue_properties
 from waybill.ojs.worker.delivered_job import read_delivered
 
@@ -103,14 +101,7 @@ class Redirections(Repeated):
             properties=properties,
             mandatory=True,
         )
-        data = JobEnqueued(
-            job_type=envelope.type,
-            queue=target,
-            priority=envelope.priority,
-            scheduled_at=envelope.scheduled_at,
-            job=msgspec.Raw(body),
-        )
-        broker.events.record(envelope.id, data, now)
+        broker.events.record(envelope.id, enqueued_event(envelope, target, body), now)
         return True
 
     async def _has_moved(self, envelope: Envelope, target: str) -> bool:

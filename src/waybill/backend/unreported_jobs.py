@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-import msgspec
-
 from waybill.backend.errors import RequestRefused
 from waybill.backend.waiting_messages import WaitingMessage, find_waiting
 from waybill.client import Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
-from waybill.ojs.spec.events import JobEnqueued
+from waybill.ojs.spec.enqueued_event import enqueued_event
 from waybill.ojs.spec.identifiers import derived_id
 
 MAX_SEARCHED: Final = 20_000
@@ -42,11 +40,9 @@ async def _search(broker: BrokerConnection, queue: str, name: str, missing: set[
     """Search one AMQP queue of an OJS queue, and remove the ids that are found from `missing`."""
 
     async def record(delivery: Delivery, message: WaitingMessage) -> bool:
-        data = JobEnqueued(
-            job_type=message.type, queue=queue, priority=message.priority, job=msgspec.Raw(bytes(delivery.body))
-        )
         event_id = f"evt_{derived_id(0, 'enqueued', message.id)}"
-        broker.events.record(message.id, data, message.enqueued_at, event_id=event_id)
+        told = enqueued_event(message, queue, bytes(delivery.body))
+        broker.events.record(message.id, told, message.enqueued_at, event_id=event_id)
         return False
 
     if not await find_waiting(broker, queue, name, missing, MAX_SEARCHED, record):

@@ -21,6 +21,7 @@ class WaitingMessage(msgspec.Struct):
 
     id: str
     type: str = ""
+    state: str | None = None
     priority: int = 0
     enqueued_at: str | None = None
     scheduled_at: str | None = None

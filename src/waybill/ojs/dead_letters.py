@@ -23,8 +23,9 @@ from waybill.client.service import Service
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.enqueued_event import enqueued_event
 from waybill.ojs.spec.envelope import MAX_ID_LENGTH, Envelope, edit_envelope, parse_envelope, read_envelope
-from waybill.ojs.spec.events import JobEnqueued, ReceivedEvent, event_source, read_events
+from waybill.ojs.spec.events import ReceivedEvent, event_source, read_events
 from waybill.ojs.spec.headers import (
     ATTEMPT,
     COPY,
@@ -284,12 +285,7 @@ class DeadLetters(Service):
         )
         broker.events.record(
             envelope.id,
-            JobEnqueued(
-                job_type=envelope.type,
-                queue=queue,
-                priority=envelope.priority,
-                job=msgspec.Raw(body) if self._jobs.describes_jobs else None,
-            ),
+            enqueued_event(envelope, queue, body if self._jobs.describes_jobs else None),
             now,
         )
         confirmed = asyncio.Event()

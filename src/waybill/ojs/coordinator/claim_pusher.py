@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
-
 from waybill.client import ClientError
 from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.connection.broker_connection import BrokerConnection
@@ -24,8 +22,8 @@ from waybill.ojs.handler import Options
 from waybill.ojs.push.new_envelope import trace_of
 from waybill.ojs.push.outgoing import SCHEDULED
 from waybill.ojs.spec.cron_events import ClaimCopied, ClaimPushed
+from waybill.ojs.spec.enqueued_event import enqueued_event
 from waybill.ojs.spec.envelope import Envelope, parse_envelope, seconds_until_scheduled
-from waybill.ojs.spec.events import JobEnqueued
 from waybill.ojs.spec.headers import COPY, push_properties
 from waybill.ojs.spec.identifiers import new_id, push_event_id
 from waybill.ojs.spec.nesting import shown
@@ -162,14 +160,7 @@ class ClaimPusher(LeaderLoop):
 
     def _tell(self, job_id: str, one: Claim, envelope: Envelope, copy: str) -> None:
         events = self._broker.events
-        later = envelope.scheduled_at if envelope.state == SCHEDULED else None
-        enqueued = JobEnqueued(
-            job_type=envelope.type,
-            queue=envelope.queue,
-            priority=envelope.priority,
-            scheduled_at=later,
-            job=msgspec.Raw(envelope.encode()) if self._describes else None,
-        )
+        enqueued = enqueued_event(envelope, envelope.queue, envelope.encode() if self._describes else None)
         events.record(job_id, enqueued, envelope.enqueued_at, event_id=push_event_id(job_id))
         on_pushed = self.on_pushed.get(kind_of(one.owner))
         if on_pushed is not None:

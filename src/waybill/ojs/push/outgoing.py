@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import msgspec
-
 from waybill.client import BasicProperties, ConnectionLost, MessageNacked, MessageReturned, RequestTimeout
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.errors import PushFailed
 from waybill.ojs.handler import Options
 from waybill.ojs.observe.event_forms import is_plain
 from waybill.ojs.push.template import PushTemplate
+from waybill.ojs.spec.enqueued_event import enqueued_event
 from waybill.ojs.spec.envelope import Envelope
-from waybill.ojs.spec.events import JobEnqueued, JobScheduled
+from waybill.ojs.spec.events import JobScheduled
 from waybill.ojs.spec.states import State
 from waybill.ojs.topology.topology import Topology
 
@@ -160,14 +159,7 @@ def record(broker: BrokerConnection, one: Outgoing) -> None:
         events.record(envelope.id, data, envelope.enqueued_at)
     events.record(
         envelope.id,
-        JobEnqueued(
-            job_type=envelope.type,
-            queue=envelope.queue,
-            priority=envelope.priority,
-            scheduled_at=later,
-            unique_key=unique_key,
-            job=None if one.description is None else msgspec.Raw(one.description),
-        ),
+        enqueued_event(envelope, envelope.queue, one.description, unique_key),
         envelope.enqueued_at,
     )
 
