@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.backend.conftest import Client
-from waybill.backend import priority_changes
+from tests.backend.conftest import Client, client_of
+from waybill.backend import scheduled_priorities
 from waybill.ojs import Jobs, Worker, current_job
 
 JOBS = "/ojs/v1/jobs"
@@ -103,7 +103,7 @@ async def test_a_job_that_was_scheduled_stays_available(client: Client) -> None:
 
 async def _scheduled(client: Client, monkeypatch: pytest.MonkeyPatch) -> str:
     """Schedule a job and change its priority, twice."""
-    monkeypatch.setattr(priority_changes, "LEAST_SECONDS", 0.1)
+    monkeypatch.setattr(scheduled_priorities, "LEAST_SECONDS", 0.1)
     job_id = await client.push(scheduled_at="+PT2S", meta={"trace": "x"})
     before = await client.job(job_id)
     await change(client, job_id, 3)
@@ -120,7 +120,7 @@ def test_two_changes_in_one_millisecond_have_two_times() -> None:
     """The time of a message says whether it was replaced."""
     now = datetime(2026, 1, 1, 12, 0, 0, 5000, UTC)
     times = ["2026-01-01T12:00:00.004Z", "2026-01-01T12:00:00.005Z", "2026-01-01T12:00:00.006Z", None]
-    assert [priority_changes.time_after(one, now)[-5:] for one in times] == [".005Z", ".006Z", ".007Z", ".006Z"]
+    assert [scheduled_priorities.time_after(one, now)[-5:] for one in times] == [".005Z", ".006Z", ".007Z", ".006Z"]
 
 
 async def test_a_scheduled_job_can_be_changed(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +156,54 @@ async def test_a_worker_over_amqp_drops_the_former_messages(
             while (await client.ask("GET", "/ojs/v1/queues/email"))["depth"]:
                 await asyncio.sleep(0.05)
     assert ran.count(job_id) == 1
+
+
+@pytest.mark.parametrize("step", ["before REPLACE", "after REPLACE", "before the message", "after the message"])
+async def test_what_a_killed_server_has_begun_is_completed_by_another(
+    uri: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it has done, the job runs once, with the other priority."""
+    monkeypatch.setattr(scheduled_priorities, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(scheduled_priorities, "LEAST_SECONDS", 0.1)
+    is_there = asyncio.Event()
+
+    async def at(this: str) -> None:
+        if this == step:
+            is_there.set()
+            await asyncio.Event().wait()
+
+    async with client_of(uri) as other:
+        async with client_of(uri) as killed:
+            job_id = await killed.push(scheduled_at="+PT2S")
+            broker = killed.backend.broker
+            tell_workers, publish = broker.tell_workers, broker.publishing.publish
+
+            async def slow_tell(*given: Any) -> None:
+                await at("before REPLACE")
+                await tell_workers(*given)
+                await at("after REPLACE")
+
+            async def slow_publish(body: bytes, **given: Any) -> None:
+                # Only the message of the job goes to an exchange with a name.
+                await at("before the message" if given.get("exchange") else "")
+                await publish(body, **given)
+                await at("after the message" if given.get("exchange") else "")
+
+            monkeypatch.setattr(broker, "tell_workers", slow_tell)
+            monkeypatch.setattr(broker.publishing, "publish", slow_publish)
+            changing = asyncio.create_task(killed.send("PATCH", f"{JOBS}/{job_id}", {"priority": 5}))
+            await is_there.wait()
+        changing.cancel()
+        while (await other.job(job_id))["priority"] != 5:
+            await asyncio.sleep(0.05)
+        found: list[Any] = []
+        while not found:
+            found = await other.fetch(wait_ms=9000)
+        assert [(one["id"], one["priority"], one["attempt"]) for one in found] == [(job_id, 5, 1)]
+        await other.ack(job_id)
+        assert await other.fetch(wait_ms=500) == []
+        assert (await other.ask("GET", "/ojs/v1/queues/email"))["depth"] == 0
+        assert (await other.job(job_id))["state"] == "completed"
 
 
 async def test_only_waiting_jobs_have_a_priority_to_change(client: Client) -> None:

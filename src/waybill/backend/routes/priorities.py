@@ -15,6 +15,7 @@ from waybill.backend.message import Request, Response, answer
 from waybill.backend.options import priority_of
 from waybill.backend.priority_changes import change_priority
 from waybill.backend.router import OPERATE, Route
+from waybill.backend.scheduled_priorities import ScheduledPriorities
 from waybill.ojs.spec.states import State
 
 CHANGEABLE: Final = frozenset({State.AVAILABLE.value, State.SCHEDULED.value})
@@ -25,6 +26,8 @@ class PriorityRoutes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._scheduled = ScheduledPriorities(backend)
+        backend.on_close.append(self._scheduled.close)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -39,7 +42,7 @@ class PriorityRoutes:
         form = form_of(await self._backend.known(job_id), datetime.now(UTC))
         why = _refusal_of(form)
         if not why:
-            why = (await change_priority(self._backend, [form], priority)).get(job_id, "")
+            why = (await change_priority(self._backend, self._scheduled, [form], priority)).get(job_id, "")
         if why:
             details: Form = {"job_id": job_id, "current_state": form["state"]}
             raise RequestRefused("conflict", why, details=details)
@@ -51,7 +54,7 @@ class PriorityRoutes:
         priority = _priority_of(body, {"priority", "job_ids", "ids", "filter"})
         selection = await select(self._backend, body, "update")
         changing = [form for form in selection.jobs if not _refusal_of(form)]
-        failed = await change_priority(self._backend, changing, priority) if changing else {}
+        failed = await change_priority(self._backend, self._scheduled, changing, priority)
         outcomes = [_outcome_of(form, failed) for form in selection.jobs]
         outcomes += [Outcome(one, "failed", "The job does not exist.") for one in selection.missing]
         done = sum(one.status == "updated" for one in outcomes)
