@@ -56,6 +56,25 @@ async def test_queues_are_counted_paused_and_resumed(client: Client) -> None:
     await get(client, "queues/nothing", 404)
 
 
+async def test_queues_tell_when_they_were_created_and_how_long_jobs_waited(client: Client, uri: str) -> None:
+    for queue in ("a", "b"):
+        await client.push(queue)
+    await client.push("a")
+    [job] = await client.fetch("a")
+    await client.ack(job["id"])
+    waiting, idle = (await get(client, "queues"))["items"]
+    assert waiting["latency_ms"] == (await get(client, "queues/a"))["latency_ms"]
+    assert sorted(waiting["latency_ms"]) == ["p50", "p95", "p99"]
+    assert "latency_ms" not in idle
+    made = await client.ask("POST", "/ojs/v1/queues", {"name": "b"}, 201)
+    assert idle["created_at"] == made["created_at"] == (await client.ask("GET", "/ojs/v1/queues/b"))["created_at"]
+    async with client_of(uri) as other:
+        assert (await get(other, "queues/b"))["created_at"] == idle["created_at"]
+    await client.ask("DELETE", "/ojs/v1/queues/b", {"strategy": "discard"})
+    await client.push("b")
+    assert (await get(client, "queues/b"))["created_at"] > idle["created_at"]
+
+
 async def test_jobs_are_searched(client: Client) -> None:
     low = await client.push(priority=-5)
     high = await client.push(priority=9, meta={"tenant_id": "acme"})

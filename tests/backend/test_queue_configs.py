@@ -13,12 +13,32 @@ from tests.backend.conftest import Client
 from waybill.backend.application import Application
 from waybill.backend.keys import Key, KeyRing, hash_of
 from waybill.backend.message import Request
-from waybill.backend.queue_retention import QueueRetention
+from waybill.backend.queue_retention import PAUSE_SECONDS, QueueRetention
 from waybill.backend.router import ADMIN, OPERATE
 from waybill.backend.routes import routes_of
 
 QUEUES = "/ojs/v1/queues"
 JOB = {"type": "email.send", "args": [], "options": {"queue": "email"}}
+
+RETRY = {
+    "max_attempts": 3,
+    "initial_interval": "PT1S",
+    "backoff_coefficient": 2.0,
+    "max_interval": "PT300S",
+    "jitter": True,
+    "non_retryable_errors": [],
+    "on_exhaustion": "dead_letter",
+    "backoff_strategy": "exponential",
+}
+DEFAULTS = {
+    "overflow_policy": "reject",
+    "visibility_timeout": 1800,
+    "default_timeout": 1800,
+    "default_retry": RETRY,
+    "allowed_job_types": ["*"],
+    "producers": ["*"],
+}
+"""What applies to a queue that sets nothing."""
 
 
 async def configure(client: Client, config: object, queue: str = "email", status: int = 200) -> Any:
@@ -43,7 +63,11 @@ async def test_a_queue_is_made_with_a_configuration(client: Client) -> None:
     config["max_size_bytes"] = 9000
     given = {"name": "payments", "config": config}
     made = await client.ask("POST", QUEUES, given, 201)
-    assert made["config"] == {**config, "overflow_policy": "reject"}
+    assert made["config"] == {
+        **DEFAULTS,
+        **config,
+        "default_retry": {**RETRY, "max_attempts": 5, "initial_interval": "PT5S", "backoff_coefficient": 3.0},
+    }
     assert (
         (await client.ask("GET", f"{QUEUES}/payments"))["config"]
         == made["config"]
@@ -87,12 +111,12 @@ async def test_a_change_keeps_what_it_does_not_name(client: Client) -> None:
     await configure(client, {"concurrency": 3, "rate_limit": {"limit": 100, "period": "PT1M"}, "max_size": 9})
     changed = await configure(client, {"concurrency": None, "retention": {"cancelled": "P1D"}})
     assert changed["config"] == {
+        **DEFAULTS,
         "max_size": 9,
-        "overflow_policy": "reject",
         "rate_limit": {"limit": 100, "period": "PT60S"},
         "retention": {"cancelled": "P1D"},
     }
-    assert (await configure(client, {"rate_limit": None, "retention": None, "max_size": None}))["config"] == {}
+    assert (await configure(client, {"rate_limit": None, "retention": None, "max_size": None}))["config"] == DEFAULTS
     assert len(client.backend.extensions.queue_configs) == len(client.backend.limits.queues) == 0
 
 
@@ -100,13 +124,19 @@ async def test_defaults_are_for_queues_that_set_nothing_else(client: Client) -> 
     default = {"default_timeout": 60, "max_size": 1, "concurrency": 1, "retention": {"completed": "P7D"}}
     await configure(client, default, "_default")
     await configure(client, {"default_timeout": 5}, "report")
-    assert (await config_of(client, "report")) == {**default, "overflow_policy": "reject", "default_timeout": 5}
+    assert (await config_of(client, "report")) == {**DEFAULTS, **default, "default_timeout": 5}
     await client.push("other")
     await client.ask("POST", "/ojs/v1/jobs", {"type": "a.b", "args": [], "queue": "other"}, 429)
     [job] = await client.fetch("other")
     await client.push("other")
     assert (job["timeout_ms"], await client.fetch("other")) == (60_000, [])
     assert [one["timeout_ms"] for one in [await client.job(await client.push("report"))]] == [5000]
+
+
+async def test_a_configuration_that_is_read_can_be_written(client: Client) -> None:
+    assert (await configure(client, await config_of(client)))["config"] == DEFAULTS
+    await client.push()
+    assert len(await client.fetch()) == 1
 
 
 async def test_only_allowed_types_are_accepted(client: Client) -> None:
@@ -135,10 +165,20 @@ async def test_jobs_are_deleted_after_their_retention(client: Client) -> None:
     await retention.close()
 
 
+async def test_the_time_of_the_next_pruning_is_told(client: Client) -> None:
+    retention = (await client.ask("GET", "/ojs/v1/dead-letter/stats"))["retention"]
+    passed = datetime.fromisoformat(retention["next_prune_at"]) - datetime.now(UTC)
+    assert timedelta(0) < passed <= timedelta(seconds=PAUSE_SECONDS)
+
+
 async def test_dead_letters_are_deleted_by_age_and_number(client: Client) -> None:
     """ojs-dead-letter section 8.1."""
     nested = {"dead_letter": {"retention": {"max_age": "P180D", "max_count": 2}}}
-    assert (await configure(client, nested))["config"] == {"dead_letter_ttl": "P180D", "dead_letter_max_size": 2}
+    assert (await configure(client, nested))["config"] == {
+        **DEFAULTS,
+        "dead_letter_ttl": "P180D",
+        "dead_letter_max_size": 2,
+    }
     ids = [await client.push(retry={"max_attempts": 1}) for _ in range(3)]
     await client.fetch(count=3)
     for job_id in ids:
@@ -182,5 +222,5 @@ async def test_dead_letters_are_deleted_by_age_and_number(client: Client) -> Non
 async def test_what_is_no_configuration_is_refused(client: Client, config: object) -> None:
     response = await client.send("PUT", f"{QUEUES}/email/config", config)
     assert response.status in {400, 422}
-    assert await config_of(client) == {}
+    assert await config_of(client) == DEFAULTS
     await configure(client, {"concurrency": 1}, "Bad Name", 400)

@@ -94,6 +94,8 @@ class Backend(Service):
         """Encrypts and decrypts payloads for tools, if it has keys."""
         self.region: str | None = None
         """The region of this server in a federation."""
+        self.next_prune_at = ""
+        """When jobs are deleted next, by the retention of their queues."""
         self._allows_private = allows_private
         self.started = time.monotonic()
         self._database = database
@@ -247,6 +249,12 @@ class Backend(Service):
                     return
                 raise
             self._coordinated.add(queue)
+            self.extensions.known_queues.add(queue)
+
+    async def forget_queue(self, queue: str) -> None:
+        """Forget a deleted queue: its next job creates it again. Raises TimeoutError."""
+        self._coordinated.discard(queue)
+        await self.extensions.known_queues.remove(queue)
 
     def _lease_ended(self, job_id: str) -> None:
         self.limits.ended(job_id)

@@ -14,6 +14,7 @@ from waybill.backend.history import SAMPLE_SECONDS, History
 from waybill.backend.history_purge import HistoryPurge
 from waybill.backend.history_records import HistoryRecords
 from waybill.backend.idempotency import Idempotency
+from waybill.backend.known_queues import KnownQueues
 from waybill.backend.leases import Leases
 from waybill.backend.limits import Limits
 from waybill.backend.presence import Presence
@@ -102,6 +103,7 @@ class Extensions:
         self.history_purges = self.settings.table("history-purge", HistoryPurge)
         tenants = Tenants(self.settings, limits)
         self.queue_configs = QueueConfigs(self.settings)
+        self.known_queues = KnownQueues(self.settings)
         self.queue_moves = self.settings.table("queue-move", QueueMove)
         self.push_checks = PushChecks(
             self.settings, self.schemas, self._counts, tenants, self.type_defaults, self.queue_configs, self.queue_moves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from waybill.backend.backend import Backend
@@ -28,10 +28,18 @@ class QueueRetention(Repeated):
         """Call this within the event loop."""
         super().__init__(PAUSE_SECONDS, "jobs could not be deleted after their retention")
         self._backend = backend
+        self._plan()
+
+    def _plan(self) -> None:
+        next_at = datetime.now(UTC) + timedelta(seconds=PAUSE_SECONDS)
+        self._backend.next_prune_at = format_timestamp(next_at)
 
     async def work(self) -> None:
         """Delete the jobs whose time is over now."""
-        await self.prune(datetime.now(UTC))
+        try:
+            await self.prune(datetime.now(UTC))
+        finally:
+            self._plan()
 
     async def prune(self, now: datetime) -> int:
         """Delete the jobs whose time is over at a moment; returns how many."""

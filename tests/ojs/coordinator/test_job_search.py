@@ -175,5 +175,5 @@ def test_times_of_a_queue_are_those_of_its_last_jobs(store: JobStore) -> None:
         )
     found = store.times("q", 10)
     assert found.oldest_at == "2026-01-01T00:00:03.000Z"
-    assert (found.wait_ms, found.run_ms) == ((2000, 3000), (8000, 9000))
+    assert (found.wait_ms, found.run_ms) == ((2000, 3000, 3000), (8000, 9000, 9000))
     assert store.times("q", 0) == (found.oldest_at, None, None)

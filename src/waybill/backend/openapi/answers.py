@@ -133,8 +133,44 @@ class QueueStats(QueueState, kw_only=True):
     """The number of jobs of a queue, by state."""
 
     queue: str
+    config: dict[str, Any]
     stats: dict[str, Any]
     computed_at: str
+    created_at: Text = UNSET
+
+
+class Latency(msgspec.Struct):
+    """How many milliseconds the last completed jobs waited: percentiles."""
+
+    p50: int
+    p95: int
+    p99: int
+
+
+class AdminQueue(msgspec.Struct):
+    """A queue with counts. `created_at` is missing if no server knows it, `latency_ms` if no job has completed."""
+
+    name: str
+    state: str
+    paused: bool
+    counts: dict[str, int]
+    configuration: dict[str, Any]
+    throughput: dict[str, float]
+    created_at: Text = UNSET
+    latency_ms: Latency | UnsetType = UNSET
+
+
+class AdminQueueDetail(AdminQueue, kw_only=True):
+    """A queue with counts, and the time of the oldest job that could start."""
+
+    oldest_available_at: str | None
+
+
+class AdminQueueList(msgspec.Struct):
+    """A page of queues with counts."""
+
+    items: list[AdminQueue]
+    pagination: dict[str, Any]
 
 
 class DeadLetter(msgspec.Struct):

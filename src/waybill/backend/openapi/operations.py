@@ -205,8 +205,10 @@ _EXTENSIONS: Final[dict[tuple[str, str], Operation]] = {
             Parameter("queue", "A queue."),
         ),
     ),
-    ("GET", "/ojs/v1/admin/queues"): Operation("List queues with counts", "admin", parameters=_PAGE),
-    ("GET", "/ojs/v1/admin/queues/{name}"): Operation("Get a queue", "admin"),
+    ("GET", "/ojs/v1/admin/queues"): Operation(
+        "List queues with counts", "admin", {200: answers.AdminQueueList}, parameters=_PAGE
+    ),
+    ("GET", "/ojs/v1/admin/queues/{name}"): Operation("Get a queue", "admin", {200: answers.AdminQueueDetail}),
     **{
         ("GET", f"{base}/queues/{{name}}/config"): Operation("Get the settings of a queue", "queues")
         for base in ("/ojs/v1", "/ojs/v1/admin")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
@@ -18,7 +17,11 @@ from waybill.backend.listeners import ShuttingDown
 from waybill.backend.message import Request, Response, answer, streamed
 from waybill.backend.pages import limit_of, page_of, pagination_of
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
+from waybill.backend.routes.overview import TIMED
 from waybill.backend.routes.queue_configs import shown_config
+from waybill.backend.routes.queues import created
+from waybill.ojs.control.pauses import paused_among
+from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import check_queue
 from waybill.ojs.spec.states import State
@@ -27,6 +30,7 @@ from waybill.ojs.spec.timestamps import parse_timestamp
 PER_PAGE: Final = 20
 MOST_PER_PAGE: Final = 100
 HOUR: Final = 3600.0
+PERCENTILES: Final = ("p50", "p95", "p99")
 STREAM_SECONDS: Final = 2.0
 
 
@@ -99,17 +103,19 @@ class AdminRoutes:
     async def _queues(self, request: Request) -> Response:
         counts = await self._backend.counts()
         names, pagination = page_of(request, await self._backend.queues(), str, default=PER_PAGE, most=MOST_PER_PAGE)
-        items = await asyncio.gather(*(self._form_of(name, counts) for name in names))
+        paused = await paused_among(self._backend.broker, names)
+        times = await self._backend.operator_view.times(names, TIMED)
+        items = [self._form_of(name, counts, times[name], is_paused=name in paused) for name in names]
         return answer({"items": items, "queues": items, "pagination": pagination})
 
     async def _queue(self, request: Request) -> Response:
         name = await self._known_queue(request)
-        form = await self._form_of(name, await self._backend.counts())
-        times = await self._backend.operator_view.times([name], 0)
-        return answer(form | {"oldest_available_at": times[name].oldest_at})
-
-    async def _form_of(self, name: str, counts: Mapping[tuple[str, str], int]) -> Form:
         is_paused = await self._backend.jobs.is_paused(name)
+        times = (await self._backend.operator_view.times([name], TIMED))[name]
+        form = self._form_of(name, await self._backend.counts(), times, is_paused=is_paused)
+        return answer(form | {"oldest_available_at": times.oldest_at})
+
+    def _form_of(self, name: str, counts: Mapping[tuple[str, str], int], times: QueueTimes, *, is_paused: bool) -> Form:
         own: Form = {state.value: counts.get((name, state.value), 0) for state in State}
         return {
             "name": name,
@@ -118,6 +124,8 @@ class AdminRoutes:
             "counts": own,
             "configuration": shown_config(self._backend, name)["configuration"],
             "throughput": self._backend.extensions.history.throughput(name),
+            **created(self._backend, name),
+            **({} if times.wait_ms is None else {"latency_ms": dict(zip(PERCENTILES, times.wait_ms, strict=True))}),
         }
 
     async def _pause(self, request: Request) -> Response:

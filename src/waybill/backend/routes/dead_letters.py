@@ -134,7 +134,11 @@ class DeadLetterRoutes:
         if died:
             found |= {"oldest_at": died[0], "newest_at": died[-1]}
         kept = self._backend.extensions.queue_configs.of(DEFAULT)
-        found["retention"] = {"max_age": kept.dead_letter_ttl, "max_count": kept.dead_letter_max_size}
+        found["retention"] = {
+            "max_age": kept.dead_letter_ttl,
+            "max_count": kept.dead_letter_max_size,
+            "next_prune_at": self._backend.next_prune_at,
+        }
         return answer({**found, "stats": found})
 
     async def _queue_of(self, job_id: str) -> str:

@@ -10,17 +10,33 @@ from waybill.backend.backend import Backend
 from waybill.backend.enqueue import envelope_of
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
+from waybill.backend.leases import DEFAULT_VISIBILITY_SECONDS
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.options import rate_limit_of
 from waybill.backend.push_checks import REJECT, QueueBound, read_bound
 from waybill.backend.queue_configs import DEFAULT, FIELDS, QueueConfig, QueueConfigs, check_name, read_config
 from waybill.backend.queue_retention import QueueRetention
 from waybill.backend.router import ADMIN, READ, Route
+from waybill.ojs.spec.envelope import DEFAULT_TIMEOUT_SECONDS
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, read_rate_limit
+from waybill.ojs.spec.retry import DEFAULT_RETRY, Retry
 
 PATHS: Final = ("/ojs/v1/queues/{name}/config", "/ojs/v1/admin/queues/{name}/config")
 BOUND_FIELDS: Final = ("max_size", "max_size_bytes", "overflow_policy", "backpressure")
 LIMIT_FIELDS: Final = ("concurrency", "rate_limit")
+SYSTEM_DEFAULTS: Final[Form] = {
+    "overflow_policy": REJECT,
+    "visibility_timeout": int(DEFAULT_VISIBILITY_SECONDS),
+    "default_timeout": DEFAULT_TIMEOUT_SECONDS,
+    "allowed_job_types": ["*"],
+    "producers": ["*"],
+}
+"""What applies to a queue without any configuration. There is no default retention: nothing is deleted by itself."""
+RETRY_DEFAULTS: Final[Form] = {
+    **{name: msgspec.to_builtins(getattr(DEFAULT_RETRY, name)) for name in Retry.__struct_fields__},
+    "on_exhaustion": "dead_letter",
+}
+"""A server keeps dead letters in any case."""
 _KNOWN: Final = frozenset({*FIELDS, *BOUND_FIELDS, *LIMIT_FIELDS, "dead_letter"})
 
 
@@ -87,10 +103,12 @@ def _check_no_circle(configs: QueueConfigs, name: str, target: str) -> None:
 
 
 def shown_config(backend: Backend, name: str) -> Form:
-    """Return the configuration of a queue, with what it has from the defaults."""
+    """Return the configuration of a queue, with what it has from the defaults of all queues and of the system."""
     checks, limits = backend.extensions.push_checks, backend.limits
     bound, policy = checks.bound_of(name), limits.queues.get(name) or limits.queues.get(DEFAULT)
-    config: Form = msgspec.to_builtins(_configs_of(backend).of(name))
+    own = _configs_of(backend).of(name)
+    config: Form = {**SYSTEM_DEFAULTS, **msgspec.to_builtins(own)}
+    config["default_retry"] = {**RETRY_DEFAULTS, **(own.default_retry or {})}
     config.pop("dead_letter_since", None)
     pressure = None if bound is None else msgspec.to_builtins(bound)
     if bound is not None:

@@ -95,7 +95,9 @@ class QueueRoutes:
         self._deleted.pop(name, None)
         await self._backend.extensions.queue_moves.remove(name)
         form: Form = {"name": name, "status": "active", "state": "active", "paused": False}
-        form |= {"config": shown_config(self._backend, name)["config"], "created_at": self._backend.now()}
+        known = self._backend.extensions.known_queues
+        known.add(name)
+        form |= {"config": shown_config(self._backend, name)["config"], "created_at": known.created_at(name)}
         return answer({**form, "queue": form}, 201, [("Location", f"/ojs/v1/queues/{name}")])
 
     async def _stats(self, request: Request) -> Response:
@@ -115,6 +117,7 @@ class QueueRoutes:
                 "config": shown_config(self._backend, name)["config"],
                 "stats": stats,
                 "computed_at": self._backend.now(),
+                **created(self._backend, name),
             }
         )
 
@@ -206,6 +209,7 @@ class QueueRoutes:
 
     async def _forget(self, name: str) -> None:
         self._deleted[name] = _totals(await self._backend.counts())[name]
+        await self._backend.forget_queue(name)
 
     async def _move(self, name: str, target: object, count: int) -> Response:
         """Move the jobs of a queue. Those that run, or have to wait, move when they come back."""
@@ -247,6 +251,12 @@ class QueueRoutes:
     async def _open_jobs(self, name: str, states: frozenset[str]) -> int:
         counts = await self._backend.counts()
         return sum(count for (queue, state), count in counts.items() if queue == name and state in states)
+
+
+def created(backend: Backend, name: str) -> Form:
+    """Return the time of a queue's creation, nothing if it is unknown."""
+    found = backend.extensions.known_queues.created_at(name)
+    return {} if found is None else {"created_at": found}
 
 
 def _totals(counts: Mapping[tuple[str, str], int]) -> Counter[str]:

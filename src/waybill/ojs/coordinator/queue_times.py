@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-MEDIAN: Final = 50
-HIGH: Final = 95
+PERCENTILES: Final = (50, 95, 99)
 
 
 class Times(NamedTuple):
@@ -20,11 +19,11 @@ class Times(NamedTuple):
 
 
 class QueueTimes(NamedTuple):
-    """When the oldest waiting job was enqueued, and the median and 95th percentile of the last jobs' times."""
+    """When the oldest waiting job was enqueued, and the 50th, 95th and 99th percentiles of the last jobs' times."""
 
     oldest_at: str | None
-    wait_ms: tuple[int, int] | None
-    run_ms: tuple[int, int] | None
+    wait_ms: tuple[int, ...] | None
+    run_ms: tuple[int, ...] | None
 
 
 def times_of(oldest_at: str | None, jobs: Iterable[Times]) -> QueueTimes:
@@ -41,12 +40,11 @@ def times_of(oldest_at: str | None, jobs: Iterable[Times]) -> QueueTimes:
     return QueueTimes(oldest_at, _percentiles(waits), _percentiles(runs))
 
 
-def _percentiles(values: Sequence[float]) -> tuple[int, int] | None:
+def _percentiles(values: Sequence[float]) -> tuple[int, ...] | None:
     if not values:
         return None
     ordered = sorted(values)
-    median, high = (ordered[min(len(ordered) - 1, len(ordered) * one // 100)] for one in (MEDIAN, HIGH))
-    return max(0, round(median)), max(0, round(high))
+    return tuple(max(0, round(ordered[min(len(ordered) - 1, len(ordered) * one // 100)])) for one in PERCENTILES)
 
 
 def _moment(text: str | None) -> datetime | None:
