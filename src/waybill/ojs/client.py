@@ -262,7 +262,7 @@ class Jobs(Closing):
     def check(self, job: NewJob | Envelope | dict[str, object]) -> None:
         """Raise the InvalidJob that a push of this job would raise, without pushing it."""
         now = datetime.now(UTC)
-        self._make(job, now, format_timestamp(now))
+        encode_all([self._make(job, now, format_timestamp(now))])
 
     def make(self, job: NewJob | Envelope | dict[str, object]) -> MadeJob:
         """Create a valid job without enqueuing it, for `push_many`. Raises InvalidJob, which names the field."""

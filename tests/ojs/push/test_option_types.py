@@ -38,6 +38,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"queue": 5}, "queue: expects text, got `int`"),
     ({"results": 1}, "results: expects True or False, got `int`"),
     ({"enqueue_ttl": 5}, "enqueue_ttl: expects a timedelta, got `int`"),
+    ({"correlation_id": "c" * 256}, "correlation_id: is larger than 255 bytes"),
+    ({"unique_key": "é" * 8193}, "unique_key: is larger than 16384 bytes"),
+    ({"traceparent": "t" * 16385}, "traceparent: is larger than 16384 bytes"),
+    (
+        {"tracestate": "\ud800"},
+        "tracestate: 'utf-8' codec can't encode character '\\ud800' in position 0: surrogates not allowed",
+    ),
 ]
 
 
@@ -47,6 +54,13 @@ def test_a_wrong_option_is_refused_by_the_push(options: dict[str, Any], message:
         with pytest.raises(InvalidJob) as refused:
             jobs.check(made)
         assert str(refused.value) == message
+
+
+def test_a_job_that_no_message_can_have_is_refused_by_the_check() -> None:
+    with pytest.raises(InvalidJob, match="unique_key: is larger than 16384 bytes"):
+        jobs.check(NewJob("a.b", [], {}, None, "k" * 16_385))
+    with pytest.raises(InvalidJob, match=r"body: is 1677\d+ bytes long, 16777216 are allowed"):
+        jobs.check(NewJob("a.b", ["x" * (1 << 24)], {}))
 
 
 def test_right_ones_are_taken_and_none_is_not_given() -> None:

@@ -110,6 +110,7 @@ def test_max_attempts_is_an_exact_bound(limit: int, attempt: int, expected: bool
         (lambda: Retry(initial_interval=timedelta(0)), "retry.initial_interval"),
         (lambda: Retry(backoff_coefficient=0.99), "retry.backoff_coefficient"),
         (lambda: Retry(backoff_coefficient=float("nan")), "retry.backoff_coefficient"),
+        (lambda: Retry(backoff_coefficient=float("inf")), "retry.backoff_coefficient"),
         (lambda: Retry(initial_interval=timedelta(hours=1)), "retry.max_interval"),
     ],
 )

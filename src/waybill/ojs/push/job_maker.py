@@ -9,6 +9,7 @@ import msgspec
 
 from waybill.ojs.handler import AnyHandler, MadeJob, NewJob, Options
 from waybill.ojs.push.new_envelope import envelope_of, stamp
+from waybill.ojs.push.option_types import check_property
 from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.push.template import PushTemplates
 from waybill.ojs.spec.envelope import Envelope, parse_envelope, validate
@@ -28,6 +29,8 @@ class JobMaker:
         options: Options = {}
         if isinstance(job, NewJob):
             options = job.options
+            if job.unique_key is not None:
+                check_property("unique_key", job.unique_key)
             template = self.templates.find(job)
             if template is not None:
                 return Outgoing(template.envelope(job.args, time, job.id), options, template, job.unique_key)

@@ -40,6 +40,10 @@ _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "result_ttl": _SECONDS,
     "result_size_limit": _WHOLE,
 }
+# They travel in the properties of a message, which must fit into one frame: the first as a short string.
+_IN_PROPERTIES: Final = frozenset({"correlation_id", "unique_key", "traceparent", "tracestate"})
+_MAX_SHORT_BYTES: Final = 255
+_MAX_BYTES: Final = 16 * 1024
 _NEVER_NONE: Final = frozenset({"queue", "priority", "meta", "tags", "results"})
 
 
@@ -54,10 +58,23 @@ def check_options(options: Mapping[str, object]) -> None:
             continue
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise InvalidJob(name, f"expects {text}, got `{type(value).__name__}`")
+        if isinstance(value, str) and name in _IN_PROPERTIES:
+            check_property(name, value)
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidJob(name, f"expects {text}, got {value}")
         if isinstance(value, list | tuple) and not all(isinstance(one, str) for one in value):
             raise InvalidJob(name, f"expects {text}")
+
+
+def check_property(name: str, text: str) -> None:
+    """Raise InvalidJob for the text of an option that the properties of a message cannot have."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as problem:
+        raise InvalidJob(name, str(problem)) from None
+    most = _MAX_SHORT_BYTES if name == "correlation_id" else _MAX_BYTES
+    if size > most:
+        raise InvalidJob(name, f"is larger than {most} bytes")
 
 
 def _similar(name: str) -> str:

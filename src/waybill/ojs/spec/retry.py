@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import timedelta
+from math import inf
 from typing import Final, Literal
 
 import msgspec
@@ -50,8 +51,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidJob("retry.max_attempts", "must not be negative", code=_INVALID)
         if self.initial_interval <= timedelta(0):
             raise InvalidJob("retry.initial_interval", "must be greater than zero", code=_INVALID)
-        if not self.backoff_coefficient >= 1.0:
-            raise InvalidJob("retry.backoff_coefficient", "must be at least 1.0", code=_INVALID)
+        if not 1.0 <= self.backoff_coefficient < inf:
+            raise InvalidJob("retry.backoff_coefficient", "must be a number of at least 1.0", code=_INVALID)
         if self.max_interval < self.initial_interval:
             raise InvalidJob("retry.max_interval", "must not be less than initial_interval", code=_INVALID)
 
