@@ -7,10 +7,22 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from waybill.ojs import InvalidJob, Jobs, NewJob, Retry
 from waybill.ojs.spec.identifiers import is_uuid7
 from waybill.pipeline.job_rows import JobRows, job_columns, job_id
+from waybill.pipeline.json_values import UnreadableValue
 from waybill.pipeline.named_options import OptionError
 from waybill.pipeline.row_ids import RowIds
 
@@ -69,6 +81,9 @@ def test_values_become_json_without_loss() -> None:
     assert args_of(pa.array([{"at": MOMENT, "n": 1}])) == [{"at": "2026-01-02T03:04:05.678000Z", "n": 1}]
     pairs = pa.array([[("a", b"x"), ("b", None)]], pa.map_(pa.string(), pa.binary()))
     assert args_of(pairs) == [{"a": "eA==", "b": None}]
+    by_time = pa.array([[(MOMENT, 1)]], pa.map_(pa.timestamp("us", "UTC"), pa.int64()))
+    assert args_of(by_time) == [{"2026-01-02T03:04:05.678000Z": 1}]
+    assert args_of(pa.array([[(b"\xff", 1)]], pa.map_(pa.binary(), pa.int64()))) == [{"/w==": 1}]
 
 
 def test_fields_of_a_job_are_taken_from_columns() -> None:
@@ -117,6 +132,13 @@ def test_a_key_gives_a_job_its_id() -> None:
         ({"retry": ['{"max_attempts": -1}']}, "max_attempts"),
         ({"meta": ["[]"]}, "meta"),
         ({"tags": [[1]]}, "tags"),
+        ({"retry": [5]}, "retry: expects an object, got int"),
+        ({"retry": [[3]]}, "retry: expects an object, got list"),
+        ({"retry": ['{"backoff_coefficient": 1e999}']}, "backoff_coefficient"),
+        ({"idempotency_key": [""]}, "idempotency_key: is empty"),
+        ({"idempotency_key": ["k" * 20_000], "tags": [["a"]]}, "idempotency_key: is larger than 16384 bytes"),
+        ({"correlation_id": ["c" * 256]}, "correlation_id: is larger than 255 bytes"),
+        ({"x": ["x" * (1 << 24)], "tags": [["a"]]}, "body: is .* bytes long"),
     ],
 )
 def test_what_is_wrong_with_a_row_is_named(columns: dict[str, object], field: str) -> None:
@@ -127,6 +149,49 @@ def test_what_is_wrong_with_a_row_is_named(columns: dict[str, object], field: st
 def test_a_column_without_a_place_is_an_error() -> None:
     with pytest.raises(OptionError, match="'prioritty' is not a field"):
         jobs_of({"args": [["x"]], "prioritty": [1]})
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"x": VariantType()}, "column 'x' cannot be sent, because JSON has no variant: convert it to text"),
+        (
+            {"args": ArrayType(StructType([StructField("a", YearMonthIntervalType())]))},
+            "column 'args' cannot be sent, because JSON has no interval year to month: convert it to text",
+        ),
+        (
+            {"meta": MapType(ArrayType(LongType()), LongType())},
+            "column 'meta' cannot be sent, because JSON has no map<array<bigint>,bigint>: convert it to text",
+        ),
+        (
+            {"args": MapType(StringType(), LongType())},
+            "column 'args' must be an array, a struct or the text of a JSON array, not map<string,bigint>",
+        ),
+        ({"args": LongType()}, "column 'args' must be an array, a struct or the text of a JSON array, not bigint"),
+        ({}, "rows without columns do not arrive: jobs without arguments need a column 'args' that is null"),
+    ],
+)
+def test_columns_that_cannot_be_jobs_are_refused_before_any_row(columns: dict[str, DataType], problem: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        job_columns(StructType([StructField(name, kind) for name, kind in columns.items()]), has_type=True)
+    assert str(caught.value) == problem
+
+
+def test_the_row_of_a_value_that_python_cannot_express_is_known() -> None:
+    late = pa.array([0, 253402300800], pa.timestamp("s", "UTC"))
+    cut = pa.array([0, 1, 2], pa.int32()).buffers()[1]
+    broken = pa.Array.from_buffers(pa.string(), 2, [None, cut, pa.py_buffer(b"a\xff")])
+    given: list[dict[str, pa.Array]] = [
+        {"x": late},
+        {"scheduled_at": late},
+        {"id": broken},
+        {"args": pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), broken)},
+    ]
+    for columns in given:
+        with pytest.raises(UnreadableValue) as caught:
+            jobs_of(columns)
+        assert caught.value.index == 1
+        assert str(caught.value).startswith(f"{next(iter(columns))}: ")
 
 
 def test_a_job_needs_a_type() -> None:

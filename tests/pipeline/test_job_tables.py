@@ -109,6 +109,13 @@ def test_odd_json_is_refused_by_its_row_in_both_ways(text: str, field: str) -> N
         ({"queue": ["email", "Not A Queue"]}, "queue: 'Not A Queue' is not lower case letters, digits, '-' and '.'"),
         ({"type": ["a.b", "UPPER"]}, "type: 'UPPER' is not dot-separated lower case"),
         ({"id": [None, "not-a-uuid"]}, "id: 'not-a-uuid' is not a UUIDv7 in lower case"),
+        ({"idempotency_key": [None, ""]}, "idempotency_key: is empty; null is for jobs without a key"),
+        ({"idempotency_key": ["a", "k" * 16_385]}, "idempotency_key: is larger than 16384 bytes"),
+        ({"x": pa.array([0, 253402300800], pa.timestamp("s", "UTC"))}, "x: date value out of range"),
+        (
+            {"idempotency_key": pa.array([0, 253402300800], pa.timestamp("s", "UTC"))},
+            "idempotency_key: date value out of range",
+        ),
         (
             {"x": ["short", "x" * (1 << 24)]},
             "args: are 16777220 bytes of JSON; an envelope may have 16777216 in all",

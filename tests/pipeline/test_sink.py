@@ -24,8 +24,9 @@ from waybill.ojs import Topology
 from waybill.ojs.spec.identifiers import is_uuid7
 from waybill.pipeline import sink
 from waybill.pipeline.batch_buffer import MEMORY_BYTES, BatchBuffer
+from waybill.pipeline.job_rows import InvalidRow
 from waybill.pipeline.named_options import OptionError
-from waybill.pipeline.sink import JobSender, SinkError, parse_job_options
+from waybill.pipeline.sink import JobSender, MessageSender, SinkError, parse_job_options
 
 pytestmark = pytest.mark.spark
 
@@ -283,6 +284,49 @@ def test_a_row_that_is_returned_fails_the_task(spark: SparkSession, queue: Queue
         write(rows.coalesce(1), "amqp", uri=queue.uri)
     assert "row 1 of partition 0" in reason(error)
     assert "127.0.0.1" in reason(error)
+
+
+LATE = pa.array([0, 253402300800], pa.timestamp("s", "UTC"))
+ENTRIES = pa.map_(pa.string(), pa.string())
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"routing_key": ["x", "k" * 256]}, "routing_key: is longer than 255 bytes"),
+        ({"exchange": ["", "é" * 128]}, "exchange: is longer than 255 bytes"),
+        ({"headers": pa.array([[], [("a", "x" * 130_000)]], ENTRIES)}, "the properties have 130014 bytes"),
+        ({"message_id": ["x", "k" * 256]}, "a short string holds 255 octets"),
+        ({"timestamp": LATE}, "timestamp: date value out of range"),
+    ],
+)
+def test_a_row_that_no_message_can_express_is_named_and_none_is_sent(
+    monkeypatch: pytest.MonkeyPatch, own_queue: Queue, columns: dict[str, Any], problem: str
+) -> None:
+    monkeypatch.setattr(sink, "_task", Task)
+    own_queue.declare()
+    rows = pa.RecordBatch.from_pydict({"body": ["a", "b"], **columns})
+    sender = MessageSender({"uri": own_queue.uri, "routingKey": own_queue.name}, from_arrow_schema(rows.schema))
+    with pytest.raises(InvalidRow, match=f"row 4 of partition 3: {problem}"):
+        sender.send(iter([rows.slice(0, 1), rows.slice(0, 1), rows.slice(0, 1), rows]))
+    assert own_queue.messages(own_queue.name) == []
+
+
+def test_a_row_for_which_the_broker_closes_the_channel_is_among_those_named(
+    monkeypatch: pytest.MonkeyPatch, own_queue: Queue
+) -> None:
+    monkeypatch.setattr(sink, "_task", Task)
+    own_queue.declare()
+    rows = pa.RecordBatch.from_pydict({"body": ["a", "b"], "user_id": ["guest", "eve"]})
+    sender = MessageSender({"uri": own_queue.uri, "routingKey": own_queue.name}, from_arrow_schema(rows.schema))
+    with pytest.raises(SinkError, match=r"a row of [01] to 1 of partition 3, to .*user_id property set to 'eve'"):
+        sender.send(iter([rows]))
+
+
+def test_an_odd_properties_column_is_refused() -> None:
+    rows = pa.RecordBatch.from_pydict({"body": ["a"], "properties": [1]})
+    with pytest.raises(OptionError, match="column 'properties' is a struct, not bigint"):
+        MessageSender({"uri": NOWHERE}, from_arrow_schema(rows.schema))
 
 
 def test_a_row_that_is_refused_fails_the_task(spark: SparkSession, queue: Queue) -> None:

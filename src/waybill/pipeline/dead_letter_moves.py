@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from waybill.client.blocking import run
 from waybill.ojs import DeadLetters, Jobs, JobsError, Topology
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
-from waybill.pipeline.json_values import plain_values
+from waybill.pipeline.json_values import UnreadableValue, column_values
 from waybill.pipeline.nesting import is_too_deep
 from waybill.pipeline.task_counts import CountReporter, Driver
 
@@ -44,7 +44,10 @@ def checked_arguments(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
     """Rows of `CHOSEN`, from those whose `args` are arrays, or the text of JSON arrays. Raises DeadLettersError."""
     schema = to_arrow_schema(CHOSEN)
     for batch in batches:
-        queues, ids, given = (plain_values(batch.column(name)) for name in CHOSEN.fieldNames())
+        try:
+            queues, ids, given = (column_values(batch, name) for name in CHOSEN.fieldNames())
+        except UnreadableValue as problem:
+            raise DeadLettersError(f"a choice of dead letters has a row that cannot be read: {problem}") from None
         for name, values in (("queue", queues), ("job_id", ids)):
             if None in values:
                 raise DeadLettersError(f"a choice of dead letters has a row whose {name} is null")

@@ -14,11 +14,12 @@ from typing import Final, TypedDict, cast
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, NullType, StringType, StructType
 
 from waybill.ojs import InvalidJob, NewJob, Retry
 from waybill.ojs.handler import Options
-from waybill.pipeline.json_values import plain_values
+from waybill.ojs.push.option_types import check_property
+from waybill.pipeline.json_values import column_values, unsuitable
 from waybill.pipeline.named_options import OptionError
 from waybill.pipeline.nesting import DEEPEST, is_too_deep
 from waybill.pipeline.row_ids import RowIds, digest
@@ -73,8 +74,16 @@ class InvalidRow(ValueError):
 
 
 def job_columns(schema: StructType, *, has_type: bool) -> JobColumns:
-    """Assign the columns. Raises OptionError for an unknown one, and for jobs without a type."""
+    """Assign the columns. Raises OptionError for an unknown one or an unsuitable type, and for jobs without a type."""
     names: list[str] = schema.fieldNames()
+    if not names:
+        raise OptionError(
+            "rows without columns do not arrive: jobs without arguments need a column 'args' that is null"
+        )
+    check_types(schema)
+    if "args" in names and not isinstance(schema["args"].dataType, ArrayType | StructType | StringType | NullType):
+        kind = schema["args"].dataType.simpleString()
+        raise OptionError(f"column 'args' must be an array, a struct or the text of a JSON array, not {kind}")
     fields = tuple(name for name in names if name in JOB_FIELDS)
     others = tuple(name for name in names if name not in JOB_FIELDS)
     if "args" in fields and others:
@@ -84,6 +93,22 @@ def job_columns(schema: StructType, *, has_type: bool) -> JobColumns:
     if "type" not in fields and not has_type:
         raise OptionError("a job needs a type: a column 'type', or the option type for all rows")
     return JobColumns(fields, others)
+
+
+def check_types(schema: StructType) -> None:
+    """Raise OptionError for a column of a type that neither a job nor a message can have."""
+    for field in schema.fields:
+        found = unsuitable(field.dataType)
+        if found is not None:
+            raise OptionError(f"column {field.name!r} cannot be sent, because JSON has no {found}: convert it to text")
+
+
+def check_key(key: object) -> None:
+    """Raise InvalidJob for an idempotency key that no message can have, and for an empty one: it would join jobs."""
+    text = str(key)
+    if not text:
+        raise InvalidJob("idempotency_key", "is empty; null is for jobs without a key")
+    check_property("idempotency_key", text)
 
 
 def job_id(key: str) -> str:
@@ -122,8 +147,11 @@ class JobRows:
         self._is_shared = not set(columns.fields) - {"type", "args", "id", "idempotency_key"}
 
     def jobs(self, batch: pa.RecordBatch, row_ids: RowIds) -> Iterator[NewJob]:
-        """One job per row. `row_ids` gives ids to rows without one. Raises InvalidJob, which names the field."""
-        values = {name: plain_values(batch.column(name)) for name in self._columns.fields if name != "args"}
+        """One job per row. `row_ids` gives ids to rows without one.
+
+        Raises InvalidJob, which names the field, or UnreadableValue before the first row.
+        """
+        values = {name: column_values(batch, name) for name in self._columns.fields if name != "args"}
         types = values.get("type")
         ids = values.get("id")
         keys = values.get("idempotency_key")
@@ -134,21 +162,22 @@ class JobRows:
                 options = {**self._shared}
                 self._fill(options, values, index)
             (number,) = row_ids.ids([_content(job_type, args, options)])
-            own_id, own_key = identity(
-                None if ids is None else ids[index], None if keys is None else keys[index], number
-            )
+            key = None if keys is None else keys[index]
+            if key is not None:
+                check_key(key)
+            own_id, own_key = identity(None if ids is None else ids[index], key, number)
             if not self._is_shared:
                 # The id of the prototype must not be used for jobs.
                 options["id"] = own_id
             yield NewJob(job_type, args, options, own_id, own_key)
 
     def arguments(self, batch: pa.RecordBatch) -> Iterator[list[object]]:
-        """The arguments of each row. Raises InvalidJob unless they are the text of a JSON array."""
+        """The arguments of each row. Raises InvalidJob for text that is not a JSON array, and UnreadableValue."""
         if "args" not in self._columns.fields:
-            columns = [plain_values(batch.column(name)) for name in self._columns.arguments]
+            columns = [column_values(batch, name) for name in self._columns.arguments]
             yield from map(list, zip(*columns, strict=True)) if columns else ([] for _ in range(batch.num_rows))
             return
-        for value in plain_values(batch.column("args")):
+        for value in column_values(batch, "args"):
             if isinstance(value, list):
                 yield value
             elif isinstance(value, dict):
@@ -200,8 +229,10 @@ def _json(value: object, field: str, kind: type) -> list[object]:
 
 
 def _retry(value: object) -> Retry:
-    found = _json(value, "retry", dict) if isinstance(value, str) else value
+    found: object = _json(value, "retry", dict) if isinstance(value, str) else value
+    if not isinstance(found, dict):
+        raise InvalidJob("retry", f"expects an object, got {type(found).__name__}")
     try:
-        return msgspec.convert({name: one for name, one in dict(found).items() if one is not None}, Retry)  # type: ignore[call-overload]
+        return msgspec.convert({name: one for name, one in found.items() if one is not None}, Retry)
     except (msgspec.ValidationError, InvalidJob) as error:
         raise InvalidJob("retry", str(error)) from None

@@ -18,8 +18,17 @@ from waybill.ojs.handler import Options
 from waybill.ojs.push.bulk import JobKind, JobTable
 from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, MAX_SAFE_INTEGER, check_args, check_id
 from waybill.pipeline.batch_buffer import BatchBuffer
-from waybill.pipeline.job_rows import NOT_ENCODABLE, InvalidRow, JobColumns, JobRows, content_head, encode, identity
-from waybill.pipeline.json_values import plain_values
+from waybill.pipeline.job_rows import (
+    NOT_ENCODABLE,
+    InvalidRow,
+    JobColumns,
+    JobRows,
+    check_key,
+    content_head,
+    encode,
+    identity,
+)
+from waybill.pipeline.json_values import UnreadableValue, column_values
 from waybill.pipeline.row_ids import RowIds, digests
 
 _OWN: Final = frozenset({"id", "idempotency_key", "args"})
@@ -67,11 +76,13 @@ class JobTables:
         contents: list[bytes] = []
         heads = self._heads
         is_plain = self._columns.arguments and all(map(_is_plain, batch.select(self._columns.arguments).columns))
-        ids = _values(batch, "id")
         try:
-            for values, job_id, kind in zip(self._rows.arguments(batch), ids, self._kinds_of(batch), strict=False):
+            own = (_values(batch, "id"), _values(batch, "idempotency_key"), self._kinds_of(batch))
+            for values, job_id, key, kind in zip(self._rows.arguments(batch), *own, strict=False):
                 if job_id is not None:
                     check_id(str(job_id))
+                if key is not None:
+                    check_key(key)
                 if not is_plain:
                     check_args(values)
                 text = encode(values)
@@ -79,6 +90,8 @@ class JobTables:
                     _refuse(len(text))
                 contents.append((heads.get(kind) or self._head(kind)) + text)
                 args.append(text)
+        except UnreadableValue as error:
+            raise InvalidRow(f"row {self._count + error.index} of partition {partition}: {error}") from None
         except NOT_ENCODABLE as error:
             problem = error if isinstance(error, InvalidJob) else InvalidJob("args", str(error), code="INVALID_ARGS")
             raise InvalidRow(f"row {self._count + len(args)} of partition {partition}: {problem}") from None
@@ -143,7 +156,7 @@ def _is_plain(column: pa.Array) -> bool:
 
 def _values(batch: pa.RecordBatch, name: str) -> Iterator[object]:
     """The values of a column; endless None if there is no such column."""
-    return iter(plain_values(batch.column(name))) if name in batch.schema.names else _NOTHING
+    return iter(column_values(batch, name)) if name in batch.schema.names else _NOTHING
 
 
 def _refuse(size: int) -> None:

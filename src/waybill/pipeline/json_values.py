@@ -1,7 +1,8 @@
 """Converts values of Arrow columns to JSON values, for arguments of jobs and headers of messages.
 
 Numbers, text and booleans stay. Timestamps become RFC 3339 text with their zone, dates and times ISO 8601 text,
-decimals exact text, durations ISO 8601 durations, bytes base64 text, maps and structs objects, arrays arrays.
+decimals exact text, durations ISO 8601 durations, bytes base64 text, maps and structs objects, arrays arrays. Spark has
+other types, too: `unsuitable` finds those that JSON cannot express.
 """
 
 import base64
@@ -13,14 +14,66 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 from pyarrow import types
+from pyspark.sql.types import (
+    ArrayType,
+    AtomicType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    NullType,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 Convert: TypeAlias = Callable[[object], object]
 
 _SECONDS_PER_DAY: Final = 86_400
+# Arrow's and Python's errors: for times outside of the years 1 to 9999, and for text that is not UTF-8.
+_UNREADABLE: Final = (ValueError, ArithmeticError, TypeError)
+_NOT_JSON: Final = (VariantType, YearMonthIntervalType, CalendarIntervalType)
 
 
-def plain_values(column: pa.Array) -> list[object]:
-    """The values of a column, null as None."""
+class UnreadableValue(ValueError):
+    """Python cannot express a value of a column. `index` is its row in the batch."""
+
+    def __init__(self, name: str, index: int, problem: Exception) -> None:
+        super().__init__(f"{name}: {problem}")
+        self.index = index
+
+
+def column_values(batch: pa.RecordBatch, name: str, *, plain: bool = True) -> list[object]:
+    """The values of a column, null as None, as JSON values unless `plain` is false. Raises UnreadableValue."""
+    column = batch.column(name)
+    read = _plain_values if plain else pa.Array.to_pylist
+    try:
+        return read(column)
+    except _UNREADABLE:
+        for index in range(len(column)):
+            try:
+                read(column.slice(index, 1))
+            except _UNREADABLE as problem:
+                raise UnreadableValue(name, index, problem) from None
+        raise
+
+
+def unsuitable(kind: DataType) -> str | None:
+    """The part of a type that JSON cannot express; None for most types."""
+    parts: list[DataType] = []
+    if isinstance(kind, ArrayType):
+        parts = [kind.elementType]
+    elif isinstance(kind, MapType):
+        if not isinstance(kind.keyType, AtomicType | NullType):
+            return kind.simpleString()
+        parts = [kind.keyType, kind.valueType]
+    elif isinstance(kind, StructType):
+        parts = [field.dataType for field in kind.fields]
+    elif isinstance(kind, _NOT_JSON):
+        return kind.simpleString()
+    return next((found for part in parts if (found := unsuitable(part)) is not None), None)
+
+
+def _plain_values(column: pa.Array) -> list[object]:
     values: list[object] = column.to_pylist()
     convert = _converter(column.type)
     return values if convert is None else [None if value is None else convert(value) for value in values]
@@ -43,7 +96,7 @@ def _converter(kind: pa.DataType) -> Convert | None:
     if types.is_struct(kind):
         return _fields({kind.field(index).name: _converter(kind.field(index).type) for index in range(kind.num_fields)})
     if types.is_map(kind):
-        return _entries(_converter(kind.item_type))
+        return _entries(_converter(kind.key_type) or str, _converter(kind.item_type))
     return None
 
 
@@ -88,12 +141,12 @@ def _fields(converts: dict[str, Convert | None]) -> Convert | None:
     return convert_fields
 
 
-def _entries(convert: Convert | None) -> Convert:
+def _entries(key_of: Convert, convert: Convert | None) -> Convert:
     def convert_entries(entries: object) -> object:
         pairs: dict[object, object] = dict(entries) if isinstance(entries, list) else {}
         if convert is None:
-            return {str(key): value for key, value in pairs.items()}
-        return {str(key): None if value is None else convert(value) for key, value in pairs.items()}
+            return {key_of(key): value for key, value in pairs.items()}
+        return {key_of(key): None if value is None else convert(value) for key, value in pairs.items()}
 
     return convert_entries
 

@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import BinaryType, NullType, StringType, StructType
 
 from waybill.client import BasicProperties
-from waybill.pipeline.job_rows import InvalidRow
-from waybill.pipeline.json_values import plain_values
+from waybill.pipeline.job_rows import InvalidRow, check_types
+from waybill.pipeline.json_values import column_values
 from waybill.pipeline.message import Properties
 from waybill.pipeline.named_options import OptionError
 
@@ -24,6 +24,9 @@ PROPERTY_COLUMNS: Final = (*Properties.__dataclass_fields__, "timestamp")
 MESSAGE_COLUMNS: Final = ("body", "exchange", "routing_key", "properties", "headers", *PROPERTY_COLUMNS)
 _READ_FROM: Final = frozenset({"stream", "offset"})
 _PERSISTENT: Final = 2
+_NAME_MAX: Final = 255
+# They are in one frame, which has 128 KiB at all brokers that are not configured otherwise.
+_PROPERTIES_MAX: Final = 128_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,17 @@ class RowMessage:
     body: bytes
     properties: BasicProperties
 
+    def check(self) -> None:
+        """Raise InvalidRow, or the client's ValueError, for a message that AMQP cannot express."""
+        for column, name in (("exchange", self.exchange), ("routing_key", self.routing_key)):
+            if len(name.encode()) > _NAME_MAX:
+                raise InvalidRow(f"{column}: is longer than {_NAME_MAX} bytes")
+        size = len(self.properties.encode())
+        if size > _PROPERTIES_MAX:
+            raise InvalidRow(
+                f"the properties have {size} bytes with their headers; a message may have {_PROPERTIES_MAX}"
+            )
+
 
 def check_message_columns(schema: StructType) -> None:
     """Raise OptionError for columns that cannot be sent."""
@@ -43,6 +57,9 @@ def check_message_columns(schema: StructType) -> None:
         raise OptionError("a message needs a column 'body', of text or bytes")
     if not isinstance(schema["body"].dataType, StringType | BinaryType):
         raise OptionError(f"column 'body' is text or bytes, not {schema['body'].dataType.simpleString()}")
+    check_types(schema)
+    if "properties" in names and not isinstance(schema["properties"].dataType, StructType | NullType):
+        raise OptionError(f"column 'properties' is a struct, not {schema['properties'].dataType.simpleString()}")
     for name in names:
         if name not in MESSAGE_COLUMNS and name not in _READ_FROM:
             raise OptionError(
@@ -58,7 +75,7 @@ class MessageRows:
         self._routing_key = routing_key
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[RowMessage]:
-        """One message per row. Raises InvalidRow, which names the column."""
+        """One message per row. Raises InvalidRow, which names the column, or UnreadableValue before the first row."""
         columns = {name: _values(batch, name) for name in batch.schema.names if name not in _READ_FROM}
         bodies = columns.pop("body")
         exchanges = columns.pop("exchange", None)
@@ -78,9 +95,7 @@ class MessageRows:
 
 def _values(batch: pa.RecordBatch, name: str) -> list[object]:
     """Bodies stay bytes, and a timestamp property a time; other values become what a header can hold."""
-    column = batch.column(name)
-    values: list[object] = column.to_pylist() if name in {"body", "timestamp"} else plain_values(column)
-    return values
+    return column_values(batch, name, plain=name not in {"body", "timestamp"})
 
 
 def _properties(row: dict[str, object]) -> BasicProperties:

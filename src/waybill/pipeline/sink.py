@@ -23,8 +23,10 @@ from pyspark.sql.types import StructType
 
 from waybill.client import (
     Channel,
+    ChannelClosed,
     ClientError,
     ConnectionLost,
+    EncodeError,
     MessageNacked,
     MessageReturned,
     connect,
@@ -32,11 +34,13 @@ from waybill.client import (
 from waybill.client.blocking import run
 from waybill.ojs import BatchFailed, InvalidJob, Jobs, JobsError, NewJob, PushFailed, Topology
 from waybill.ojs.push.bulk import TableFailed
+from waybill.ojs.push.outgoing import forget
 from waybill.ojs.spec.identifiers import new_id
 from waybill.pipeline.batch_buffer import BatchBuffer
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.job_rows import InvalidRow, JobColumns, JobRows, job_columns
 from waybill.pipeline.job_tables import JobTables, fit_tables
+from waybill.pipeline.json_values import UnreadableValue
 from waybill.pipeline.message_rows import MessageRows, RowMessage, check_message_columns
 from waybill.pipeline.named_options import NamedOptions, OptionError, address
 from waybill.pipeline.row_ids import RowIds
@@ -254,8 +258,10 @@ class MessageSender(_Sender):
         try:
             for batch in batches:
                 for message in self._rows.messages(batch):
-                    message.properties.encode()
+                    message.check()
                     number += 1
+        except UnreadableValue as error:
+            raise InvalidRow(f"row {number + error.index} of partition {partition}: {error}") from None
         except (InvalidRow, ClientError, ValueError) as error:
             raise InvalidRow(f"row {number} of partition {partition}: {error}") from None
 
@@ -272,10 +278,15 @@ class MessageSender(_Sender):
                     for message in self._rows.messages(batch):
                         await window.publish(message)
                 await window.finish()
-            except (MessageReturned, MessageNacked) as error:
-                raise SinkError(
-                    f"row {window.confirmed} of partition {partition}, to {address(options.uri)}: {error}"
-                ) from None
+            except (MessageReturned, MessageNacked, ChannelClosed) as error:
+                # A broker that closes the channel does not say because of which message.
+                last = window.published - 1 if isinstance(error, ChannelClosed) else window.confirmed
+                rows = (
+                    f"row {window.confirmed}" if last == window.confirmed else f"a row of {window.confirmed} to {last}"
+                )
+                raise SinkError(f"{rows} of partition {partition}, to {address(options.uri)}: {error}") from None
+            finally:
+                window.forget()
             return RowsSent(window.confirmed)
 
 
@@ -287,23 +298,23 @@ def _task() -> TaskContext:
 
 
 class _Window:
-    """Unconfirmed publishes of a channel. `confirmed`: how many of the first rows are confirmed.
+    """Unconfirmed publishes of a channel. `published`, `confirmed`: how many of the first rows are.
 
     Publishes lost with a connection are repeated once it is back, unless that takes longer than `timeout_s`.
     """
 
     def __init__(self, channel: Channel, *, mandatory: bool, timeout_s: float) -> None:
+        self.published = 0
         self.confirmed = 0
         self._channel = channel
         self._mandatory = mandatory
         self._timeout_s = timeout_s
         self._waiting: deque[tuple[RowMessage, asyncio.Future[None]]] = deque()
-        self._published = 0
 
     async def publish(self, message: RowMessage) -> None:
         """Publish a message. Raises the error of an earlier one."""
-        self._published += 1
-        if self._published % _ROWS_PER_DRAIN == 0:
+        self.published += 1
+        if self.published % _ROWS_PER_DRAIN == 0:
             await self._channel.drain()
         self._waiting.append((message, self._send(message)))
         if len(self._waiting) > _WINDOW:
@@ -313,6 +324,10 @@ class _Window:
     async def finish(self) -> None:
         """Wait for all remaining confirms."""
         await self._settle(0)
+
+    def forget(self) -> None:
+        """Wait no longer."""
+        forget(future for _, future in self._waiting)
 
     async def _settle(self, left: int) -> None:
         while len(self._waiting) > left:
@@ -373,6 +388,8 @@ def _numbered(
             for job in rows.jobs(batch, row_ids):
                 yield number, job
                 number += 1
+        except UnreadableValue as error:
+            raise InvalidRow(f"row {number + error.index} of partition {partition}: {error}") from None
         except InvalidJob as error:
             raise InvalidRow(f"row {number} of partition {partition}: {error}") from None
 
@@ -387,5 +404,5 @@ async def _explained(uri: str, what: str) -> AsyncIterator[None]:
     """Errors of the connection become errors of this module, without the URI and its password."""
     try:
         yield
-    except (*BROKER_ERRORS, JobsError) as problem:
+    except (*BROKER_ERRORS, JobsError, EncodeError) as problem:
         raise SinkError(explained(f"cannot write {what} to", uri, problem)) from None
