@@ -10,6 +10,7 @@ import pytest
 
 from tests.backend.conftest import Client, client_of
 from waybill.backend.message import Response
+from waybill.broker import Broker
 
 JOB = {"type": "email.send", "args": [1], "options": {"queue": "email"}}
 
@@ -162,3 +163,18 @@ async def test_what_runs_or_is_for_later_is_not_dropped(client: Client) -> None:
     await client.push(scheduled_at="+PT1H")
     await bound(client, 1, strategy="drop_oldest")
     assert (await push(client)).status == 429
+
+
+async def test_a_broker_that_keeps_no_more_queues_is_named() -> None:
+    async with Broker(port=0) as broker, client_of(broker.uri()) as client:
+        assert (await push(client)).status == 201
+        broker.administration.set_virtual_host_limits("/", max_connections=-1, max_queues=1)
+        other = {**JOB, "options": {"queue": "other"}}
+        for path, body in (("jobs", other), ("jobs/batch", {"jobs": [JOB, other]})):
+            refused = await push(client, body, path)
+            error = read(refused)["error"]
+            assert (refused.status, error["code"], error["retryable"]) == (503, "overloaded", True)
+            assert ".other' in vhost '/': queue limit" in error["message"]
+        assert (await push(client)).status == 201
+        broker.administration.set_virtual_host_limits("/", max_connections=-1, max_queues=-1)
+        assert (await push(client, other)).status == 201

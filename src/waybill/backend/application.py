@@ -17,7 +17,15 @@ from waybill.backend.message import SPEC_VERSION, Request, Response, answer, med
 from waybill.backend.router import OPEN, Route, Router
 from waybill.backend.shortcut import Take
 from waybill.client import ClientError
-from waybill.ojs.errors import ControlFailed, CronNotFound, DatabaseUnusable, DuplicateJob, InvalidJob, PushFailed
+from waybill.ojs.errors import (
+    ControlFailed,
+    CronNotFound,
+    DatabaseUnusable,
+    DeclarationRefused,
+    DuplicateJob,
+    InvalidJob,
+    PushFailed,
+)
 
 HOSTS_REMEMBERED: Final = 100
 LOOPBACK: Final = frozenset({"localhost", "[::1]"})
@@ -192,6 +200,10 @@ def _explained(error: Exception, request: Request) -> RequestRefused:
         case DatabaseUnusable():
             _log.warning("%s %s: %s", request.method, request.path[:300], error)
             return RequestRefused("backend_unavailable", "The job database cannot be reached.")
+        case DeclarationRefused():
+            _log.warning("%s %s: %s", request.method, request.path[:300], error)
+            hint = "Delete queues, or give the broker more memory or disk."
+            return RequestRefused("overloaded", f"{error}.", hint=hint)
         case ClientError() | ControlFailed():
             _log.warning("%s %s: %s", request.method, request.path[:300], error)
             return RequestRefused("backend_unavailable", "The broker cannot be reached.")

@@ -26,7 +26,7 @@ from waybill.client import (
     QueueFull,
     ResourceLocked,
 )
-from waybill.ojs import ControlFailed, InvalidJob, JobsError, PushFailed, TopologyConflict
+from waybill.ojs import ControlFailed, DeclarationRefused, InvalidJob, JobsError, PushFailed, TopologyConflict
 from waybill.transport.loop import run
 
 T = TypeVar("T")
@@ -94,6 +94,8 @@ def _hint(error: Exception, target: Target) -> str:  # noqa: PLR0911 - one line 
             )
         case NotFound():
             return "declare it: `waybill queue declare QUEUE`; `waybill topology check QUEUE` shows all that is missing"
+        case DeclarationRefused():
+            return "delete queues, raise the limit, or give the broker more memory or disk"
         case PreconditionFailed() | TopologyConflict():
             return "`waybill topology check` shows the difference, `waybill topology migrate` moves the jobs"
         case ResourceLocked():

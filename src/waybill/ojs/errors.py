@@ -107,6 +107,10 @@ class TopologyConflict(JobsError):
     """A queue or exchange exists with other properties; it is not changed (binding section 10.1)."""
 
 
+class DeclarationRefused(TopologyConflict):
+    """The broker keeps no further queues, exchanges or bindings: a limit is reached, or its disk is low."""
+
+
 class UnknownQueue(JobsError):
     """The queue does not exist: its name may be a typo. `nearest` are the known queues with the most similar names."""
 

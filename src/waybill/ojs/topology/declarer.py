@@ -6,12 +6,16 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from waybill.client import Channel, ChannelClosed, CommandInvalid, PreconditionFailed
-from waybill.ojs.errors import TopologyConflict
+from waybill.ojs.errors import DeclarationRefused, TopologyConflict
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.topology.declarations import BindingDeclaration, Entity, ExchangeDeclaration, QueueDeclaration
 from waybill.ojs.topology.topology import Declaration, Topology
+
+KEEPS_NO_MORE: Final = "PRECONDITION_FAILED - cannot "
+"""How the error of a broker begins that has reached a limit, Waybill's or RabbitMQ's; others are about properties."""
 
 _log = logging.getLogger("waybill.ojs.topology")
 
@@ -137,6 +141,9 @@ class TopologyDeclarer:
                         entity.destination, entity.exchange, entity.routing_key, entity.arguments or None
                     )
         except PreconditionFailed as error:
+            if KEEPS_NO_MORE in error.text:
+                _log.error("the broker refuses %s: %s", entity, error)
+                raise DeclarationRefused(f"the broker keeps no more: {error}") from error
             if as_found and isinstance(entity, QueueDeclaration) and not entity.is_exact:
                 _log.debug("%s exists with other properties; using it unchanged: %s", entity, error)
                 return
