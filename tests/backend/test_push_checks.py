@@ -43,7 +43,7 @@ async def test_a_queue_may_be_bounded_by_size(client: Client) -> None:
     job = {**JOB, "args": ["x" * 1000]}
     before = (await push(client, job)).status
     found = await client.ask("PUT", "/ojs/v1/queues/email/config", {"max_size_bytes": 4500})
-    assert found["config"] == {"max_size_bytes": 4500, "overflow_policy": "reject"}
+    assert found["config"].items() >= {"max_size_bytes": 4500, "overflow_policy": "reject"}.items()
     statuses = [(await push(client, job)).status for _ in range(4)]
     assert (before, statuses) == (201, [201, 201, 429, 429])
     full = await push(client, {"jobs": [job]}, "jobs/batch")
