@@ -276,8 +276,8 @@ class Broker:
             self._failure = error
             raise
         finally:
-            self._release_lock()
             self._stopped.set()
+            self._release_lock()
 
     def _release_lock(self) -> None:
         if self._lock is not None:

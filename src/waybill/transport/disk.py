@@ -204,9 +204,11 @@ class DirectoryLock:
     def release(self) -> None:
         """Release the lock and remove its file. A second call does nothing."""
         if self._descriptor >= 0:
-            self._path.unlink(missing_ok=True)
-            os.close(self._descriptor)
-            self._descriptor = -1
+            # On a disk that has failed, the file stays, and nobody holds it.
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
 
 
 @mypyc_attr(native_class=False)
