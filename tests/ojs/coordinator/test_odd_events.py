@@ -195,7 +195,7 @@ class Picky(JobStore):
         self.is_away = False
 
     def __getattribute__(self, name: str) -> Any:
-        if name in {"inner", "is_away", "apply", "probe", "__class__"}:
+        if name in {"inner", "is_away", "apply", "is_at_fault", "probe", "__class__"}:
             return object.__getattribute__(self, name)
         return getattr(self.inner, name)
 

@@ -84,8 +84,8 @@ def fold_what_can_be(store: JobStore, messages: Sequence[Message], partition: in
             found, unreadable = fold_messages(store, [message], partition)
         except StreamReplaced:
             raise
-        except Exception:  # noqa: BLE001 - whatever a store can have against a value
-            store.probe()
+        except Exception as error:  # noqa: BLE001 - whatever a store can have against a value
+            _check_store(store, error)
             events, unreadable = _events_of(store, message)
             found, refused = _take_apart(store, message[0], events, partition)
             unreadable += refused
@@ -120,7 +120,7 @@ def _take_apart(store: JobStore, offset: int, events: Sequence[ReceivedEvent], p
                 _step_over(event, offset, refused.__cause__ or refused, has_trace=False)
                 break
             except Exception as error:  # noqa: BLE001 - see above
-                store.probe()
+                _check_store(store, error)
                 if tries_left:
                     time.sleep(PAUSE_SECONDS)
                     continue
@@ -128,6 +128,13 @@ def _take_apart(store: JobStore, offset: int, events: Sequence[ReceivedEvent], p
                 _step_over(event, offset, error, has_trace=True)
     store.apply([(offset, [])], partition=partition)
     return verdicts, skipped
+
+
+def _check_store(store: JobStore, error: Exception) -> None:
+    """Raise an error that is the store's fault."""
+    if store.is_at_fault(error):
+        raise error
+    store.probe()
 
 
 def _step_over(event: ReceivedEvent, offset: int, error: BaseException, *, has_trace: bool) -> None:

@@ -200,6 +200,10 @@ class JobStore:
     def leave(self, coordinator: str) -> None:
         """Leave a coordinator's partitions to the others at once."""
 
+    def is_at_fault(self, error: Exception) -> bool:
+        """Whether an error of a change is the store's fault for certain. If not, `probe` tells more."""
+        return False
+
     def probe(self) -> None:
         """Test whether the store can write, without a change. Raises its errors."""
 

@@ -43,6 +43,7 @@ try:
     from waybill.ojs.coordinator.database.arrays import array_of
     from waybill.ojs.coordinator.database.deadlocks import Deadlock, deadlocks_named
     from waybill.ojs.coordinator.database.engine import OpenConnections, insert_of, open_engine
+    from waybill.ojs.coordinator.database.faults import is_fault
     from waybill.ojs.coordinator.database.partitions import Partitions
     from waybill.ojs.coordinator.database.position import (
         Position,
@@ -138,6 +139,9 @@ class SqlJobStore(SqlJobReads):
     def next_offset(self) -> int:
         with self._engine.connect() as connection:
             return read_positions(connection, [0])[0].next_offset
+
+    def is_at_fault(self, error: Exception) -> bool:
+        return is_fault(error)
 
     def probe(self) -> None:
         """Write the unchanged position."""
