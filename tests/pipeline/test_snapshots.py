@@ -70,20 +70,46 @@ def test_what_a_crash_left_is_cleared_away(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "parts").iterdir()] == ["00000001"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 99}', '{"format": 1}', '{"format": 1, "contents": 7}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "[" * 5000, '{"format": 99}', '{"format": 1}', '{"format": 1, "contents": 7}'),
+        '{"format": 2, "contents": null, "replaced": []}',
+        '{"format": 2, "contents": {"batch": "x"}, "replaced": []}',
+        '{"format": 2, "contents": {"batch": 1, "objectives": [1]}, "replaced": []}',
+        '{"format": 2, "contents": {"batch": 1}, "replaced": [1]}',
+    ],
+)
 def test_a_snapshot_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     snapshots = Snapshots(tmp_path)
     snapshots.publish(snapshots.draft(None, number=1).finish(Contents(), TABLES), TABLES)
     (tmp_path / "current" / "snapshot.json").write_text(text)
     assert snapshots.current() is None
+    assert snapshots.batch() == -1
     assert snapshots.next_number() == 2
+
+
+def test_files_of_other_programs_are_left_alone(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path, kept=1)
+    for number in (1, 2):
+        snapshots.publish(snapshots.draft(None, number=number).finish(Contents(number), TABLES), TABLES)
+        for place in ("snapshots", "parts"):
+            (tmp_path / place / ".DS_Store").touch()
+            (tmp_path / place / "lost+found").mkdir(exist_ok=True)
+    assert snapshots.next_number() == 3
+    assert sorted(path.name for path in (tmp_path / "snapshots").iterdir()) == [".DS_Store", "00000002", "lost+found"]
+    for target in ("snapshots/hello", "snapshots/00000099"):
+        (tmp_path / "current").unlink()
+        (tmp_path / "current").symlink_to(target)
+        assert snapshots.current() is None
+        assert snapshots.batch() == -1
 
 
 def test_a_snapshot_of_the_first_format_has_no_rollups(tmp_path: Path) -> None:
     snapshots = Snapshots(tmp_path)
     snapshots.publish(snapshots.draft(None, number=1).finish(Contents(3), TABLES), TABLES)
     about = tmp_path / "current" / "snapshot.json"
-    about.write_text(about.read_text().replace('"format": 2', '"format": 1'))
+    about.write_text(about.read_text().replace('"format":2', '"format":1'))
     found = snapshots.current()
     assert found is not None
     assert (found.has_rollups, found.contents) == (False, Contents(3))

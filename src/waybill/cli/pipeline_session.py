@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from waybill.cli.console import Console
+
+# No space, the limit of a file's size, and the quota.
+_NO_ROOM: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,3 +68,25 @@ def explained_failures() -> Iterator[None]:
         if type(problem).__module__.startswith("waybill."):
             raise click.ClickException(str(problem)) from None
         raise
+    except OSError as problem:
+        raise click.ClickException(_with_way_out(problem)) from None
+    except Exception as problem:
+        if not _is_of_spark(problem):
+            raise
+        from waybill.pipeline.task_errors import spark_error
+
+        raise click.ClickException(spark_error(str(problem))) from None
+
+
+def _with_way_out(problem: OSError) -> str:
+    if problem.errno in _NO_ROOM:
+        return f"{problem}: free disk space, and start again, which continues where this ended"
+    return str(problem) or type(problem).__name__
+
+
+def _is_of_spark(problem: Exception) -> bool:
+    """Whether it comes from Spark's virtual machine. A bug of Python code keeps its traceback."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return isinstance(problem, Py4JError | PySparkException)

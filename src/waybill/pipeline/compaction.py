@@ -19,8 +19,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from waybill.pipeline import gold_tables, tables
+from waybill.pipeline.checkpoint_check import check_events
 from waybill.pipeline.event_counts import EVENT_COUNTS
-from waybill.pipeline.event_files import noted
+from waybill.pipeline.event_files import batch_of, noted
 from waybill.pipeline.incremental import forget
 from waybill.pipeline.lake_tables import LakeTables
 from waybill.pipeline.progress_reports import Compacted
@@ -65,6 +66,7 @@ def compact_held(
 
     `complete`: batches known to be written and refreshed.
     """
+    check_events(store)
     store.prepare()
     days = sorted(path for path in store.path(tables.EVENTS).iterdir() if path.name.startswith("date="))
     before = sum(len(_files(day)) for day in days)
@@ -114,8 +116,8 @@ def compact_lake(
 
 def _write_day(spark: SparkSession, day: Path, fresh: Path, settled: int) -> bool:
     """Bring a day into the new version. True if it was rewritten."""
-    batches = [path for path in day.iterdir() if path.name.startswith("batch_id=")]
-    merged = [path for path in batches if int(path.name.removeprefix("batch_id=")) < settled]
+    batches = {path: number for path in day.iterdir() if (number := batch_of(path.name)) is not None}
+    merged = [path for path, number in batches.items() if number < settled]
     files = [file for path in merged for file in _files(path)]
     size = sum(file.stat().st_size for file in files)
     wanted = -(-size // _FILE_BYTES)

@@ -17,6 +17,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from waybill.pipeline import gold_tables
 from waybill.pipeline.listing import names_in
+from waybill.pipeline.parquet_files import read_table
 from waybill.pipeline.parts import HOUR_S
 from waybill.pipeline.schemas import FIRST_TIME, TIMES_END
 from waybill.pipeline.snapshots import Draft, Snapshot
@@ -79,7 +80,7 @@ def count_events(fresh: pa.Table, base: Snapshot | None, draft: Draft, closed: i
         changed.add(hour)
         rows = fresh.filter(pc.equal(hours, hour))
         old = [] if base is None else base.files(EVENT_COUNTS, [hour * 2])
-        whole = pa.concat_tables([rows, *(pq.read_table(file, schema=_COUNTS, partitioning=None) for file in old)])
+        whole = pa.concat_tables([rows, *(read_table(file, schema=_COUNTS) for file in old)])
         place = draft.scratch / "events" / f"number={hour * 2}"
         place.mkdir(parents=True)
         pq.write_table(_summed(whole), place / "part.parquet", compression="zstd")
@@ -96,7 +97,7 @@ def store_reports(reports: DataFrame, base: Snapshot | None, draft: Draft) -> se
     if not fresh.num_rows:
         return set()
     old = draft.there("workers", "reports.parquet")
-    known = pq.read_table(old, schema=_REPORTS, partitioning=None) if old is not None else _REPORTS.empty_table()
+    known = read_table(old, schema=_REPORTS) if old is not None else _REPORTS.empty_table()
     whole = pa.concat_tables([known, fresh]).group_by(_REPORTS.names).aggregate([]).select(_REPORTS.names)
     pq.write_table(whole, draft.put("workers", "reports.parquet"), compression="zstd")
     return set() if base is None else _busy_hours(fresh, base)
@@ -115,7 +116,7 @@ def _busy_hours(fresh: pa.Table, base: Snapshot) -> set[int]:
 
 
 def _has_one_of(file: Path, names: pa.Array) -> bool:
-    busy = pq.read_table(file, columns=["worker_id"], partitioning=None)["worker_id"]
+    busy = read_table(file, columns=["worker_id"])["worker_id"]
     return bool(pc.any(pc.is_in(busy, value_set=names)).as_py())
 
 

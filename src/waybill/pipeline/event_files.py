@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pyarrow.parquet as pq
-
-from waybill.pipeline.listing import names_in
+from waybill.pipeline.listing import names_in, numbers_in
+from waybill.pipeline.parquet_files import row_count
 
 _FEW: Final = 50
+_BATCH: Final = "batch_id="
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,22 @@ def local_batches(root: Path, checkpoint: Path, after: int, complete: Collection
         if number > 0 or after >= 0:
             files = tuple(str(file) for place in places for file in sorted(place.glob("*.parquet")))
             if files:
-                yield EventFiles(number, files, row_count(files))
+                yield EventFiles(number, files, rows_of(files))
             continue
         for place in places:
             files = tuple(str(file) for file in sorted(place.glob("*.parquet")))
-            yield EventFiles(number, files, row_count(files))
+            yield EventFiles(number, files, rows_of(files))
 
 
-def row_count(files: Iterable[str]) -> int:
-    """The rows of local files."""
-    return sum(pq.read_metadata(file).num_rows for file in files)
+def batch_of(name: str) -> int | None:
+    """The batch of a directory of this name; None for other names."""
+    number = name.removeprefix(_BATCH)
+    return int(number) if name.startswith(_BATCH) and number.isascii() and number.isdigit() else None
+
+
+def rows_of(files: Iterable[str]) -> int:
+    """The rows of local files. Raises DamagedFileError."""
+    return sum(map(row_count, files))
 
 
 def doubtful(checkpoint: Path, complete: Collection[int] = ()) -> set[int]:
@@ -72,7 +78,7 @@ def doubtful(checkpoint: Path, complete: Collection[int] = ()) -> set[int]:
 
 def noted(place: Path) -> set[int]:
     """The batches in one of the logs of a checkpoint."""
-    return {int(name) for name in names_in(place) if name.isdigit()} if place.is_dir() else set()
+    return set(numbers_in(place))
 
 
 def _joined(group: list[EventFiles]) -> EventFiles:
@@ -90,5 +96,5 @@ def _numbers(checkpoint: Path, days: Iterable[Path], after: int) -> set[int]:
     last = max(known, default=-1)
     if after >= 0 and known and last - after < _FEW:
         return set(range(after + 1, last + 1))
-    names = [name for day in days for name in names_in(day) if name.startswith("batch_id=")]
-    return {number for name in names if (number := int(name.partition("=")[2])) > after}
+    numbers = {batch_of(name) for day in days for name in names_in(day)}
+    return {number for number in numbers if number is not None and number > after}

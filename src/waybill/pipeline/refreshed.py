@@ -7,13 +7,11 @@ has it, written after all tables.
 from collections.abc import Collection
 
 from waybill.pipeline import tables
-from waybill.pipeline.event_files import doubtful, noted
+from waybill.pipeline.event_files import batch_of, doubtful, noted
 from waybill.pipeline.lake_tables import LakeTables
 from waybill.pipeline.listing import names_in
 from waybill.pipeline.snapshots import Snapshots
 from waybill.pipeline.tables import Tables, TablesError, TableStore
-
-_BATCH = "batch_id="
 
 
 class NotRefreshedError(TablesError):
@@ -27,6 +25,12 @@ def last_batch(store: TableStore, complete: Collection[int] = ()) -> int:
     store = _in_directory(store)
     done = noted(store.checkpoint / "commits") | _written(store)
     return max(done - doubtful(store.checkpoint, complete), default=-1)
+
+
+def last_known_batch(store: TableStore) -> int:
+    """The last batch that any of the tables has; -1 if there is none."""
+    written = -1 if isinstance(store, LakeTables) else max(_written(_in_directory(store)), default=-1)
+    return max(written, last_batch(store), refreshed_batch(store))
 
 
 def refreshed_batch(store: TableStore) -> int:
@@ -66,4 +70,4 @@ def _written(store: Tables) -> set[int]:
     """The numbers of the batches with files."""
     root = store.path(tables.EVENTS)
     days = [day for day in root.iterdir() if day.name.startswith("date=")] if root.is_dir() else []
-    return {int(name.removeprefix(_BATCH)) for day in days for name in names_in(day) if name.startswith(_BATCH)}
+    return {number for day in days for name in names_in(day) if (number := batch_of(name)) is not None}

@@ -22,6 +22,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from waybill.pipeline import gold_tables, schemas, tables
 from waybill.pipeline.event_counts import EVENT_COUNTS
+from waybill.pipeline.parquet_files import read_table
 from waybill.pipeline.part_files import NUMBER, read_files, write_parts
 from waybill.pipeline.parts import PART, PART_FIELD, hour_of
 from waybill.pipeline.snapshots import Draft
@@ -93,7 +94,7 @@ class _Days:
         """The rows for some files, which are read one by one; None if there are none."""
         found = []
         for file in files:
-            rows = pq.read_table(file, columns=self.read, partitioning=None)
+            rows = read_table(file, columns=self.read)
             if self.is_timed:
                 rows = rows.append_column("last", rows["bucket"])
             found.append(self._summed(rows) if self.prepare is None else self.prepare(rows))

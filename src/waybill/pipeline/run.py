@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from waybill.client.ranges import check_number, check_whole
 from waybill.pipeline import tables
+from waybill.pipeline.checkpoint_check import check_checkpoint, check_events
 from waybill.pipeline.compaction import compact_held, compact_lake
 from waybill.pipeline.folding import computed_once
 from waybill.pipeline.gold_tables import GOLD, GOLD_TABLES, Silver
@@ -35,7 +36,7 @@ from waybill.pipeline.snapshots import VERSIONS_KEPT, Snapshots
 from waybill.pipeline.source import EVENT_STREAM
 from waybill.pipeline.table_formats import PARQUET, open_store
 from waybill.pipeline.tables import Table, Tables, TableStore
-from waybill.pipeline.task_errors import first_line, own_error
+from waybill.pipeline.task_errors import spark_error
 from waybill.pipeline.transforms import bronze, silver
 from waybill.pipeline.transforms.objectives import Objectives
 
@@ -103,6 +104,7 @@ def run_continuously(spark: SparkSession, settings: Settings, progress: Progress
     store = _open(spark, settings)
     following = _Following(spark, settings, store, progress)
     with store.locked():
+        check_checkpoint(store)
         store.prepare()
         query = _start(spark, settings, store, following.note, once=False, writing=following.writing)
         try:
@@ -166,6 +168,7 @@ def _open(spark: SparkSession, settings: Settings) -> TableStore:
 
 
 def _ingest(spark: SparkSession, settings: Settings, store: TableStore, progress: Progress) -> None:
+    check_checkpoint(store)
     store.prepare()
     query = _start(spark, settings, store, progress, once=True)
     try:
@@ -223,6 +226,7 @@ def refresh(
 
 def backfill(spark: SparkSession, store: TableStore, progress: Progress, objectives: Objectives | None = None) -> None:
     """Compute silver and gold from all of bronze."""
+    check_events(store)
     if is_folded(store):
         rebuild(spark, store, objectives or Objectives(), progress)
     else:
@@ -332,7 +336,7 @@ def _await(query: StreamingQuery, between: Callable[[], None], progress: Progres
     _report_pace(query, reported, progress)
     failure = query.exception()
     if failure is not None:
-        raise PipelineError(own_error(str(failure)) or first_line(str(failure)))
+        raise PipelineError(spark_error(str(failure)))
 
 
 def _report_pace(query: StreamingQuery, reported: int, progress: Progress) -> int:

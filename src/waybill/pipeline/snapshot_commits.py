@@ -12,11 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import pyarrow.parquet as pq
-
 from waybill.pipeline.event_counts import EVENT_COUNTS
 from waybill.pipeline.folding import SILVER
 from waybill.pipeline.gold_tables import GOLD
+from waybill.pipeline.parquet_files import row_count
 from waybill.pipeline.snapshots import Snapshot
 from waybill.pipeline.storage import Storage
 from waybill.pipeline.table_log import DataFile, OpenLog
@@ -38,7 +37,7 @@ def commit_files(snapshot: Snapshot, storage: Storage, open_log: OpenLog) -> Non
         added = [
             DataFile(name, source.stat().st_size, rows)
             for name, source in wanted.items()
-            if name not in there and (rows := pq.read_metadata(source).num_rows)
+            if name not in there and (rows := row_count(source))
         ]
         removed = [file for name, file in there.items() if name not in wanted]
         for file in added:

@@ -12,17 +12,18 @@ A new snapshot is made beside the others. Moving `current` publishes all its tab
 higher number than `current`, and are removed before the next snapshot. The last few snapshots are kept for readers.
 """
 
-import json
 import os
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from waybill.pipeline.listing import names_in
+import msgspec
+
+from waybill.pipeline.listing import names_in, numbers_in
 from waybill.pipeline.parts import file_name, month_of, part_of_file
 from waybill.pipeline.tables import Table
 
@@ -47,6 +48,17 @@ class Contents:
     batch: int = -1
     objectives: Mapping[str, int] = field(default_factory=dict)
     closed: int | None = None
+
+
+class _About(msgspec.Struct):
+    """The file that describes a snapshot."""
+
+    format: int
+    contents: Contents
+    replaced: list[str] = []
+
+
+_about_decoder: Final = msgspec.json.Decoder(_About)
 
 
 @dataclass(frozen=True)
@@ -179,8 +191,8 @@ class Draft:
         for directory, entries in self._loose.items():
             for name, file in entries.items():
                 _link(file, snapshot.place / directory / name)
-        about = {"format": _FORMAT, "contents": asdict(contents), "replaced": self._replaced}
-        (snapshot.place / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
+        about = _About(_FORMAT, contents, self._replaced)
+        (snapshot.place / _ABOUT).write_bytes(msgspec.json.encode(about))
         return snapshot
 
     def _month(self, table: Table, month: str) -> Path:
@@ -223,9 +235,8 @@ class Snapshots:
     def batch(self) -> int:
         """The last batch of the published snapshot, even one that cannot be updated; -1 if it is unknown."""
         number = self._number()
-        about = {} if number is None else self._about(number)
-        batch = about.get("contents", {}).get("batch", -1)
-        return batch if isinstance(batch, int) else -1
+        about = None if number is None else self._about(number)
+        return -1 if about is None else about.contents.batch
 
     def draft(self, base: Snapshot | None, *, number: int) -> Draft:
         return Draft(self._directory, number, base)
@@ -235,8 +246,8 @@ class Snapshots:
         last = self._number() or 0
         for name in ("snapshots", "parts"):
             place = self._directory / name
-            for left in [path for path in place.iterdir() if int(path.name) > last] if place.is_dir() else []:
-                shutil.rmtree(left)
+            for left in [number for number in numbers_in(place) if number > last]:
+                shutil.rmtree(place / _text(left))
         return last + 1
 
     def publish(self, snapshot: Snapshot, tables: Iterable[Table]) -> None:
@@ -245,7 +256,7 @@ class Snapshots:
         for table in tables:
             if table.name.partition("/")[0] in ("silver", "gold"):
                 self._lead(table)
-        numbers = sorted(int(name) for name in names_in(self._directory / "snapshots"))
+        numbers = numbers_in(self._directory / "snapshots")
         self.prune(below=numbers[-self._kept] if len(numbers) > self._kept else 0)
 
     def whole(self, batch: int) -> Snapshot:
@@ -255,15 +266,13 @@ class Snapshots:
         """
         snapshot = Snapshot(self._directory, self.next_number(), Contents(batch), (), has_rollups=False)
         snapshot.place.mkdir(parents=True)
-        about = {"format": _WHOLE, "contents": asdict(snapshot.contents)}
-        (snapshot.place / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
+        (snapshot.place / _ABOUT).write_bytes(msgspec.json.encode(_About(_WHOLE, snapshot.contents)))
         return snapshot
 
     def prune(self, *, below: int, above: int = -1) -> None:
         """Remove the snapshots between these numbers, with what their successors replaced."""
         place = self._directory / "snapshots"
-        numbers = sorted(int(name) for name in names_in(place)) if place.is_dir() else []
-        for number, successor in pairwise(numbers):
+        for number, successor in pairwise(numbers_in(place)):
             if not above < number < below:
                 continue
             after = self._open(successor)
@@ -297,25 +306,21 @@ class Snapshots:
 
     def _number(self) -> int | None:
         link = self._directory / _CURRENT
-        return int(link.readlink().name) if link.is_symlink() else None
+        name = link.readlink().name if link.is_symlink() else ""
+        return int(name) if name.isascii() and name.isdigit() else None
 
     def _open(self, number: int) -> Snapshot | None:
         about = self._about(number)
-        try:
-            if about["format"] not in _FORMATS:
-                return None
-            contents = Contents(**about["contents"])
-            replaced = tuple(about["replaced"])
-            return Snapshot(self._directory, number, contents, replaced, has_rollups=about["format"] == _FORMAT)
-        except (KeyError, TypeError):
+        if about is None or about.format not in _FORMATS:
             return None
+        has_rollups = about.format == _FORMAT
+        return Snapshot(self._directory, number, about.contents, tuple(about.replaced), has_rollups=has_rollups)
 
-    def _about(self, number: int) -> dict[str, Any]:
+    def _about(self, number: int) -> "_About | None":
         try:
-            about = json.loads((self._directory / "snapshots" / _text(number) / _ABOUT).read_text(encoding="utf-8"))
+            return _about_decoder.decode((self._directory / "snapshots" / _text(number) / _ABOUT).read_bytes())
         except (OSError, ValueError):
-            return {}
-        return about if isinstance(about, dict) else {}
+            return None
 
 
 def _text(number: int) -> str:

@@ -15,9 +15,9 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
+from waybill.pipeline.parquet_files import read_table
 from waybill.pipeline.tables import TablesError
 
 _SCHEMES: Final = ("s3a", "s3")
@@ -105,10 +105,10 @@ class Storage:
 def read_columns(file: str, columns: list[str]) -> pa.Table:
     """Some columns of a file: a path, or the URI of one in a bucket."""
     if "://" not in file:
-        return pq.read_table(file, columns=columns, partitioning=None)
+        return read_table(file, columns=columns)
     storage = Storage.of(file)
     name = storage.root.removeprefix("s3a://")
-    return pq.read_table(name, columns=columns, partitioning=None, filesystem=storage.filesystem)
+    return read_table(name, columns=columns, filesystem=storage.filesystem)
 
 
 @lru_cache(maxsize=4)

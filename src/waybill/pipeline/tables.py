@@ -24,8 +24,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 from pyspark.sql.types import StructType
 
 from waybill.pipeline import schemas
-from waybill.pipeline.event_files import EventFiles, local_batches, row_count
+from waybill.pipeline.event_files import EventFiles, local_batches, rows_of
 from waybill.pipeline.file_lock import locked
+from waybill.pipeline.listing import numbers_in
+from waybill.pipeline.parquet_files import row_count
 
 _VERSION_DIGITS: Final = 8
 # Dictionaries are useless for columns of distinct values, and higher levels of zstd take longer for hardly smaller
@@ -197,12 +199,12 @@ class Tables(TableStore):
 
     def carried_files(self) -> EventFiles | None:
         files = tuple(map(str, sorted(self.path(CARRIED).glob("*.parquet")))) if self.has(CARRIED) else ()
-        return EventFiles(-1, (), row_count(files), files) if files else None
+        return EventFiles(-1, (), rows_of(files), files) if files else None
 
     def has_more_than(self, rows: int, files: int) -> bool:
         found = 0
         for count, file in enumerate(self.path(EVENTS).rglob("*.parquet")):
-            found += row_count([str(file)])
+            found += row_count(file)
             if found > rows or count >= files:
                 return True
         return False
@@ -229,6 +231,7 @@ class Tables(TableStore):
         draft.unlink(missing_ok=True)
         draft.symlink_to(Path("..") / fresh.relative_to(self.directory), target_is_directory=True)
         draft.replace(link)
-        for version in fresh.parent.iterdir():
+        for number in numbers_in(fresh.parent):
+            version = fresh.parent / f"{number:0{_VERSION_DIGITS}}"
             if version not in (fresh, previous):
                 shutil.rmtree(version)
