@@ -16,8 +16,17 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 from tests.pipeline.own_broker import OwnBroker
 from tests.program_environment import program_environment
 from waybill.client import BasicProperties, blocking
+from waybill.ojs import DeadJob
 from waybill.ojs.spec.identifiers import new_id
-from waybill.pipeline.dead_letters import DeadLetterReader, DeadLettersError, Settled, discard, redrive
+from waybill.pipeline import dead_letters
+from waybill.pipeline.dead_letters import (
+    DeadLetterReader,
+    DeadLettersError,
+    QueuePartition,
+    Settled,
+    discard,
+    redrive,
+)
 from waybill.pipeline.task_counts import CountReporter, TaskCounts
 
 pytestmark = pytest.mark.spark
@@ -127,6 +136,14 @@ def morgue(broker_uri: str) -> Iterator[Morgue]:
     made = Morgue(broker_uri)
     yield made
     made.close()
+
+
+@pytest.mark.parametrize(("count", "size", "batches"), [(0, 1, []), (5000, 1, [4096, 904]), (7, 12 << 20, [3, 3, 1])])
+def test_a_batch_has_a_limited_size(monkeypatch: pytest.MonkeyPatch, count: int, size: int, batches: list[int]) -> None:
+    letters = [DeadJob(str(number), "a.b", 0, None, "", "", "", b"x" * size, {}) for number in range(count)]
+    monkeypatch.setattr(dead_letters, "_done", lambda *_: letters)
+    reader = DeadLetterReader({"uri": "amqp://localhost", "deadLetters": "email"})
+    assert [batch.num_rows for batch in reader.read(QueuePartition("email"))] == batches
 
 
 def test_they_are_read_in_their_order_and_stay(spark: SparkSession, morgue: Morgue) -> None:

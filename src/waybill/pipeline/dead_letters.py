@@ -44,6 +44,8 @@ T = TypeVar("T")
 
 _OPTIONS: Final = ("uri", "deadLetters", *TOPOLOGY_OPTIONS)
 _ROWS_PER_BATCH: Final = 4096
+# Each body is in two columns, and Arrow's text columns are limited to 2 GB.
+_BYTES_PER_BATCH: Final = 1 << 25
 # The largest value of the column.
 _ATTEMPT_MAX: Final = 2**31 - 1
 
@@ -98,9 +100,8 @@ class DeadLetterReader(DataSourceReader):
         jobs = Jobs(options.uri, topology=options.topology, create_queues=True)
         letters = _done(options.uri, partial(_all, jobs, partition.queue))
         schema = to_arrow_schema(DEAD_LETTER, timezone="UTC")
-        for start in range(0, len(letters), _ROWS_PER_BATCH):
-            rows = [_row(partition.queue, letter) for letter in letters[start : start + _ROWS_PER_BATCH]]
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+        for some in _cut(letters):
+            yield pa.RecordBatch.from_pylist([_row(partition.queue, letter) for letter in some], schema=schema)
 
 
 def redrive(
@@ -164,6 +165,18 @@ def _settle(chosen: DataFrame, move: DeadLetterMove, on_progress: Progress | Non
 async def _all(jobs: Jobs, queue: str) -> list[DeadJob]:
     async with DeadLetters(jobs, queue) as dead:
         return await dead.all()
+
+
+def _cut(letters: list[DeadJob]) -> Iterator[list[DeadJob]]:
+    """The letters of each batch."""
+    first = size = 0
+    for index, letter in enumerate(letters):
+        size += len(letter.body)
+        if size >= _BYTES_PER_BATCH or index - first + 1 == _ROWS_PER_BATCH:
+            yield letters[first : index + 1]
+            first, size = index + 1, 0
+    if first < len(letters):
+        yield letters[first:]
 
 
 def _done(uri: str, work: Callable[[], Coroutine[object, object, T]]) -> T:
