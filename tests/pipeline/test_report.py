@@ -15,6 +15,7 @@ from rich.console import Console
 
 from tests.pipeline.reference_fold import fold
 from tests.pipeline.whole_run import EVENTS, WholeRun
+from waybill.pipeline import schemas, tables
 from waybill.pipeline.report import formatting, scales
 from waybill.pipeline.report.alert_rows import AlertRow
 from waybill.pipeline.report.figures import Percentiles, Report, collect
@@ -135,6 +136,18 @@ def test_without_events_there_is_a_report_of_zeros(spark: SparkSession, tmp_path
     assert (empty.totals.jobs, empty.totals.queue_wait, empty.timeline) == (0, None, [])
     assert "No job has ended yet" in render(empty, NOW)
     show(empty, Console(file=io.StringIO()))
+
+
+def test_many_reasons_of_quarantine_add_up(spark: SparkSession, tmp_path: Path) -> None:
+    store = Tables(tmp_path)
+    long = "concat('job.', repeat('x', 300), id % 60, ' without subject')"
+    odd = spark.range(130).selectExpr(f"if(id < 120, {long}, concat('reason ', id)) reason")
+    missing = [column for column in schemas.QUARANTINE.fieldNames() if column not in ("reason", "batch_id")]
+    store.write_batch(odd.selectExpr(*(f"null {name}" for name in missing), "reason"), tables.QUARANTINE, 0)
+    report = collect(spark, store)
+    assert report.totals.malformed == sum(report.malformed_reasons.values()) == 130
+    assert list(report.malformed_reasons.values()) == [98, 32]
+    assert "others" in report.malformed_reasons
 
 
 def test_the_terminal_shows_every_table(report: Report) -> None:

@@ -81,14 +81,38 @@ def test_whoever_stops_in_the_middle_leaves_the_stream_whole(stream: Stream) -> 
     assert len(list(log.read(OffsetRange(stream.name, 0, 500)))) == 500
 
 
-def test_silence_is_an_error_that_names_the_place_and_not_the_password(stream: Stream) -> None:
+def test_silence_is_an_error_that_names_the_place_and_not_the_password(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream.publish(*bodies(5))
+    monkeypatch.setattr(StreamLog, "_end", lambda *_: 8)
     log = stream.log(pollTimeoutMs="300", **{"fetchOffset.retryIntervalMs": "1"})
     with pytest.raises(
         StreamUnavailable, match=rf"'{stream.name}' on 127\.0\.0\.1:\d+/%2Fojs .*300 ms.*5 to 7"
     ) as caught:
         list(log.read(OffsetRange(stream.name, 3, 8)))
     assert "guest" not in str(caught.value)
+
+
+def test_a_stream_that_ends_within_a_planned_range_has_lost_messages(stream: Stream) -> None:
+    stream.publish(*bodies(5))
+    span = OffsetRange(stream.name, 3, 8)
+    with pytest.raises(DataLossError, match=r"ends at offset 5, but messages up to 7 were to be read.*failOnDataLoss"):
+        list(stream.log(pollTimeoutMs="300").read(span))
+    read = stream.log(pollTimeoutMs="300", failOnDataLoss="false").read(span)
+    assert [message.offset for message in read] == [3, 4]
+
+
+def test_a_stream_that_is_deleted_while_it_is_read_is_an_error_soon(
+    stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream.publish(*bodies(500))
+    read = stream.log(prefetch="32").read(OffsetRange(stream.name, 0, 500))
+    next(read)
+    stream.delete()
+    with pytest.raises(StreamError, match="NOT_FOUND"):
+        list(read)
+    assert len([record for record in caplog.records if "could not re-register" in record.message]) < 10
 
 
 def test_a_missing_stream_is_an_error_at_once(stream: Stream) -> None:

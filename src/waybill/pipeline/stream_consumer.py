@@ -10,7 +10,16 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Final, Self
 
-from waybill.client import Channel, Connection, Consumer, Delivery, ProtocolError, ReconnectPolicy, connect
+from waybill.client import (
+    Channel,
+    Connection,
+    ConnectionLost,
+    Consumer,
+    Delivery,
+    ProtocolError,
+    ReconnectPolicy,
+    connect,
+)
 from waybill.client.loop_thread import LoopThread
 from waybill.pipeline.message import OFFSET_HEADER
 
@@ -20,7 +29,8 @@ _WAITING_BYTES: Final = 64 << 20
 # The replies of brokers to a basic.get from a stream: not-implemented, and precondition-failed.
 _NOT_FOR_STREAMS: Final = frozenset({540, 406})
 # Reading must continue after the last received message, which the client does not know, so it must not reconnect.
-_NO_RECONNECT: Final = ReconnectPolicy(first_delay_s=0.0, jitter=0.0, max_attempts=1)
+# The client also registers a cancelled consumer again, with the delays of this policy, until that is noticed here.
+_NO_RECONNECT: Final = ReconnectPolicy(first_delay_s=_POLL_S, jitter=0.0, max_attempts=1)
 
 
 class StreamConsumer:
@@ -118,5 +128,9 @@ class StreamConsumer:
             except Empty:
                 if consumer.closed and consumer.error is not None:
                     raise consumer.error from None
+                if self._connection.consumer_cancellations:
+                    raise ConnectionLost(
+                        "the broker cancelled the consumer, perhaps as the stream was deleted"
+                    ) from None
                 if left <= 0 or consumer.closed:
                     return None

@@ -139,6 +139,10 @@ class StreamLog:
                     yield block
                 if position == span.end:
                     return
+            end = self._end(stream)
+            if end < span.end:
+                self._check_end(span, end)
+                return
             raise StreamUnavailable(
                 f"stream {stream!r} on {self._address} sent nothing for "
                 f"{self._options.poll_timeout_ms} ms while messages from {position} "
@@ -169,6 +173,15 @@ class StreamLog:
             raise DataLossError(
                 f"stream {span.stream!r} on {self._address} begins at offset {first}, but {position} was to be "
                 f"read next (got {offset}): retention removed messages that were not read. "
+                "Set failOnDataLoss to false to continue."
+            )
+
+    def _check_end(self, span: OffsetRange, end: int) -> None:
+        """Raise DataLossError for a stream that ends within a span, whose messages existed when it was planned."""
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"stream {span.stream!r} on {self._address} ends at offset {end}, but messages up to {span.end - 1} "
+                "were to be read: it was deleted and created again, or its messages were removed. "
                 "Set failOnDataLoss to false to continue."
             )
 

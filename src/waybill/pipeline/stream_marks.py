@@ -18,6 +18,8 @@ from waybill.pipeline.stream_log import StreamLog
 
 # Names of streams in the options contain no comma.
 MARKS: Final = ",marks"
+# The year 2100.
+_TIME_MAX: Final = 4_102_444_800
 
 Mark: TypeAlias = Sequence[object]
 """The digest of a message, and a time in seconds of Unix time: both can be stored as JSON."""
@@ -26,7 +28,7 @@ Mark: TypeAlias = Sequence[object]
 def marks_of(offsets: Mapping[str, object]) -> dict[str, Mark]:
     """The marks that the offsets of a query carry, by stream; none in those of earlier versions."""
     found = offsets.get(MARKS)
-    return found if isinstance(found, dict) else {}
+    return {stream: one for stream, one in found.items() if _is_mark(one)} if isinstance(found, dict) else {}
 
 
 def without_marks(offsets: Mapping[str, object]) -> dict[str, int]:
@@ -53,6 +55,15 @@ def was_recreated(log: StreamLog, stream: str, end: int, found: Mark | None, *, 
     if not thoroughly or not isinstance(found[1], int):
         return False
     return log.since(stream, datetime.fromtimestamp(found[1], UTC)) <= log.first(stream)
+
+
+def _is_mark(found: object) -> bool:
+    """Whether this is a mark, and not from a checkpoint that was changed by hand."""
+    return isinstance(found, list | tuple) and len(found) == 2 and isinstance(found[0], str) and _is_time(found[1])
+
+
+def _is_time(found: object) -> bool:
+    return isinstance(found, int) and 0 <= found <= _TIME_MAX
 
 
 def _digest(log: StreamLog, stream: str, end: int) -> str | None:

@@ -4,6 +4,7 @@ The terminal and the page only use these plain values, not Spark.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -235,10 +236,15 @@ def report_of(inputs: Inputs, now: datetime | None = None, alerts: Sequence[Aler
 
 def _quarantined(rows: DataFrame) -> tuple[int, dict[str, int]]:
     """The number of events in quarantine, and the most frequent reasons. Reasons quote events, so they may be many."""
-    counted = rows.groupBy("reason").count()
-    top = counted.orderBy(F.desc("count"), "reason").limit(_ROWS_MAX).collect()
-    reasons = {clipped(row["reason"]): int(row["count"]) for row in top}
-    return (rows.count() if len(top) == _ROWS_MAX else sum(int(row["count"]) for row in top)), reasons
+    counted = rows.groupBy("reason").agg(F.count("*").alias("events"))
+    shown, is_cut = _cut(counted.orderBy(F.desc("events"), "reason").limit(_ROWS_MAX + 1).collect())
+    reasons: Counter[str] = Counter()
+    for row in shown:
+        # Several may be the same when truncated.
+        reasons[clipped(row["reason"])] += row["events"]
+    if is_cut:
+        reasons[OTHERS] += rows.count() - reasons.total()
+    return reasons.total(), dict(reasons)
 
 
 def _span(start: datetime | None, end: datetime | None, drawn: DataFrame) -> tuple[datetime | None, datetime | None]:
