@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.backend.conftest import Client, client_of
 from waybill.backend.backend import Backend
-from waybill.backend.metrics import family
+from waybill.backend.metrics import family, gauges
 from waybill.ojs.errors import DatabaseUnusable
 
 Value = tuple[str, tuple[tuple[str, str], ...]]
@@ -79,3 +80,25 @@ async def test_the_lag_of_the_job_view_is_told_also_without_the_database(
 def test_a_label_is_quoted() -> None:
     (line,) = [one for one in family("m", "gauge", "t", {(("a", 'x"\\\n'),): 1}) if not one.startswith("#")]
     assert line == 'm{a="x\\"\\\\\\n"} 1'
+
+
+class Counted(dict[tuple[str, str], int]):
+    """Counts of jobs that know how often all of them are read."""
+
+    reads = 0
+
+    def items(self) -> Any:
+        self.reads += 1
+        return super().items()
+
+
+def test_bounds_and_tenants_cost_no_look_at_all_queues_each() -> None:
+    reads = []
+    for number in (1, 100):
+        counts = Counted({(f"t{one}.email", "available"): 1 for one in range(100)})
+        bounds = {f"t{one}.email": 2 for one in range(number)}
+        text = "\n".join(gauges(counts, {f"t{one}": None for one in range(number)}, bounds, 0))
+        assert text.count("ojs_backpressure_pressure{") == text.count("ojs_tenant_queue_depth{") == number
+        assert 'ojs_backpressure_pressure{queue="t0.email"} 0.5' in text
+        reads.append(counts.reads)
+    assert reads[0] == reads[1]

@@ -44,6 +44,25 @@ async def test_a_tenant_has_so_many_jobs_at_most(client: Client) -> None:
     await push(client, count=20)
 
 
+class Unread(dict[Any, Any]):
+    """The counts of all queues, which nobody is to look through."""
+
+    def items(self) -> Any:
+        raise AssertionError
+
+    __iter__ = values = keys = items
+
+
+async def test_a_tenant_costs_no_look_at_the_jobs_of_others(client: Client) -> None:
+    await limit(client, max_queue_depth=9)
+    await client.push("other.email")
+    counts = await client.backend.job_counts()
+    counts.by_pair, counts.by_queue = Unread(counts.by_pair), Unread(counts.by_queue)
+    await push(client, count=2)
+    assert (await client.ask("GET", f"{TENANTS}/acme"))["jobs"]["available"] == 2
+    assert [one["jobs"]["available"] for one in (await client.ask("GET", TENANTS))["items"]] == [2]
+
+
 async def test_a_tenant_pushes_so_fast_at_most(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(client.backend.extensions.push_checks.tenants, "_clock", lambda: now[0])

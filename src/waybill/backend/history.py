@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import takewhile
 from typing import Final, NamedTuple
 
@@ -167,6 +167,12 @@ class History:
             for name, change in zip(NAMES, done, strict=True):
                 found[name][index] = (found[name][index] or 0) + change
         return {"step_seconds": width, **found}
+
+    def done(self, seconds: float, queues: Collection[str]) -> Done:
+        """Return the changes of some queues in the last `seconds`, as far as they are known."""
+        begin = self._clock() - seconds
+        steps = takewhile(lambda step: step.end >= begin, reversed(self._steps))
+        return _sum(step.queues[queue] for step in steps if step.queues for queue in queues if queue in step.queues)
 
     def throughput(self, queue: str | None = None) -> Form:
         """Return how many jobs of a queue, or of all, ended per minute in the last five minutes."""

@@ -7,7 +7,8 @@ covers all servers and workers. They start with the first scrape of this server,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import nsmallest
 from typing import Final
 
 from waybill.ojs.bounded_dict import BoundedDict
@@ -103,7 +104,7 @@ class ServerMetrics:
 
 
 def gauges(
-    counts: Mapping[tuple[str, str], int], tenants: Sequence[str], bounds: Mapping[str, int], workers: int
+    counts: Mapping[tuple[str, str], int], tenants: Mapping[str, object], bounds: Mapping[str, int], workers: int
 ) -> Iterator[str]:
     """Return gauges as text."""
     depths = {_labels(queue=queue, state=state): count for (queue, state), count in counts.items()}
@@ -111,7 +112,7 @@ def gauges(
     busy = {_labels(queue=queue): count for (queue, state), count in counts.items() if state == "active"}
     yield from family("ojs_workers_busy", "gauge", "Running jobs.", busy)
     yield from family("ojs_workers_active", "gauge", "Workers known to this server.", {(): workers})
-    known = set(tenants[:MOST_TENANTS])
+    known = frozenset(nsmallest(MOST_TENANTS, tenants))
     of_tenants: Counter[Labels] = Counter()
     active: Counter[Labels] = Counter()
     for (queue, state), count in counts.items():
@@ -124,10 +125,11 @@ def gauges(
                 of_tenants[labels] += count
     yield from family("ojs_tenant_queue_depth", "gauge", "Waiting jobs of a tenant.", of_tenants)
     yield from family("ojs_tenant_jobs_active", "gauge", "Running jobs of a tenant.", active)
-    pressures: dict[Labels, float] = {}
-    for queue, bound in bounds.items():
-        waiting = sum(n for (name, state), n in counts.items() if name == queue and state in _OPEN)
-        pressures[_labels(queue=queue)] = round(waiting / bound, 6)
+    waiting: Counter[str] = Counter()
+    for (queue, state), count in counts.items():
+        if state in _OPEN and queue in bounds:
+            waiting[queue] += count
+    pressures = {_labels(queue=queue): round(waiting[queue] / bound, 6) for queue, bound in bounds.items()}
     yield from family("ojs_backpressure_pressure", "gauge", "Used share of a queue's bound.", pressures)
 
 

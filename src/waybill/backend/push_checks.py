@@ -170,7 +170,7 @@ class PushChecks:
             if self.tenants:
                 later = Counter(queue_of(job) for job in jobs if _is_for_later(job))
                 known = await self._counts.now()
-                of_tenants = self.tenants.admit(counts, later, known.by_pair)
+                of_tenants = self.tenants.admit(counts, later, known)
             response = await handler(request)
         finally:
             self.tenants.release(of_tenants)

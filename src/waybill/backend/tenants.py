@@ -19,6 +19,7 @@ from waybill.backend.job_form import Form
 from waybill.backend.keys import TENANT
 from waybill.backend.limits import Limits
 from waybill.backend.settings import Settings, SettingTable
+from waybill.ojs.coordinator.job_counts import JobCounts
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.rate_limit import RateLimitPolicy
 from waybill.ojs.spec.states import State
@@ -28,8 +29,6 @@ MOST: Final = 1_000_000_000
 NAMES: Final = ("max_concurrency", "max_queue_depth", "max_scheduled")
 _LATER: Final = frozenset({State.SCHEDULED.value, State.RETRYABLE.value})
 _WAITING: Final = _LATER | {State.AVAILABLE.value, State.PENDING.value}
-
-Counts = Mapping[tuple[str, str], int]
 
 
 class EnqueueRate(msgspec.Struct, frozen=True):
@@ -59,6 +58,8 @@ class Tenants:
         self.table.on_read = self._set_limits
         self._limits = limits
         self._clock = clock or asyncio.get_running_loop().time
+        self.weights = 0.0
+        """The sum of the weights of all tenants."""
         self._pushed: dict[str, deque[tuple[float, int]]] = {}
         self._unapplied: Counter[str] = Counter()
         """Pushed jobs that the view has not applied yet."""
@@ -66,7 +67,7 @@ class Tenants:
     def __len__(self) -> int:
         return len(self.table)
 
-    def admit(self, wanted: Mapping[str, int], later: Mapping[str, int], counts: Counts) -> dict[str, int]:
+    def admit(self, wanted: Mapping[str, int], later: Mapping[str, int], counts: JobCounts) -> dict[str, int]:
         """Admit jobs, given by queue as total and scheduled; returns the number by tenant: see `release`.
 
         Raises RequestRefused if a tenant has too many.
@@ -96,7 +97,7 @@ class Tenants:
         self._unapplied.subtract(admitted)
         self._unapplied += Counter()
 
-    def _check(self, tenant: str, count: int, scheduled: int, counts: Counts) -> None:
+    def _check(self, tenant: str, count: int, scheduled: int, counts: JobCounts) -> None:
         config = self.table.get(tenant) or Tenant()
         depth = count_of(counts, tenant, _WAITING) + self._unapplied[tenant]
         if config.max_queue_depth is not None and depth + count > config.max_queue_depth:
@@ -114,17 +115,18 @@ class Tenants:
                 raise _exceeded(tenant, "max_enqueue_rate", lately, rate.limit)
 
     def _set_limits(self, table: SettingTable[Tenant]) -> None:
+        self.weights = sum(one.fairness_weight for one in table.known.values())
         self._limits.tenants = {
             name: RateLimitPolicy(key=f"tenant:{name}", concurrency=config.max_concurrency)
-            for name, config in table.items()
+            for name, config in table.known.items()
             if config.max_concurrency is not None
         }
         self._pushed = {name: one for name, one in self._pushed.items() if table.get(name) is not None}
 
 
-def count_of(counts: Counts, tenant: str, states: frozenset[str]) -> int:
+def count_of(counts: JobCounts, tenant: str, states: frozenset[str]) -> int:
     """Return how many jobs a tenant has in some states."""
-    return sum(n for (queue, state), n in counts.items() if state in states and queue.startswith(f"{tenant}."))
+    return sum(n for own in counts.of_group(tenant).values() for state, n in own.items() if state in states)
 
 
 def read_tenant(limits: object, before: Tenant) -> Tenant:

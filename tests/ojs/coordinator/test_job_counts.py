@@ -77,6 +77,8 @@ def test_it_says_what_has_changed_since_when() -> None:
     assert (counts.version_of_state("available"), counts.version_of_state("completed")) == (begin + 1, begin)
     assert counts.fullest(1) == ["a"]
     assert counts.within("t.").by_pair == {("t.c", "completed"): 1}
+    assert counts.within("t.d").by_pair == {}
+    assert counts.of_group("t") == {"t.c": {"completed": 1}}
     # What was read before that, and comes later, changes nothing; the view made anew changes all.
     counts.take(CountChanges(CountMark(0, 0), {("a", "available"): 1}))
     assert counts.total["available"] == 8

@@ -34,7 +34,7 @@ class MetricsRoutes:
         if self._jobs is None:
             self._jobs = ServerMetrics()
             backend.events.on_events.append(self._jobs.take)
-        tenants = [name for name, _ in backend.extensions.push_checks.tenants.table.items()]
+        tenants = backend.extensions.push_checks.tenants.table.known
         bounds = {
             name: bound.max_depth for name, bound in backend.extensions.push_checks.bounds.items() if bound.max_depth
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import Final
 
 from waybill.backend.backend import Backend
@@ -18,6 +17,7 @@ from waybill.backend.scheduling.pool import read_weight
 from waybill.backend.settings import SettingTable
 from waybill.backend.tenancy import prefix_of
 from waybill.backend.tenants import Tenant, check_name, count_of, form_of_limits, read_tenant
+from waybill.ojs.coordinator.job_counts import JobCounts
 from waybill.ojs.spec.states import State
 
 BASE: Final = "/ojs/v1/admin/tenants"
@@ -43,14 +43,14 @@ class TenantRoutes:
         ]
 
     async def _list(self, request: Request) -> Response:
-        counts = await self._backend.counts()
+        counts = await self._backend.job_counts()
         names = sorted(name for name, _ in self._table.items())
         page, pagination = page_of(request, names, str, default=20, most=100)
         items = [self._form_of(name, counts) for name in page]
         return answer({"items": items, "tenants": items, "pagination": pagination})
 
     async def _get(self, request: Request) -> Response:
-        return answer(self._form_of(self._known(request), await self._backend.counts()))
+        return answer(self._form_of(self._known(request), await self._backend.job_counts()))
 
     async def _put(self, request: Request) -> Response:
         """Replace the settings of a tenant."""
@@ -61,14 +61,14 @@ class TenantRoutes:
             raise RequestRefused("unsupported", "priority_boost cannot be set.", details=details)
         weight = read_weight(body.get("fairness_weight", 1), "fairness_weight")
         await self._table.put(name, read_tenant(body.get("limits", {}), Tenant(fairness_weight=weight)))
-        return answer(self._form_of(name, await self._backend.counts()))
+        return answer(self._form_of(name, await self._backend.job_counts()))
 
     async def _limit(self, request: Request) -> Response:
         """Change some limits of a tenant."""
         name, body = request.parameters["id"], request.json(required=True)
         check_name(name)
         await self._table.put(name, read_tenant(body, self._table.get(name) or Tenant()))
-        return answer(self._form_of(name, await self._backend.counts()))
+        return answer(self._form_of(name, await self._backend.job_counts()))
 
     async def _remove(self, request: Request) -> Response:
         """Delete the settings of a tenant; its jobs are kept."""
@@ -77,7 +77,7 @@ class TenantRoutes:
         return answer({"deleted": True, "tenant_id": name, "id": name})
 
     async def _stats(self, request: Request) -> Response:
-        return answer(self._form_of(self._known(request), await self._backend.counts()))
+        return answer(self._form_of(self._known(request), await self._backend.job_counts()))
 
     async def _jobs(self, request: Request) -> Response:
         request.queue_prefix = prefix_of(self._known(request))
@@ -94,20 +94,18 @@ class TenantRoutes:
             raise not_found("tenant", name)
         return name
 
-    def _form_of(self, name: str, counts: Mapping[tuple[str, str], int]) -> Form:
+    def _form_of(self, name: str, counts: JobCounts) -> Form:
         config = self._table.get(name) or Tenant()
-        own = {key: count for key, count in counts.items() if key[0].startswith(prefix_of(name))}
+        queues = counts.of_group(name)
         history = self._backend.extensions.history
-        jobs: Form = {state.value: count_of(own, name, frozenset({state.value})) for state in State}
-        of_day = history.series(DAY, prefix_of(name))
-        jobs |= {f"{one}_24h": _known_sum(of_day[one]) for one in ("completed", "failed")}
-        weights = sum(tenant.fairness_weight for _, tenant in self._table.items()) or 1
-        queues = {queue for queue, _ in own}
+        jobs: Form = {state.value: count_of(counts, name, frozenset({state.value})) for state in State}
+        _, jobs["completed_24h"], jobs["failed_24h"] = history.done(DAY, queues)
+        weights = self._backend.extensions.push_checks.tenants.weights or 1
         rates = [history.throughput(queue) for queue in queues]
         total = functools.partial(_sum, rates)
-        active = count_of(own, name, frozenset({State.ACTIVE.value}))
-        depth = count_of(own, name, frozenset(state.value for state in _WAITING))
-        all_active = sum(count for (_, state), count in counts.items() if state == State.ACTIVE.value)
+        active = count_of(counts, name, frozenset({State.ACTIVE.value}))
+        depth = count_of(counts, name, frozenset(state.value for state in _WAITING))
+        all_active = counts.total[State.ACTIVE.value]
         limits = form_of_limits(config)
         shown: Form = dict(limits)
         for limit, current in (("max_concurrency", active), ("max_queue_depth", depth)):
@@ -129,11 +127,6 @@ class TenantRoutes:
             },
             "updated_at": self._table.updated_at(name),
         }
-
-
-def _known_sum(values: object) -> int:
-    """Return the sum of the changes in parts of a time, without those that are unknown."""
-    return sum(one for one in values if isinstance(one, int)) if isinstance(values, list) else 0
 
 
 def _sum(rates: list[Form], name: str) -> float:

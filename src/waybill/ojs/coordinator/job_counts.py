@@ -54,6 +54,8 @@ class JobCounts:
         self.by_pair: dict[Pair, int] = {}
         self.by_queue: dict[str, ByState] = {}
         self.total: ByState = {state.value: 0 for state in State}
+        self._groups: dict[str, dict[str, None]] = {}
+        """The queues by the part of their names before the first dot, for those that have one."""
         self._versions: dict[str, int] = {}
         """The version in which each queue last changed, ordered by version."""
         self._versions_of_states: dict[str, int] = {}
@@ -80,13 +82,27 @@ class JobCounts:
         self.total[state] = self.total.get(state, 0) + count - self.by_pair.get(pair, 0)
         self._versions.pop(queue, None)
         self._versions[queue] = self._versions_of_states[state] = self.version
+        group, dot, _ = queue.partition(".")
         if count:
             self.by_pair[pair] = self.by_queue.setdefault(queue, {})[state] = count
+            if dot:
+                self._groups.setdefault(group, {})[queue] = None
         elif self.by_pair.pop(pair, None) is not None:
             own = self.by_queue[queue]
             del own[state]
             if not own:
                 del self.by_queue[queue]
+                if dot:
+                    self._forget(group, queue)
+
+    def _forget(self, group: str, queue: str) -> None:
+        del self._groups[group][queue]
+        if not self._groups[group]:
+            del self._groups[group]
+
+    def of_group(self, group: str) -> dict[str, ByState]:
+        """Return the counts of the queues whose names begin with `group` and a dot, without a look at others."""
+        return {queue: self.by_queue[queue] for queue in self._groups.get(group, ())}
 
     def version_of(self, queue: str) -> int:
         """Return the version in which the jobs of a queue last changed."""
@@ -116,7 +132,9 @@ class JobCounts:
         """Return the counts of the queues whose names begin with `prefix`."""
         if not prefix:
             return self
-        own = ((queue, one) for queue, one in self.by_queue.items() if queue.startswith(prefix))
+        group, dot, _ = prefix.partition(".")
+        near = self.of_group(group) if dot else self.by_queue
+        own = ((queue, one) for queue, one in near.items() if queue.startswith(prefix))
         return JobCounts({(queue, state): count for queue, one in own for state, count in one.items()})
 
 
