@@ -10,7 +10,7 @@ import pytest
 from tests.move.cuts import Cut
 from tests.ojs.eye import until
 from waybill.broker import Broker
-from waybill.client import connect
+from waybill.client import AccessRefused, connect
 from waybill.move import MoveFailed, Shovel
 from waybill.move.identity import identity, known_identity
 from waybill.move.transfer import Transfer
@@ -86,3 +86,16 @@ async def test_a_ledger_that_stays_empty_is_named(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr("waybill.move.identity.LOCK_ATTEMPTS", 1)
         with pytest.raises(MoveFailed, match=f"the ledger {ledger} at .* is empty"):
             await Shovel(one.uri(), "q", other.uri()).run()
+
+
+async def test_a_broker_that_refuses_the_id_keeps_no_queue_without_it() -> None:
+    """Else no move would begin there, even after the user has got the permission."""
+    async with Broker(port=0) as broker:
+        broker.administration.put_user("mover", "mover")
+        broker.administration.set_permission("mover", "/", ".*", "^$", ".*")
+        async with connect(broker.uri(user="mover", password="mover")) as connection:
+            with pytest.raises(AccessRefused):
+                await identity(connection, IDENTITY, {})
+            broker.administration.set_permission("mover", "/", ".*", ".*", ".*")
+            assert await known_identity(connection, IDENTITY) is None
+            assert await identity(connection, IDENTITY, {}) == await known_identity(connection, IDENTITY)

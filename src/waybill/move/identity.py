@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 from uuid import uuid4
 
-from waybill.client import BasicProperties, Connection, Delivery, Inspector, ResourceLocked
+from waybill.client import BasicProperties, ClientError, Connection, Delivery, Inspector, ResourceLocked
 from waybill.move.errors import MoveFailed
 from waybill.ojs.spec.headers import PERSISTENT
 
@@ -58,11 +59,22 @@ async def identity(connection: Connection, name: str, arguments: Mapping[str, ob
         async with await connection.channel() as channel:
             await channel.declare_queue(name, durable=True, arguments=dict(arguments))
             properties = BasicProperties(delivery_mode=PERSISTENT)
-            await channel.publish(made.encode(), routing_key=name, properties=properties, mandatory=True)
+            try:
+                await channel.publish(made.encode(), routing_key=name, properties=properties, mandatory=True)
+            except ClientError:
+                # An empty queue would be taken for one whose message somebody else has just taken.
+                await _remove(connection, name)
+                raise
         return made
     finally:
         if connection.is_open:
             await unlock(connection, f"{name}.lock")
+
+
+async def _remove(connection: Connection, name: str) -> None:
+    with suppress(ClientError):
+        async with connection.side_channel() as channel:
+            channel.delete_queue(name, if_empty=True)
 
 
 async def known_identity(connection: Connection, name: str) -> str | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 from datetime import timedelta
 
 import pytest
@@ -36,3 +37,16 @@ async def test_they_come_from_all_partitions(
     await asyncio.sleep(0)
     gc.collect()
     assert "never retrieved" not in caplog.text
+
+
+async def test_only_names_that_a_queue_can_have_are_found(broker_uri: str, queue_name: str) -> None:
+    """Anyone may publish an event, and no broker takes a name of 300 octets."""
+    topology = Topology(prefix=f"{queue_name}.")
+    async with Jobs(broker_uri, topology=topology) as jobs, connect(broker_uri) as connection:
+        await jobs.push("a.b", queue=queue_name)
+        channel = await connection.channel(confirms=True)
+        for queue in ("q" * 300, "Not good", "", "a\0b"):
+            event = {"id": queue[:9], "type": "job.enqueued", "source": "x", "subject": "s"}
+            event |= {"time": "2026-01-01T00:00:00Z", "data": {"queue": queue, "job_type": "a.b"}}
+            await channel.publish(json.dumps(event).encode(), exchange=topology.events, routing_key="job.enqueued")
+        assert await known_queues(connection, topology, timedelta(hours=1)) == [queue_name]
