@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.backend.conftest import Client
-from waybill.backend import operator_view
+from waybill.backend import dead_letter_list, operator_view
 from waybill.backend.message import Request
 from waybill.client import Inspector
 from waybill.ojs.connection.broker_connection import BrokerConnection
@@ -211,6 +211,30 @@ async def test_pauses_of_many_queues_are_asked_for_a_few_at_a_time(client: Clien
     found = (await client.ask("GET", "/ojs/v1/queues?limit=1000"))["queues"]
     assert (len(found), [one["name"] for one in found if one["paused"]]) == (45, ["queue7"])
     assert (asked["all"], asked["most"]) == (45, pauses.ASKED_AT_ONCE)
+
+
+async def test_dead_letters_of_many_queues_are_counted_a_few_at_a_time(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each count takes a channel: 2,048 queues had none left for anybody."""
+    now, most = [0], [0]
+    count = dead_letter_list.DeadLetterList.count
+
+    async def counted(self: dead_letter_list.DeadLetterList, queue: str) -> int:
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        try:
+            return await count(self, queue)
+        finally:
+            now[0] -= 1
+
+    monkeypatch.setattr(dead_letter_list.DeadLetterList, "count", counted)
+    for number in range(45):
+        await client.push(f"queue{number}")
+    ids = await die(client, 1, "last")
+    assert [one["id"] for one in (await client.ask("GET", DEAD))["jobs"]] == ids
+    assert (await client.ask("GET", f"{DEAD}/stats"))["by_queue"] == {"last": 1}
+    assert most == [pauses.ASKED_AT_ONCE]
 
 
 @pytest.mark.plain_source

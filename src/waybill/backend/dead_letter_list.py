@@ -16,6 +16,7 @@ from waybill.backend.backend import Backend
 from waybill.backend.errors import invalid, is_valid_queue_name
 from waybill.backend.job_form import Form, form_of
 from waybill.client import Inspector
+from waybill.ojs.control.pauses import ASKED_AT_ONCE
 from waybill.ojs.dead_letters import DeadJob, DeadLetters
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.states import State
@@ -96,8 +97,13 @@ class DeadLetterList:
     async def counts(self, prefix: str = "") -> dict[str, int]:
         """Return the number of dead letters of each queue that has some and whose name begins with `prefix`."""
         names = [name for name in await self._backend.queues() if name.startswith(prefix)]
-        counts = await asyncio.gather(*(self.count(name) for name in names))
-        return {name: count for name, count in zip(names, counts, strict=True) if count}
+        found: dict[str, int] = {}
+        # Each look takes a channel, of which a connection has 2,047.
+        for start in range(0, len(names), ASKED_AT_ONCE):
+            some = names[start : start + ASKED_AT_ONCE]
+            counts = await asyncio.gather(*(self.count(name) for name in some))
+            found |= {name: count for name, count in zip(some, counts, strict=True) if count}
+        return found
 
     async def all_of(self, queue: str) -> list[Form]:
         """Return the dead letters of one queue."""

@@ -46,7 +46,7 @@ async def test_only_names_that_a_queue_can_have_are_found(broker_uri: str, queue
         await jobs.push("a.b", queue=queue_name)
         channel = await connection.channel(confirms=True)
         for queue in ("q" * 300, "Not good", "", "a\0b"):
-            event = {"id": queue[:9], "type": "job.enqueued", "source": "x", "subject": "s"}
+            event: dict[str, object] = {"id": queue[:9], "type": "job.enqueued", "source": "x", "subject": "s"}
             event |= {"time": "2026-01-01T00:00:00Z", "data": {"queue": queue, "job_type": "a.b"}}
             await channel.publish(json.dumps(event).encode(), exchange=topology.events, routing_key="job.enqueued")
         assert await known_queues(connection, topology, timedelta(hours=1)) == [queue_name]
