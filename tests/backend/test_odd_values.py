@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.backend.conftest import Client, client_of
+from waybill.backend.queue_retention import QueueRetention
 from waybill.backend.routes.rate_limits import BASE as LIMITS
 from waybill.client import BasicProperties
 
@@ -153,3 +155,35 @@ async def test_a_job_that_is_pushed_twice_at_once_is_enqueued_once(client: Clien
     responses = await asyncio.gather(*(client.send("POST", "/ojs/v1/jobs/batch", batch) for _ in range(5)))
     assert sorted(one.status for one in responses) == [201, 409, 409, 409, 409]
     assert len(await client.fetch(count=10)) == 2
+
+
+async def test_events_of_queues_that_no_broker_can_have_stand_in_nobodys_way(client: Client) -> None:
+    """Anyone may publish an event."""
+    await client.push()
+    broker = client.backend.broker
+    async with await broker.connection.channel(confirms=True) as channel:
+        for number, queue in enumerate(("q" * 255, "\u00e9" * 127, "Not good", " ", "#")):
+            event = {"id": f"evt_{number}", "type": "job.enqueued", "source": "x", "subject": f"job{number}"}
+            data = {"queue": queue, "job_type": "a.b"}
+            body = msgspec.json.encode(event | {"time": "2026-01-01T00:00:00Z", "data": data})
+            await channel.publish(body, exchange=broker.declarer.topology.events, routing_key="job.enqueued")
+    while len((await client.ask("GET", "/ojs/v1/jobs?limit=10"))["jobs"]) < 6:
+        pass
+    for path in (
+        "queues",
+        "dead-letter",
+        "dead-letter/stats",
+        "admin/queues",
+        "admin/overview",
+        "admin/queue-summaries",
+    ):
+        await client.ask("GET", f"/ojs/v1/{path}")
+    await client.ask(
+        "PUT", "/ojs/v1/queues/_default/config", {"dead_letter_ttl": "PT1S", "dead_letter_queue": "failed"}
+    )
+    retention = QueueRetention(client.backend)
+    assert await retention.prune(datetime.now(UTC)) == 0
+    await retention.close()
+    for is_enabled in (True, False):
+        await client.ask("POST", "/ojs/v1/admin/system/maintenance", {"enabled": is_enabled})
+        assert len(await client.fetch()) == (not is_enabled)

@@ -34,7 +34,7 @@ from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.coordinator.records import Records
 from waybill.ojs.errors import InvalidJob, ResponseCode
-from waybill.ojs.spec.envelope import MAX_ID_LENGTH, ErrorRecord
+from waybill.ojs.spec.envelope import MAX_ID_LENGTH, ErrorRecord, is_queue_name
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.server_events import BackpressureDropped
 from waybill.ojs.spec.timestamps import format_timestamp
@@ -227,6 +227,10 @@ class Backend(Service):
     async def queues(self) -> list[str]:
         """Return the known queues, sorted by name."""
         return sorted(({*(await self.job_counts()).by_queue} - {""}) | set(self.coordinator.queues))
+
+    async def job_queues(self) -> list[str]:
+        """Return the known queues that can exist: events of other programs may name any."""
+        return [name for name in await self.queues() if is_queue_name(name)]
 
     def workers(self) -> dict[str, KnownWorker]:
         """Return the workers that sent something within the last hour, by id."""

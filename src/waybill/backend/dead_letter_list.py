@@ -96,7 +96,7 @@ class DeadLetterList:
 
     async def counts(self, prefix: str = "") -> dict[str, int]:
         """Return the number of dead letters of each queue that has some and whose name begins with `prefix`."""
-        names = [name for name in await self._backend.queues() if name.startswith(prefix)]
+        names = [name for name in await self._backend.job_queues() if name.startswith(prefix)]
         found: dict[str, int] = {}
         # Each look takes a channel, of which a connection has 2,047.
         for start in range(0, len(names), ASKED_AT_ONCE):

@@ -47,7 +47,7 @@ class QueueRetention(Repeated):
         if not configs:
             return 0
         count = 0
-        for queue in await self._backend.queues():
+        for queue in await self._backend.job_queues():
             config = configs.of(queue)
             for state, kept in retention_of(config).items():
                 count += await self._prune(queue, state, format_timestamp(now - kept))

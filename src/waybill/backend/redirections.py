@@ -119,7 +119,7 @@ class Redirections(Repeated):
         self._seen = seen
         if not wanted or self._quiet_count > QUIET_LOOKS:
             return
-        for queue in await self._backend.queues() if DEFAULT in wanted else wanted:
+        for queue in await self._backend.job_queues() if DEFAULT in wanted else wanted:
             config, count = configs.of(queue), await self._dead.count(queue)
             target = config.dead_letter_queue
             if target and target != queue and count and count != self._left.get(queue):

@@ -11,6 +11,7 @@ from waybill.client.topology_methods import Arguments, QueueDeclared
 from waybill.wire.amqp091.method import Method
 from waybill.wire.amqp091.methods_exchange import ExchangeDeclare
 from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDeclareOk
+from waybill.wire.amqp091.octets import MAX_SHORT_STRING
 
 
 class Inspector:
@@ -21,6 +22,8 @@ class Inspector:
 
     async def queue(self, name: str) -> QueueDeclared | None:
         """The message and consumer counts of a queue, None if it does not exist."""
+        if not _is_name(name):
+            return None
         try:
             reply = await self._connection.ask_aside(QueueDeclare(name, passive=True))
         except NotFound:
@@ -30,6 +33,8 @@ class Inspector:
 
     async def has_exchange(self, name: str) -> bool:
         """Whether an exchange exists."""
+        if not _is_name(name):
+            return False
         try:
             await self._connection.ask_aside(ExchangeDeclare(name, passive=True))
         except NotFound:
@@ -53,3 +58,8 @@ class Inspector:
         except PreconditionFailed as error:
             return error.text
         return None
+
+
+def _is_name(name: str) -> bool:
+    """Whether a broker can have anything of this name: it may come from a message that anyone has published."""
+    return len(name.encode(errors="replace")) <= MAX_SHORT_STRING

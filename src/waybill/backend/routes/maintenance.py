@@ -74,7 +74,7 @@ class MaintenanceRoutes:
         if before is not None:
             return Maintenance(before.enabled_at, reason, end, before.queues, before.crons)
         jobs = self._backend.jobs
-        queues = [name for name in await self._backend.queues() if not await jobs.is_paused(name)]
+        queues = [name for name in await self._backend.job_queues() if not await jobs.is_paused(name)]
         crons = [cron.name for cron in await jobs.crons.list() if form_of_cron(cron)["enabled"]]
         return Maintenance(self._backend.now(), reason, end, queues, crons)
 

@@ -321,6 +321,15 @@ def check_queue(queue: str) -> None:
         raise InvalidJob("queue", f"{queue!r} starts with a reserved prefix", code="INVALID_QUEUE")
 
 
+def is_queue_name(queue: str) -> bool:
+    """Whether a queue of jobs can have this name: anyone may publish events, which may name others."""
+    try:
+        check_queue(queue)
+    except InvalidJob:
+        return False
+    return True
+
+
 def check_tags(tags: list[str]) -> None:
     """Raise InvalidJob unless all tags have characters, and MAX_TAGS_BYTES at most together."""
     if not all(tags):

@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 
 from waybill.client import Connection, Inspector, NotFound
-from waybill.ojs.errors import InvalidJob
-from waybill.ojs.spec.envelope import check_queue
+from waybill.ojs.spec.envelope import is_queue_name
 from waybill.ojs.spec.events import read_events
 from waybill.ojs.topology.event_deliveries import EventDeliveries
 from waybill.ojs.topology.topology import Topology
@@ -66,13 +65,4 @@ async def known_queues(
 def _queues_of(data: dict[str, object]) -> list[str]:
     queue, queues = data.get("queue"), data.get("queues")
     names = [queue, *queues] if isinstance(queues, list) else [queue]
-    return [name for name in names if isinstance(name, str) and _is_queue(name)]
-
-
-def _is_queue(name: str) -> bool:
-    """Whether a job queue can have this name: anyone may publish events, and a broker refuses some names."""
-    try:
-        check_queue(name)
-    except InvalidJob:
-        return False
-    return True
+    return [name for name in names if isinstance(name, str) and is_queue_name(name)]
