@@ -8,6 +8,8 @@ import binascii
 import logging
 from typing import Final
 
+from waybill.backend.errors import KINDS, RequestRefused
+from waybill.backend.large_answers import LARGE_BYTES, LargeAnswers
 from waybill.backend.message import Request, Response
 from waybill.broker import Broker
 from waybill.broker.changes import Stopped
@@ -43,6 +45,7 @@ class Application:
         self._broker = broker
         self._router = Router(routes)
         self._logins = asyncio.Lock()
+        self.large_answers = LargeAnswers()
 
     # --- called by the server ---
 
@@ -67,7 +70,16 @@ class Application:
             call = Call(request, parameters, principal)
         except Refused as error:
             return _refusal(error)
-        return asyncio.get_running_loop().create_task(_answered(route.handler, call))
+        return asyncio.get_running_loop().create_task(self._answer(route, call))
+
+    async def _answer(self, route: Route, call: Call) -> Response:
+        """Return the answer of a route, or an error. Large requests and answers take turns."""
+        if not route.is_large and len(call.request.body) < LARGE_BYTES:
+            return await _answered(route.handler, call)
+        try:
+            return await self.large_answers.handle(call.request, lambda _request: _answered(route.handler, call))
+        except RequestRefused as error:
+            return self.refuse(call.request, error.code, error.message)
 
     def _begin_with_login(
         self, request: Request, route: Route, parameters: dict[str, str]
@@ -79,7 +91,7 @@ class Application:
             changes.update_time()
             principal = self._principal(node.authenticate(name, password, request.peer))
             principal.require_management()
-            answering = _answered(route.handler, Call(request, parameters, principal))
+            answering = self._answer(route, Call(request, parameters, principal))
         else:
             answering = self._log_in_and_answer(name, password, request, route, parameters)
         return asyncio.get_running_loop().create_task(answering)
@@ -99,7 +111,7 @@ class Application:
             principal.require_management()
         except Refused as error:
             return _refusal(error)
-        return await _answered(route.handler, Call(request, parameters, principal))
+        return await self._answer(route, Call(request, parameters, principal))
 
     @staticmethod
     def refuse_tenant() -> Response:
@@ -118,8 +130,8 @@ class Application:
     @staticmethod
     def refuse(_request: Request, code: str, message: str) -> Response:
         """Return the answer to a request that the server could not read."""
-        status = {"payload_too_large": 413, "uri_too_long": 414, "headers_too_large": 431}.get(code, 400)
-        return _refusal(Refused(status, message, "bad_request"))
+        status = KINDS[code].status
+        return _refusal(Refused(status, message, "bad_request" if status < 500 else code))
 
     # --- routing and authentication ---
 

@@ -116,7 +116,7 @@ class BindingRoutes:
             raise not_found()
         source = host.exchange(exchange_name(call["source"]))
         destination = (host.queue(destination, None) if kind == QUEUE else host.exchange(destination)).name
-        body = call.body()
+        body = call.take_body()
         key = text_of(body, "routing_key")
         arguments = table_of(body, "arguments")
 

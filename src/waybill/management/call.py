@@ -11,8 +11,11 @@ import msgspec
 from waybill.backend.message import Request
 from waybill.management.errors import Refused, bad_request, missing
 from waybill.management.principal import Principal
+from waybill.ojs.spec.nesting import is_too_heavy
 
 DEPTH_MAX: Final = 64
+WEIGHT_MAX: Final = 100_000
+"""See `waybill.ojs.spec.nesting.MAX_WEIGHT`."""
 
 
 @dataclass(slots=True)
@@ -47,22 +50,27 @@ class Call:
         """Return a parameter of the route."""
         return self.parameters[name]
 
-    def body(self) -> dict[str, Any]:
-        """Return the body, which must be an object; {} if there is no body. Raises Refused."""
-        octets = self.request.body
-        if not octets.strip():
-            return {}
-        try:
-            found = msgspec.json.decode(octets)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise Refused(400, "not_json", "bad_request") from None
-        if not isinstance(found, dict):
-            raise Refused(400, "not_json", "bad_request")
-        return found
+    def take_body(self) -> dict[str, Any]:
+        """Return the body, which must be an object, and drop its octets; {} if there is none. Raises Refused."""
+        octets, self.request.body = self.request.body, b""
+        return object_of(octets, WEIGHT_MAX) if octets.strip() else {}
 
     def flag(self, name: str) -> bool:
         """Whether a query parameter is `true`."""
         return self.query.get(name, "").lower() == "true"
+
+
+def object_of(octets: bytes, weight_max: int) -> dict[str, Any]:
+    """Decode a JSON object that has not too many values. Raises Refused."""
+    if is_too_heavy(octets, weight_max):
+        raise Refused(413, "the body has too many values", "bad_request")
+    try:
+        found = msgspec.json.decode(octets)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Refused(400, "not_json", "bad_request") from None
+    if not isinstance(found, dict):
+        raise Refused(400, "not_json", "bad_request")
+    return found
 
 
 def require(body: dict[str, Any], *names: str) -> None:

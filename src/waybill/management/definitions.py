@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 from typing import Any, Final
 
-import msgspec
-
 from waybill.management.api_context import ApiContext
-from waybill.management.call import NO_CONTENT, Answer, Call
+from waybill.management.call import NO_CONTENT, Answer, Call, object_of
 from waybill.management.errors import Refused, bad_request
-from waybill.management.listing import Item
+from waybill.management.listing import Item, encode
 from waybill.management.overview import VERSION
 from waybill.management.router import Route
-from waybill.node.definitions import DefinitionImport, export_definitions
+from waybill.node.definitions import DefinitionImport, Export
 from waybill.node.node import Node
 
+VERSIONS: Final = {"rabbit_version": VERSION, "rabbitmq_version": VERSION}
+BATCH: Final = 200
+"""Items to write before other requests are served."""
+WEIGHT_MAX: Final = 1_000_000
+"""See `waybill.ojs.spec.nesting.MAX_WEIGHT`: about 75,000 queues."""
+PARTS_MAX: Final = 20
 VIRTUAL_HOST_SECTIONS: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 
 
@@ -28,35 +35,34 @@ class DefinitionRoutes:
         """Return the routes."""
         return [
             Route("GET", "/definitions", self._export),
-            Route("POST", "/definitions", self._import),
+            Route("POST", "/definitions", self._import, is_large=True),
             Route("GET", "/definitions/{vhost}", self._export_one),
-            Route("POST", "/definitions/{vhost}", self._import_one),
+            Route("POST", "/definitions/{vhost}", self._import_one, is_large=True),
         ]
 
     async def _export(self, call: Call) -> Answer:
         call.principal.require_administrator()
+        export = Export(self._context.node)
+        await _check(export)
         values = self._context.administration.parameters.values
-        document: Item = {
-            "rabbit_version": VERSION,
-            "rabbitmq_version": VERSION,
-            **export_definitions(self._context.node),
+        head = {
+            **VERSIONS,
+            **export.head,
             "global_parameters": [{"name": name, "value": value} for name, value in sorted(values.items())],
         }
-        return Answer(200, document, headers=_as_file(call))
+        return Answer(200, headers=_as_file(call), stream=_written(head, export.sections()))
 
     async def _export_one(self, call: Call) -> Answer:
         call.principal.require_administrator()
         host = self._context.virtual_host(call)
-        document = export_definitions(self._context.node)
-        found: Item = {"rabbit_version": VERSION, "rabbitmq_version": VERSION}
-        for section in VIRTUAL_HOST_SECTIONS:
-            items: Any = document[section]
-            found[section] = [
-                {name: value for name, value in item.items() if name != "vhost"}
-                for item in items
-                if item["vhost"] == host.name
-            ]
-        return Answer(200, found, headers=_as_file(call))
+        export = Export(self._context.node)
+        await _check(export)
+        sections = (
+            (section, _without_host(items, host.name))
+            for section, items in export.sections()
+            if section in VIRTUAL_HOST_SECTIONS
+        )
+        return Answer(200, headers=_as_file(call), stream=_written(dict(VERSIONS), sections))
 
     async def _import(self, call: Call) -> Answer:
         call.principal.require_administrator()
@@ -92,6 +98,34 @@ class DefinitionRoutes:
             raise bad_request("; ".join(errors[:10]))
 
 
+def _without_host(items: Iterator[Item], host: str) -> Iterator[Item]:
+    """Return the items of a virtual host without its name. The others become empty items."""
+    for item in items:
+        yield {name: value for name, value in item.items() if name != "vhost"} if item["vhost"] == host else {}
+
+
+async def _check(export: Export) -> None:
+    """Read all items, because an error cannot be answered once a part is sent. Raises InvalidArgument."""
+    for _, items in export.sections():
+        for index, _ in enumerate(items):
+            if not index % BATCH:
+                await asyncio.sleep(0)
+
+
+async def _written(head: Item, sections: Iterator[tuple[str, Iterator[Item]]]) -> AsyncIterator[bytes]:
+    """Write a document; empty items are left out."""
+    yield encode(head)[:-1]
+    for section, items in sections:
+        before = b',"%b":[' % section.encode()
+        while batch := list(islice(items, BATCH)):
+            if octets := b",".join(encode(item) for item in batch if item):
+                yield before + octets
+                before = b","
+            await asyncio.sleep(0)
+        yield b"]" if before == b"," else before + b"]"
+    yield b"}"
+
+
 def _items(document: Item, section: str) -> list[Any]:
     """Return the items of a section. Raises Refused."""
     items = document.get(section) or []
@@ -102,19 +136,15 @@ def _items(document: Item, section: str) -> list[Any]:
 
 def _document(call: Call) -> Item:
     """Return the document of a request: the JSON body, or the file of a form. Raises Refused."""
+    octets, call.request.body = call.request.body, b""
     kind = call.request.headers.get("content-type", "")
     if not kind.startswith("multipart/form-data"):
-        return call.body()
+        return object_of(octets, WEIGHT_MAX) if octets.strip() else {}
     _, _, boundary = kind.partition("boundary=")
-    for part in call.request.body.split(b"--" + boundary.strip('"').encode("latin-1")):
+    for part in octets.split(b"--" + boundary.strip('"').encode("latin-1"), PARTS_MAX):
         head, _, content = part.partition(b"\r\n\r\n")
         if b'name="file"' in head:
-            try:
-                found = msgspec.json.decode(content.strip())
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                break
-            if isinstance(found, dict):
-                return found
+            return object_of(content.strip(), WEIGHT_MAX)
     raise Refused(400, "not_json", "bad_request")
 
 

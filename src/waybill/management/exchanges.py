@@ -87,7 +87,7 @@ class ExchangeRoutes:
 
     async def _declare(self, call: Call) -> Answer:
         host = self._context.writable_virtual_host(call)
-        body = call.body()
+        body = call.take_body()
         name = exchange_name(call["exchange"])
         is_new = name not in host.exchanges
         durable = flag_of(body, "durable", default=True)

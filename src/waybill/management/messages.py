@@ -32,7 +32,8 @@ from waybill.wire.amqp091.frames import content_frames
 from waybill.wire.amqp091.properties import PERSISTENT, BasicProperties
 
 COUNT_MAX: Final = 10_000
-ANSWER_MAX_BYTES: Final = 32 << 20
+ANSWER_MAX_BYTES: Final = 8 << 20
+"""Of the messages in one answer, and one more message: a client asks again for the others."""
 FRAME_MAX: Final = 131_072
 ACK_MODES: Final = {
     "ack_requeue_true": True,
@@ -58,14 +59,14 @@ class MessageRoutes:
         """Return the routes."""
         return [
             Route("POST", "/exchanges/{vhost}/{exchange}/publish", self._publish),
-            Route("POST", "/queues/{vhost}/{queue}/get", self._get),
+            Route("POST", "/queues/{vhost}/{queue}/get", self._get, is_large=True),
         ]
 
     # --- publishing ---
 
     async def _publish(self, call: Call) -> Item:
         host = self._context.writable_virtual_host(call)
-        body = call.body()
+        body = call.take_body()
         require(body, "properties", "routing_key", "payload", "payload_encoding")
         key = text_of(body, "routing_key")
         if len(key.encode("utf-8", "surrogateescape")) > 255:
@@ -77,6 +78,7 @@ class MessageRoutes:
                 f"'{call.principal.name}'"
             )
         content = _content(properties, _payload(body))
+        body.clear()
         routed: list[bool] = []
 
         def publish(node: Node) -> Chore | None:
@@ -134,7 +136,7 @@ class MessageRoutes:
         call.principal.require_messages()
         host = self._context.writable_virtual_host(call)
         queue = queue_of(host, call["queue"])
-        body = call.body()
+        body = call.take_body()
         require(body, "count", "encoding")
         count = integer_of(body, "count")
         if not 0 <= count <= COUNT_MAX:
@@ -152,15 +154,17 @@ class MessageRoutes:
             queue.touch()
             entries = _taken(queue, count, requeues=requeues)
             left = queue.message_count + len(entries)
-            for entry, content in entries:
+            for index, (entry, content) in enumerate(entries):
                 left -= 1
-                pieces.append(encode(_item(entry, content, left, encoding, truncate)))
+                pieces.extend([b",", encode(_item(entry, content, left, encoding, truncate))])
+                entries[index] = entry, b""
             if requeues:
                 for entry, _ in reversed(entries):
                     queue.release(entry, failed=False)
 
         await self._performed(get)
-        return Answer(200, octets=b"[" + b",".join(pieces) + b"]")
+        pieces[:1] = [b"["]
+        return Answer(200, octets=b"".join([*pieces, b"]"]))
 
 
 def _taken(queue: Queue, count: int, *, requeues: bool) -> list[tuple[Entry, bytes]]:

@@ -178,7 +178,7 @@ class OverviewRoutes:
 
     async def _rename(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        body = call.body()
+        body = call.take_body()
         require(body, "name")
         name = text_of(body, "name")
         await self._context.perform(lambda node: node.administration.parameters.put(CLUSTER_NAME, name))

@@ -74,7 +74,7 @@ class PolicyRoutes:
 
     async def _put(self, call: Call) -> Answer:
         host = self._changed(call)
-        body = call.body()
+        body = call.take_body()
         require(body, "pattern", "definition")
         name = call["policy"]
         is_new = name not in self._of(host)
@@ -161,7 +161,7 @@ class ParameterRoutes:
         call.principal.require_policymaker()
         host = self._context.virtual_host(call)
         component, name = call["component"], call["parameter"]
-        body = call.body()
+        body = call.take_body()
         require(body, "value")
         if component != VIRTUAL_HOST_LIMITS:
             raise bad_request(f"Validation failed\n\ncomponent {component} not found\n")
@@ -220,7 +220,7 @@ class ParameterRoutes:
 
     async def _put_global(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        body = call.body()
+        body = call.take_body()
         require(body, "value")
         name = call["parameter"]
         is_new = name not in self._context.administration.parameters.values

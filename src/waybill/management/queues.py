@@ -183,7 +183,7 @@ class QueueRoutes:
 
     async def _declare(self, call: Call) -> Answer:
         host = self._context.writable_virtual_host(call)
-        body = call.body()
+        body = call.take_body()
         name = call["queue"]
         durable = flag_of(body, "durable", default=True)
         auto_delete = flag_of(body, "auto_delete")
@@ -238,7 +238,7 @@ class QueueRoutes:
         """Accept the actions for RabbitMQ's mirrored queues, and do nothing."""
         queue_of(self._context.writable_virtual_host(call), call["queue"])
         call.principal.require_administrator()
-        action = text_of(call.body(), "action")
+        action = text_of(call.take_body(), "action")
         if action not in ACTIONS:
             raise bad_request(f"unknown_action {action}")
         return Answer(NO_CONTENT)

@@ -16,6 +16,8 @@ class Route(NamedTuple):
     handler: Handler
     is_open: bool = False
     """Whether it needs no login."""
+    is_large: bool = False
+    """Whether requests or answers may have megabytes: see `waybill.backend.large_answers`."""
 
 
 class _Node:

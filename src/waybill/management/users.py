@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from typing import Any, Final
@@ -27,6 +28,8 @@ class UserRoutes:
 
     def __init__(self, context: ApiContext) -> None:
         self._context = context
+        self._hashing = asyncio.Lock()
+        """Hashes are slow: other requests go between."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -75,7 +78,7 @@ class UserRoutes:
 
     async def _put(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        body = call.body()
+        body = call.take_body()
         if body.get("tags") is None:
             raise bad_request("tags_not_present")
         tags = tags_of(body["tags"])
@@ -95,7 +98,8 @@ class UserRoutes:
             else:
                 administration.put_user_with_credential(name, credential, tags)
 
-        await self._context.perform(put)
+        async with self._hashing:
+            await self._context.perform(put)
         return Answer(CREATED if is_new else NO_CONTENT)
 
     @staticmethod
@@ -122,7 +126,7 @@ class UserRoutes:
 
     async def _delete_many(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        names = call.body().get("users")
+        names = call.take_body().get("users")
         if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
             raise bad_request("users must be a list of names")
 
@@ -148,7 +152,7 @@ class UserRoutes:
         self._account(call)
         if call["limit"] not in LIMITS:
             raise bad_request(f"Unrecognised user limit: {call['limit']}")
-        await self._change_limit(call, integer_of(call.body(), "value"))
+        await self._change_limit(call, integer_of(call.take_body(), "value"))
         return Answer(NO_CONTENT)
 
     async def _clear_limit(self, call: Call) -> Answer:
@@ -246,7 +250,7 @@ class PermissionRoutes:
     async def _put(self, call: Call) -> Answer:
         call.principal.require_administrator()
         self._check_ends(call)
-        body = call.body()
+        body = call.take_body()
         require(body, CONFIGURE, WRITE, READ)
         configure, write, read = (text_of(body, name) for name in (CONFIGURE, WRITE, READ))
         account = self._context.administration.accounts.by_name[call["user"]]
@@ -286,7 +290,7 @@ class PermissionRoutes:
     async def _put_topic(self, call: Call) -> Answer:
         call.principal.require_administrator()
         self._check_ends(call)
-        body = call.body()
+        body = call.take_body()
         require(body, "exchange", WRITE, READ)
         exchange = text_of(body, "exchange")
         exchange = "" if exchange == DEFAULT_EXCHANGE else exchange

@@ -88,7 +88,7 @@ class VirtualHostRoutes:
 
     async def _put(self, call: Call) -> Answer:
         call.principal.require_administrator()
-        body = call.body()
+        body = call.take_body()
         name = call["vhost"]
         is_new = name not in self._context.node.virtual_hosts
         description = _description(body)
@@ -125,7 +125,7 @@ class VirtualHostRoutes:
         return [{"value": found, "vhost": host.name} for host in hosts if (found := limits_of(self._context, host))]
 
     async def _set_limit(self, call: Call) -> Answer:
-        return await self._change_limit(call, integer_of(call.body(), "value"))
+        return await self._change_limit(call, integer_of(call.take_body(), "value"))
 
     async def _clear_limit(self, call: Call) -> Answer:
         return await self._change_limit(call, UNLIMITED)

@@ -5,6 +5,7 @@ import hmac
 from typing import Final
 
 from waybill.engine.scram import ITERATIONS, KEY_SIZE, ScramKeys, make_keys
+from waybill.model.errors import InvalidArgument
 
 SCRYPT: Final = "waybill_scrypt"
 RABBITMQ_SHA256: Final = "rabbit_password_hashing_sha256"
@@ -13,6 +14,7 @@ RABBITMQ_SALT_SIZE: Final = 4
 _COST: Final = 1 << 12
 _BLOCK_SIZE: Final = 8
 _HASH_SIZE: Final = 32
+PASSWORD_MAX: Final = 1024
 CACHE_LIMIT: Final = 1024
 
 
@@ -29,7 +31,13 @@ class Credential:
 
 
 def make_credential(password: str, salt: bytes) -> Credential:
-    """`salt`: `SALT_SIZE` random bytes. A credential for an empty password never allows a login."""
+    """`salt`: `SALT_SIZE` random bytes. A credential for an empty password never allows a login.
+
+    Raises InvalidArgument for a password that is too long.
+    """
+    if len(password) > PASSWORD_MAX:
+        # SASLprep looks at each character.
+        raise InvalidArgument(f"a password must have at most {PASSWORD_MAX} characters")
     octets = password.encode("utf-8", "surrogateescape")
     if not octets:
         return Credential(SCRYPT, b"", None)
