@@ -54,6 +54,10 @@ class Request:
     peer: str = ""
     """The address of the client, `host:port`."""
 
+    def is_heavier(self, limit: int) -> bool:
+        """Return whether the body has too many values: see `waybill.ojs.spec.nesting.MAX_WEIGHT`."""
+        return is_too_heavy(self.body, limit)
+
     @property
     def is_too_heavy(self) -> bool:
         """Whether the body has too many values to be decoded without delaying other requests."""

@@ -11,11 +11,10 @@ import msgspec
 from waybill.backend.message import Request
 from waybill.management.errors import Refused, bad_request, missing
 from waybill.management.principal import Principal
-from waybill.ojs.spec.nesting import is_too_heavy
 
 DEPTH_MAX: Final = 64
 WEIGHT_MAX: Final = 100_000
-"""See `waybill.ojs.spec.nesting.MAX_WEIGHT`."""
+"""An array or an object counts for 4, what it holds for 1."""
 
 
 @dataclass(slots=True)
@@ -52,18 +51,23 @@ class Call:
 
     def take_body(self) -> dict[str, Any]:
         """Return the body, which must be an object, and drop its octets; {} if there is none. Raises Refused."""
+        octets = self.take_octets(WEIGHT_MAX)
+        return object_of(octets) if octets.strip() else {}
+
+    def take_octets(self, weight_max: int) -> bytes:
+        """Return the body, and drop it from the request. Raises Refused if it has too many values."""
+        if self.request.is_heavier(weight_max):
+            raise Refused(413, "the body has too many values", "bad_request")
         octets, self.request.body = self.request.body, b""
-        return object_of(octets, WEIGHT_MAX) if octets.strip() else {}
+        return octets
 
     def flag(self, name: str) -> bool:
         """Whether a query parameter is `true`."""
         return self.query.get(name, "").lower() == "true"
 
 
-def object_of(octets: bytes, weight_max: int) -> dict[str, Any]:
-    """Decode a JSON object that has not too many values. Raises Refused."""
-    if is_too_heavy(octets, weight_max):
-        raise Refused(413, "the body has too many values", "bad_request")
+def object_of(octets: bytes) -> dict[str, Any]:
+    """Decode a JSON object. Raises Refused."""
     try:
         found = msgspec.json.decode(octets)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

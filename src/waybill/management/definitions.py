@@ -20,7 +20,7 @@ VERSIONS: Final = {"rabbit_version": VERSION, "rabbitmq_version": VERSION}
 BATCH: Final = 200
 """Items to write before other requests are served."""
 WEIGHT_MAX: Final = 1_000_000
-"""See `waybill.ojs.spec.nesting.MAX_WEIGHT`: about 75,000 queues."""
+"""About 75,000 queues: see `waybill.management.call.WEIGHT_MAX`."""
 PARTS_MAX: Final = 20
 VIRTUAL_HOST_SECTIONS: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 
@@ -136,15 +136,15 @@ def _items(document: Item, section: str) -> list[Any]:
 
 def _document(call: Call) -> Item:
     """Return the document of a request: the JSON body, or the file of a form. Raises Refused."""
-    octets, call.request.body = call.request.body, b""
+    octets = call.take_octets(WEIGHT_MAX)
     kind = call.request.headers.get("content-type", "")
     if not kind.startswith("multipart/form-data"):
-        return object_of(octets, WEIGHT_MAX) if octets.strip() else {}
+        return object_of(octets) if octets.strip() else {}
     _, _, boundary = kind.partition("boundary=")
     for part in octets.split(b"--" + boundary.strip('"').encode("latin-1"), PARTS_MAX):
         head, _, content = part.partition(b"\r\n\r\n")
         if b'name="file"' in head:
-            return object_of(content.strip(), WEIGHT_MAX)
+            return object_of(content.strip())
     raise Refused(400, "not_json", "bad_request")
 
 

@@ -39,8 +39,6 @@ from waybill.management.virtual_hosts import VirtualHostRoutes
 
 DEFAULT_PORT: Final = 15_672
 GRACE_SECONDS: Final = 2
-BODIES_BYTES: Final = 64 << 20
-"""The maximum total size of bodies that are being received or processed."""
 SOCKET_OPTIONS: Final = {"backlog": 1024, "exit_on_close": False, "linger": [True, 0], "nodelay": True}
 KEY_PREFIX: Final = "/ojs/v1/broker/"
 METRICS: Final = frozenset({"/metrics/broker", "/metrics/per-object", "/metrics/detailed"})
@@ -119,7 +117,7 @@ class ManagementServer:
         self._host = host
         self._port = port
         self._tls = tls
-        self._limits = limits or Limits(body_bytes=BODIES_BYTES)
+        self._limits = limits
         self._server: HttpServer | None = None
 
     async def __aenter__(self) -> Self:
