@@ -84,6 +84,25 @@ async def test_more_jobs_than_were_asked_for_are_put_back() -> None:
         assert bad.requests == ["POST /ojs/v1/workers/fetch", *["POST /ojs/v1/workers/nack"] * 2]
 
 
+async def test_jobs_are_put_back_one_after_another_while_the_region_takes_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An answer of 100,000 jobs made as many requests at once, and kept others waiting for 20 s."""
+    jobs = msgspec.json.encode({"jobs": [{"id": f"job{number}"} for number in range(1000)]})
+
+    async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
+        is_refused = b'"job_id":"job3"' in body
+        await saying("500 No" if is_refused else "200 OK", b"{}" if b'"job_id"' in body else jobs)(body, writer)
+
+    async with Hostile(answer) as bad:
+        async with layer_of(bad.entry("bad")) as asking:
+            assert [job["id"] for job in await asking.fetch(count=1)] == ["job0"]
+            async with asyncio.timeout(30):
+                while "job job3 and 996 others wait in bad" not in caplog.text:
+                    await asyncio.sleep(0.01)
+        assert bad.requests == ["POST /ojs/v1/workers/fetch", *["POST /ojs/v1/workers/nack"] * 3]
+
+
 ODD: list[object] = [None, 7, -1.5, "x", [], {}, [[]], [{}], {"x": {}}, True]
 NAMES = ("id", "job", "jobs", "errors", "items", "queues", "stats", "paused", "status", "state", "directive", "error")
 BODIES = [{name: value} for name in (*NAMES, "jobs_extended") for value in ODD] + [

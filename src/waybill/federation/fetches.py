@@ -212,17 +212,20 @@ class _Visit:
         self._put_back(region, others)
 
     def _put_back(self, region: Region, jobs: Jobs) -> None:
-        for job_id, _ in jobs:
-            task = asyncio.get_running_loop().create_task(self._return(region, job_id))
-            self._fetches.spawn(task)
+        if jobs:
+            self._fetches.spawn(asyncio.get_running_loop().create_task(self._return(region, jobs)))
 
-    async def _return(self, region: Region, job_id: str) -> object:
-        body = {"job_id": job_id, "worker_id": self._worker_id, "requeue": True}
-        body |= {"error": {"code": "handler_error", "message": "the worker has gone"}}
-        try:
-            await region.request("POST", NACK, msgspec.json.encode(body))
-        except RegionFailed as error:
-            _log.warning("job %s waits in %s until its lease ends: %s", job_id[:80], region.id, error)
+    async def _return(self, region: Region, jobs: Jobs) -> object:
+        """Requeue jobs one after another: a region may have sent any number of them."""
+        for index, (job_id, _) in enumerate(jobs):
+            body = {"job_id": job_id, "worker_id": self._worker_id, "requeue": True}
+            body |= {"error": {"code": "handler_error", "message": "the worker has gone"}}
+            try:
+                await region.request("POST", NACK, msgspec.json.encode(body))
+            except RegionFailed as error:
+                text = "job %s and %d others wait in %s until their leases end: %s"
+                _log.warning(text, job_id[:80], len(jobs) - index - 1, region.id, error)
+                break
         return None
 
 
