@@ -47,6 +47,24 @@ async def test_a_change_is_read_without_the_others(
     }
 
 
+async def test_a_change_copies_none_of_the_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand changes of thousands of settings copied and added up millions."""
+    monkeypatch.setattr(settings, "POLL_SECONDS", 3600.0)
+    table = client.backend.limits.overrides
+    await table.put("a", Override(concurrency=1))
+    known, version = table.known, table.version
+    for number in range(5):
+        await table.put(f"key{number}", Override(concurrency=number))
+    await table.put("key3", Override(concurrency=1_000_000))
+    assert await table.remove("key4")
+    assert table.known is known
+    assert table.version > version
+    assert table._size == sum(len(record.raw) for record in table._raw.values())
+    size = table._size
+    await table.read()
+    assert (table._size, len(table)) == (size, 5)
+
+
 async def test_a_change_of_another_server_is_read_without_the_others(
     uri: str, listed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -253,7 +253,7 @@ class Backend(Service):
                     return
                 raise
             self._coordinated.add(queue)
-            self.extensions.known_queues.add(queue)
+            await self.extensions.known_queues.add(queue)
 
     async def forget_queue(self, queue: str) -> None:
         """Forget a deleted queue: its next job creates it again. Raises TimeoutError."""

@@ -103,7 +103,7 @@ class Extensions:
         self.history_purges = self.settings.table("history-purge", HistoryPurge)
         tenants = Tenants(self.settings, limits)
         self.queue_configs = QueueConfigs(self.settings)
-        self.known_queues = KnownQueues(self.settings)
+        self.known_queues = KnownQueues(self.records)
         self.queue_moves = self.settings.table("queue-move", QueueMove)
         self.push_checks = PushChecks(
             self.settings, self.schemas, self._counts, tenants, self.type_defaults, self.queue_configs, self.queue_moves

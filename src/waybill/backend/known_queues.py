@@ -1,37 +1,42 @@
-"""When each queue was created: when a server first heard of it."""
+"""When each queue was created: when a server first heard of it. There may be many, so they are not kept in memory."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
-from waybill.backend.settings import MOST, Settings
-from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.coordinator.records import MAX_KEY_LENGTH, Records
+
+PREFIX: Final = "queue/"
 
 
 class KnownQueue(msgspec.Struct):
-    """A queue."""
-
-    created_at: str
+    """A queue: its record has the time."""
 
 
 class KnownQueues:
-    """The queues that servers have coordinated."""
+    """The queues that servers have coordinated, except those with very long names."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._table = settings.table("queue", KnownQueue)
+    def __init__(self, records: Records) -> None:
+        self._records = records
 
-    def add(self, name: str) -> None:
-        """Note a queue, unless it is known."""
-        if self._table.get(name) is None and len(self._table) < MOST:
-            self._table.put_soon(name, KnownQueue(format_timestamp(datetime.now(UTC))))
+    async def add(self, name: str, *, waits: bool = False) -> None:
+        """Note a queue, unless it is known. With `waits`, its time can be read afterwards. Raises TimeoutError."""
+        key = PREFIX + name
+        if len(key) > MAX_KEY_LENGTH or await self._records.get(key) is not None:
+            return
+        if waits:
+            await self._records.put(key, KnownQueue(), expected=0)
+        else:
+            self._records.put_soon(key, KnownQueue())
 
     async def remove(self, name: str) -> None:
         """Forget a deleted queue. Raises TimeoutError."""
-        await self._table.remove(name)
+        await self._records.remove(PREFIX + name)
 
-    def created_at(self, name: str) -> str | None:
-        """Return when a queue was created, None if no server knows."""
-        found = self._table.get(name)
-        return None if found is None else found.created_at
+    async def created_at(self, names: Iterable[str]) -> dict[str, str]:
+        """Return when queues were created, without those that no server knows."""
+        found = {name: await self._records.get(PREFIX + name) for name in names}
+        return {name: one.created_at for name, one in found.items() if one is not None}

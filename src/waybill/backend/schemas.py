@@ -82,10 +82,10 @@ class Schemas:
         self.modes = settings.table("schema-mode", Mode)
         self._compiled: dict[bytes, Compiled] = {}
         self._compiled_bytes = 0
-        self._indexed: dict[str, Schema] = {}
+        self._indexed = -1
         self._by_uri: dict[str, Schema] = {}
         self._by_type: dict[str, list[Schema]] = {}
-        """The schemas of `_indexed`; those of a type are newest first."""
+        """The schemas as of the version `_indexed` of the table; those of a type are newest first."""
 
     @property
     def is_idle(self) -> bool:
@@ -109,12 +109,13 @@ class Schemas:
 
     def _index(self) -> None:
         # Every push looks here.
-        if self._indexed is self.versions.known:
+        if self._indexed == self.versions.version:
             return
-        self._indexed = self.versions.known
-        self._by_uri = {schema.uri: schema for schema in self._indexed.values()}
+        self._indexed = self.versions.version
+        known = self.versions.known.values()
+        self._by_uri = {schema.uri: schema for schema in known}
         self._by_type = {}
-        for schema in sorted(self._indexed.values(), key=lambda one: order_of(one.version), reverse=True):
+        for schema in sorted(known, key=lambda one: order_of(one.version), reverse=True):
             self._by_type.setdefault(schema.job_type, []).append(schema)
 
     async def register(self, schema: Schema, *, replaces: bool) -> bool:

@@ -38,12 +38,14 @@ class SettingTable(Generic[T]):
     def __init__(self, records: Records, kind: str, value: type[T]) -> None:
         """`kind` is the prefix of the keys."""
         self.on_read: Callable[[SettingTable[T]], None] | None = None
-        """Called after all settings were read."""
+        """Called after settings were read, all or some."""
         self.prefix: Final = f"{kind}/"
         self._records = records
         self._value = value
         self.known: dict[str, T] = {}
         """The current settings by name."""
+        self.version = 0
+        """Grows whenever settings were read."""
         self._raw: dict[str, Record] = {}
         self._size = 0
         self._changed: set[str] = set()
@@ -81,8 +83,7 @@ class SettingTable(Generic[T]):
         name = self._fitting(name)
         if name not in self.known and len(self.known) >= MOST:
             raise RequestRefused("conflict", f"The limit of {MOST} is reached.")
-        before = len(self._raw[name].raw) if name in self._raw else 0
-        if self._size - before + len(msgspec.json.encode(value)) > MOST_BYTES:
+        if self._size - self._size_of(name) + len(msgspec.json.encode(value)) > MOST_BYTES:
             raise RequestRefused("conflict", f"The limit of {MOST_BYTES} bytes is reached.")
         is_put = await self._records.put(
             self.prefix + name, value, expected=0 if is_new else None, expires_at=expires_at
@@ -123,15 +124,21 @@ class SettingTable(Generic[T]):
         """Read the settings with these names, of which some may have been removed."""
         async with self._reading:
             records = {name: await self._records.get(self.prefix + name) for name in names}
-            found, raw = self.known.copy(), self._raw.copy()
+            # In place: a copy of all would make many changes quadratic.
             for name, record in records.items():
+                self._size -= self._size_of(name)
                 if record is not None:
-                    self._take(record, found, raw)
+                    self._take(record, self.known, self._raw)
                 else:
-                    found.pop(name, None)
-                    raw.pop(name, None)
+                    self.known.pop(name, None)
+                    self._raw.pop(name, None)
+                self._size += self._size_of(name)
             self._changed.update(records)
-            self._replace(found, raw)
+            self._was_read()
+
+    def _size_of(self, name: str) -> int:
+        found = self._raw.get(name)
+        return 0 if found is None else len(found.raw)
 
     def _take(self, record: Record, found: dict[str, T], raw: dict[str, Record]) -> None:
         name = record.key.removeprefix(self.prefix)
@@ -149,6 +156,10 @@ class SettingTable(Generic[T]):
     def _replace(self, found: dict[str, T], raw: dict[str, Record]) -> None:
         self.known, self._raw = found, raw
         self._size = sum(len(record.raw) for record in raw.values())
+        self._was_read()
+
+    def _was_read(self) -> None:
+        self.version += 1
         if self.on_read is not None:
             self.on_read(self)
 

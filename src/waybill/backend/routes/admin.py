@@ -105,7 +105,12 @@ class AdminRoutes:
         names, pagination = page_of(request, await self._backend.queues(), str, default=PER_PAGE, most=MOST_PER_PAGE)
         paused = await paused_among(self._backend.broker, names)
         times = await self._backend.operator_view.times(names, TIMED)
-        items = [self._form_of(name, counts, times[name], is_paused=name in paused) for name in names]
+        made = await self._backend.extensions.known_queues.created_at(names)
+        items = [
+            self._form_of(name, counts, times[name], is_paused=name in paused)
+            | ({"created_at": made[name]} if name in made else {})
+            for name in names
+        ]
         return answer({"items": items, "queues": items, "pagination": pagination})
 
     async def _queue(self, request: Request) -> Response:
@@ -113,7 +118,7 @@ class AdminRoutes:
         is_paused = await self._backend.jobs.is_paused(name)
         times = (await self._backend.operator_view.times([name], TIMED))[name]
         form = self._form_of(name, await self._backend.counts(), times, is_paused=is_paused)
-        return answer(form | {"oldest_available_at": times.oldest_at})
+        return answer(form | await created(self._backend, name) | {"oldest_available_at": times.oldest_at})
 
     def _form_of(self, name: str, counts: Mapping[tuple[str, str], int], times: QueueTimes, *, is_paused: bool) -> Form:
         own: Form = {state.value: counts.get((name, state.value), 0) for state in State}
@@ -124,7 +129,6 @@ class AdminRoutes:
             "counts": own,
             "configuration": shown_config(self._backend, name)["configuration"],
             "throughput": self._backend.extensions.history.throughput(name),
-            **created(self._backend, name),
             **({} if times.wait_ms is None else {"latency_ms": dict(zip(PERCENTILES, times.wait_ms, strict=True))}),
         }
 

@@ -91,13 +91,12 @@ class QueueRoutes:
         if config:
             await configure(self._backend, name, config)
         await self._backend.fetcher.has_queue(name, creates=True)
+        await self._backend.extensions.known_queues.add(name, waits=True)
         await self._backend.coordinate_queue(name)
         self._deleted.pop(name, None)
         await self._backend.extensions.queue_moves.remove(name)
         form: Form = {"name": name, "status": "active", "state": "active", "paused": False}
-        known = self._backend.extensions.known_queues
-        known.add(name)
-        form |= {"config": shown_config(self._backend, name)["config"], "created_at": known.created_at(name)}
+        form |= {"config": shown_config(self._backend, name)["config"], **await created(self._backend, name)}
         return answer({**form, "queue": form}, 201, [("Location", f"/ojs/v1/queues/{name}")])
 
     async def _stats(self, request: Request) -> Response:
@@ -117,7 +116,7 @@ class QueueRoutes:
                 "config": shown_config(self._backend, name)["config"],
                 "stats": stats,
                 "computed_at": self._backend.now(),
-                **created(self._backend, name),
+                **await created(self._backend, name),
             }
         )
 
@@ -253,10 +252,10 @@ class QueueRoutes:
         return sum(count for (queue, state), count in counts.items() if queue == name and state in states)
 
 
-def created(backend: Backend, name: str) -> Form:
+async def created(backend: Backend, name: str) -> Form:
     """Return the time of a queue's creation, nothing if it is unknown."""
-    found = backend.extensions.known_queues.created_at(name)
-    return {} if found is None else {"created_at": found}
+    found = await backend.extensions.known_queues.created_at([name])
+    return {"created_at": found[name]} if found else {}
 
 
 def _totals(counts: Mapping[tuple[str, str], int]) -> Counter[str]:
