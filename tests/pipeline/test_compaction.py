@@ -62,6 +62,8 @@ def test_many_files_become_few_and_no_row_changes(spark: SparkSession, store: Ta
     again = compact(spark, store)
     assert events(spark, store) == before
     assert again.files_after <= done.files_after
+    files = list(store.path(tables.EVENTS).rglob("*.parquet"))
+    assert [file for file in files if not file.with_name(f".{file.name}.crc").exists()] == []
 
 
 def test_the_last_batch_can_run_again_after_it(spark: SparkSession, store: Tables) -> None:

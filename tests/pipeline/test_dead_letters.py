@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,7 @@ from waybill.client import BasicProperties, blocking
 from waybill.ojs import DeadJob
 from waybill.ojs.spec.identifiers import new_id
 from waybill.pipeline import dead_letters
+from waybill.pipeline.dead_letter_moves import checked_arguments
 from waybill.pipeline.dead_letters import (
     DeadLetterReader,
     DeadLettersError,
@@ -27,6 +29,7 @@ from waybill.pipeline.dead_letters import (
     discard,
     redrive,
 )
+from waybill.pipeline.named_options import OptionError
 from waybill.pipeline.task_counts import CountReporter, TaskCounts
 
 pytestmark = pytest.mark.spark
@@ -144,6 +147,15 @@ def test_a_batch_has_a_limited_size(monkeypatch: pytest.MonkeyPatch, count: int,
     monkeypatch.setattr(dead_letters, "_done", lambda *_: letters)
     reader = DeadLetterReader({"uri": "amqp://localhost", "deadLetters": "email"})
     assert [batch.num_rows for batch in reader.read(QueuePartition("email"))] == batches
+
+
+@pytest.mark.parametrize("names", ["../x", "email,Bad Queue", "x" * 300, ","])
+def test_odd_queues_are_refused_before_any_is_declared(names: str) -> None:
+    with pytest.raises(OptionError, match="option deadLetters"):
+        DeadLetterReader({"uri": "amqp://localhost", "deadLetters": names})
+    choice = pa.RecordBatch.from_pydict({"queue": ["email", names], "job_id": ["a", "b"], "args": [None, None]})
+    with pytest.raises(DeadLettersError, match="a choice of dead letters has a row whose queue"):
+        list(checked_arguments(iter([choice])))
 
 
 def test_they_are_read_in_their_order_and_stay(spark: SparkSession, morgue: Morgue) -> None:

@@ -35,6 +35,10 @@ waybill.pipeline.sink.SinkError: row 3 of partition 0: [ODD] thing
             "java.lang.AssertionError: assertion failed",
         ),
         ("[UNRESOLVED_COLUMN] no such column\nmore", "[UNRESOLVED_COLUMN] no such column"),
+        (
+            "\n[PARSE_SYNTAX_ERROR] Syntax error at '('.\n\n== SQL ==\nx (((\n",
+            "[PARSE_SYNTAX_ERROR] Syntax error at '('.",
+        ),
         ("", "the query failed"),
     ],
 )

@@ -346,12 +346,13 @@ def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, d
         from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
         from waybill.pipeline import dead_letters
+        from waybill.pipeline.task_errors import spark_error
 
         letters = spark.read.format("ojs").option("uri", uri).option("deadLetters", ",".join(queues)).load()
         try:
             chosen = letters.where(where).select("queue", "job_id", "job_type", "error_type", "fingerprint")
         except (AnalysisException, ParseException) as problem:
-            raise click.UsageError(f"--where: {str(problem).splitlines()[0]}") from None
+            raise click.UsageError(f"--where: {spark_error(str(problem))}") from None
         # Read once, so that exactly the jobs shown are moved.
         chosen = chosen.localCheckpoint()
         groups = chosen.groupBy("queue", "job_type", "error_type", "fingerprint").agg(F.count("*").alias("jobs"))

@@ -147,7 +147,10 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Link the same files in another place, without copying."""
+    """Link the same files in another place, without copying, and their checksums, by which Spark finds damage."""
     target.mkdir(parents=True)
     for file in _files(source):
         os.link(file, target / file.name)
+        checksum = file.with_name(f".{file.name}.crc")
+        if checksum.exists():
+            os.link(checksum, target / checksum.name)

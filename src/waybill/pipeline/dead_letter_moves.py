@@ -17,7 +17,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from waybill.client.blocking import run
-from waybill.ojs import DeadLetters, Jobs, JobsError, Topology
+from waybill.ojs import DeadLetters, InvalidJob, Jobs, JobsError, Topology
+from waybill.ojs.spec.envelope import check_queue
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.json_values import UnreadableValue, column_values
 from waybill.pipeline.nesting import is_too_deep
@@ -51,6 +52,13 @@ def checked_arguments(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
         for name, values in (("queue", queues), ("job_id", ids)):
             if None in values:
                 raise DeadLettersError(f"a choice of dead letters has a row whose {name} is null")
+        for queue in set(queues):
+            try:
+                check_queue(str(queue))
+            except InvalidJob as problem:
+                # A move declares what is missing.
+                text = f"a choice of dead letters has a row whose queue {problem.message}"
+                raise DeadLettersError(text) from None
         texts = [None if args is None else _arguments(args, job_id) for args, job_id in zip(given, ids, strict=True)]
         yield pa.RecordBatch.from_pydict({"queue": queues, "job_id": ids, "args": texts}, schema=schema)
 

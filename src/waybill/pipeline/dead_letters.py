@@ -27,7 +27,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from waybill.client.blocking import run
-from waybill.ojs import DeadJob, DeadLetters, Jobs, JobsError, Topology
+from waybill.ojs import DeadJob, DeadLetters, InvalidJob, Jobs, JobsError, Topology
+from waybill.ojs.spec.envelope import check_queue
 from waybill.pipeline.broker_errors import BROKER_ERRORS, explained
 from waybill.pipeline.dead_letter_moves import CHOSEN, MOVED, DeadLetterMove, DeadLettersError, checked_arguments
 from waybill.pipeline.named_options import NamedOptions, OptionError
@@ -73,6 +74,12 @@ def parse_dead_letter_options(given: Mapping[str, str]) -> DeadLetterOptions:
     queues = tuple(name.strip() for name in (options.text("deadLetters") or "").split(",") if name.strip())
     if not queues:
         raise OptionError("option deadLetters must be a comma-separated list of queues")
+    for queue in queues:
+        try:
+            check_queue(queue)
+        except InvalidJob as problem:
+            # Reading declares what is missing.
+            raise OptionError(f"option deadLetters: {problem.message}") from None
     return DeadLetterOptions(options.uri(), queues, parse_topology(options))
 
 
