@@ -41,6 +41,7 @@ def test_what_a_run_or_a_crash_leaves_is_taken(store: Tables) -> None:
     (store.checkpoint / "offsets" / ".4.crc").touch()
     (store.checkpoint / "offsets" / "4.tmp").touch()
     (store.checkpoint / "commits" / "3").unlink()
+    (store.checkpoint / "offsets" / "3").write_text('v2\n{"conf":{}}\n{"ojs.events":3}')
     (store.path(tables.EVENTS) / ".DS_Store").touch()
     (store.path(tables.EVENTS) / "date=2026-03-01" / "batch_id=x").mkdir()
     check_checkpoint(store)

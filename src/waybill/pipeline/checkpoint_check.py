@@ -8,6 +8,7 @@ Records are not synced to the disk, so the last ones may be damaged after a powe
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,8 @@ from waybill.pipeline.refreshed import last_known_batch
 from waybill.pipeline.tables import EVENTS, Tables, TablesError, TableStore
 
 _LOGS: Final = ("offsets", "commits")
-_RECORD_VERSION: Final = "v1"
+# v1 with Spark's defaults.
+_RECORD_VERSION: Final = re.compile(r"v[0-9]+")
 # Spark reads the last record, and the one before to find where that begins.
 _RECORDS_READ: Final = 2
 _RECORD_MAX: Final = 1 << 24
@@ -72,7 +74,7 @@ def _record_problem(path: Path) -> str | None:
         version, *lines = path.read_text("utf-8").splitlines() or [""]
     except (OSError, ValueError) as problem:
         return str(problem)
-    if version != _RECORD_VERSION or not lines:
+    if _RECORD_VERSION.fullmatch(version) is None or not lines:
         return "empty or cut off" if not lines else f"its first line is {version[:20]!r}"
     return next((found for line in lines if (found := _unreadable(line)) is not None), None)
 
