@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
 
@@ -172,7 +173,7 @@ async def test_what_a_killed_server_has_begun_is_completed_by_another(
             is_there.set()
             await asyncio.Event().wait()
 
-    async with client_of(uri) as other:
+    async with AsyncExitStack() as stack:
         async with client_of(uri) as killed:
             job_id = await killed.push(scheduled_at="+PT2S")
             broker = killed.backend.broker
@@ -193,6 +194,7 @@ async def test_what_a_killed_server_has_begun_is_completed_by_another(
             monkeypatch.setattr(broker.publishing, "publish", slow_publish)
             changing = asyncio.create_task(killed.send("PATCH", f"{JOBS}/{job_id}", {"priority": 5}))
             await is_there.wait()
+            other = await stack.enter_async_context(client_of(uri))
         changing.cancel()
         while (await other.job(job_id))["priority"] != 5:
             await asyncio.sleep(0.05)

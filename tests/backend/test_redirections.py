@@ -38,7 +38,7 @@ async def test_a_failed_job_moves_to_the_dead_letter_queue_of_its_queue(client: 
     before = await client.push(retry=ONCE)
     await fail(client, before)
     config = {"dead_letter_queue": "email-dlq"}
-    assert (await client.ask("PUT", f"{QUEUES}/email/config", config))["config"] == config
+    assert (await client.ask("PUT", f"{QUEUES}/email/config", config))["config"]["dead_letter_queue"] == "email-dlq"
     job_id = await client.push(retry=ONCE, meta={"trace": "x"}, enqueue_ttl=3600)
     await fail(client, job_id)
     job = await moved(client, job_id, "email-dlq")
@@ -81,7 +81,8 @@ async def test_dead_letter_queues_lead_to_another_queue(client: Client) -> None:
     await client.ask("PUT", f"{QUEUES}/a/config", {"dead_letter_queue": "b"})
     for queue, target in (("a", "a"), ("b", "a"), ("a", "Not Good"), ("a", 3)):
         await client.ask("PUT", f"{QUEUES}/{queue}/config", {"dead_letter_queue": target}, 400)
-    assert (await client.ask("PUT", f"{QUEUES}/a/config", {"dead_letter_queue": None}))["config"] == {}
+    removed = await client.ask("PUT", f"{QUEUES}/a/config", {"dead_letter_queue": None})
+    assert "dead_letter_queue" not in removed["config"]
 
 
 async def test_the_jobs_of_a_deleted_queue_move(client: Client) -> None:

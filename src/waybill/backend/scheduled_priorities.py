@@ -21,7 +21,7 @@ import msgspec
 from waybill.backend.backend import FOLD_SECONDS, Backend
 from waybill.backend.job_form import Form
 from waybill.backend.repeated import Repeated
-from waybill.client import BasicProperties, ClientError, Consumer, Delivery, Inspector
+from waybill.client import BasicProperties, ClientError, Consumer, Delivery
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.control_message import REPLACE, ControlRequest
@@ -71,11 +71,8 @@ class ScheduledPriorities(Repeated):
             await asyncio.gather(self._taking, return_exceptions=True)
 
     async def work(self) -> None:
-        """Take changes if there ever were some: their server may have died."""
-        if self._is_taking():
-            return
-        broker = self._backend.broker
-        if await Inspector(broker.connection).queue(self._queue) is not None:
+        """Take changes, also those of servers that died."""
+        if not self._is_taking():
             await self._take_all()
 
     async def change(self, job_id: str, priority: int) -> str:
