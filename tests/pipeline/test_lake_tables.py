@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from tests.pipeline.histories import history, rows
 from waybill.pipeline import run, tables
+from waybill.pipeline.checkpoint_check import check_events
 from waybill.pipeline.compaction import compact_lake
 from waybill.pipeline.iceberg_log import open_catalog
 from waybill.pipeline.lake_tables import LakeTables
@@ -82,6 +83,25 @@ def test_a_batch_that_runs_again_is_there_once(spark: SparkSession, store: LakeT
     shutil.rmtree(store.checkpoint_location())
     with pytest.raises(TablesError, match="no checkpoint"):
         store.prepare()
+
+
+def test_a_table_without_its_log_is_not_taken_for_empty(
+    spark: SparkSession, store: LakeTables, table_format: str
+) -> None:
+    commits = Path(store.checkpoint_location()) / "commits"
+    commits.mkdir(parents=True)
+    (commits / "0").touch()
+    # As after a batch without any event that can be used.
+    check_events(store)
+    write(spark, store, 1, EVENTS[:20])
+    check_events(store)
+    root = commits.parent.parent
+    if table_format == "delta":
+        shutil.rmtree(root / tables.EVENTS.name / "_delta_log")
+    else:
+        (root / "catalog.db").unlink()
+    with pytest.raises(TablesError, match="bronze/events or its log is missing"):
+        check_events(open_store(spark, root, table_format))
 
 
 def test_a_catalog_is_found_in_the_settings(

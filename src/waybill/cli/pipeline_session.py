@@ -12,6 +12,9 @@ import click
 
 from waybill.cli.console import Console
 
+_SPARK: Final = frozenset({"pyspark", "py4j"})
+# The errors of deltalake are those of its extension module.
+_TABLE_FORMATS: Final = frozenset({"deltalake", "_internal", "pyiceberg", "sqlalchemy"})
 # No space, the limit of a file's size, and the quota.
 _NO_ROOM: Final = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
@@ -71,11 +74,10 @@ def explained_failures() -> Iterator[None]:
     except OSError as problem:
         raise click.ClickException(_with_way_out(problem)) from None
     except Exception as problem:
-        if not _is_of_spark(problem):
+        text = _explained(problem)
+        if text is None:
             raise
-        from waybill.pipeline.task_errors import spark_error
-
-        raise click.ClickException(spark_error(str(problem))) from None
+        raise click.ClickException(text) from None
 
 
 def _with_way_out(problem: OSError) -> str:
@@ -84,9 +86,12 @@ def _with_way_out(problem: OSError) -> str:
     return str(problem) or type(problem).__name__
 
 
-def _is_of_spark(problem: Exception) -> bool:
-    """Whether it comes from Spark's virtual machine. A bug of Python code keeps its traceback."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
+def _explained(problem: Exception) -> str | None:
+    """The line for an error of Spark or of a table format. None for others: a bug keeps its traceback."""
+    from waybill.pipeline.parquet_files import REPAIRED
+    from waybill.pipeline.task_errors import first_line, spark_error
 
-    return isinstance(problem, Py4JError | PySparkException)
+    libraries = {kind.__module__.partition(".")[0] for kind in type(problem).__mro__}
+    if libraries & _SPARK:
+        return spark_error(str(problem))
+    return f"{first_line(str(problem))}; {REPAIRED}" if libraries & _TABLE_FORMATS else None

@@ -29,9 +29,17 @@ _WAY_OUT: Final = (
 
 
 def check_events(store: TableStore) -> None:
-    """Raise TablesError if the events of a directory are missing: all other tables would be replaced by empty ones."""
-    if isinstance(store, Tables) and not store.has(EVENTS) and noted(store.checkpoint / "commits"):
-        raise TablesError(f"{store.directory / EVENTS.name} is missing, but the checkpoint has its batches. {_WAY_OUT}")
+    """Raise TablesError if the table of events is missing: all other tables would be replaced by empty ones.
+
+    A Delta or Iceberg table is made for the first event, and missing if its files are there and its log is not.
+    """
+    place = store.checkpoint_location()
+    if "://" in place or store.has(EVENTS) or not noted(Path(place) / "commits"):
+        return
+    if isinstance(store, Tables) or store.has_files(EVENTS):
+        raise TablesError(
+            f"{Path(place).parent / EVENTS.name} or its log is missing, but the checkpoint has its batches. {_WAY_OUT}"
+        )
 
 
 def check_checkpoint(store: TableStore) -> None:

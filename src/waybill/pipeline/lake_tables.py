@@ -95,6 +95,9 @@ class LakeTables(TableStore):
     def has(self, table: Table) -> bool:
         return self._log(table).exists()
 
+    def has_files(self, table: Table) -> bool:
+        return bool(self._storage.files(f"{table.name}/{_DATA}"))
+
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         files = self._log(table).files()
         return self._rows(spark, table, files) if files else spark.createDataFrame([], table.schema)

@@ -91,6 +91,10 @@ class TableStore:
         """Whether `table` was ever written."""
         raise NotImplementedError
 
+    def has_files(self, table: Table) -> bool:
+        """Whether files of `table` exist, even if it does not."""
+        raise NotImplementedError
+
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         """The rows of `table`; none if nothing was written yet."""
         raise NotImplementedError
@@ -149,6 +153,9 @@ class Tables(TableStore):
         return self.path(table).is_dir()
 
     def has(self, table: Table) -> bool:
+        return self.exists(table)
+
+    def has_files(self, table: Table) -> bool:
         return self.exists(table)
 
     def locked(self) -> AbstractContextManager[None]:
