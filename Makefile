@@ -177,7 +177,7 @@ $(ATHERIS)/stamp: $(VENV)/stamp
 siege: $(BUILT)/stamp ## what attackers send by the hundred thousand, over sockets; ATTACK=the name of one
 	@$(BUILT_RUN) -m tests.security $(ATTACK)
 
-siege-http: $(BUILT)/stamp ## the same against waybill serve, by 15,000 clients; ATTACK=the name of one, or NAME=COUNT
+siege-http: $(BUILT)/stamp ## the same against waybill serve, by 15,000 clients, and the management API; ATTACK=the name of one, or NAME=COUNT
 	@$(BUILT_RUN) -m tests.security.http $(ATTACK)
 
 search-coverage: $(ATHERIS)/stamp ## the same, made up by what they reach in the source (atheris); `make search` goes on from there

@@ -13,6 +13,7 @@ import pytest
 from tests.program_environment import program_environment
 
 READY: Final = "ready amqp://"
+READY_MANAGEMENT: Final = "ready http"
 READY_TLS: Final = "ready amqps://"
 STOP_TIMEOUT_S: Final = 20.0
 
@@ -67,7 +68,7 @@ class BrokerProcess:
             )
         assert self._process.stdout is not None
         self.ready_line = self._process.stdout.readline().strip()
-        while self.ready_line.startswith(READY_TLS):
+        while self.ready_line.startswith((READY_TLS, READY_MANAGEMENT)):
             self.ready_line = self._process.stdout.readline().strip()
         if not self.ready_line.startswith(READY):
             self.kill()

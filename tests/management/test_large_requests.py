@@ -14,6 +14,8 @@ from waybill.backend.large_answers import AT_ONCE, LARGE_BYTES
 from waybill.backend.message import Request
 from waybill.management.application import Application
 from waybill.management.definitions import BATCH
+from waybill.management.listing import BATCH as LIST_BATCH
+from waybill.management.listing import WHOLE_MAX
 from waybill.management.messages import ANSWER_MAX_BYTES
 from waybill.node.passwords import PASSWORD_MAX
 
@@ -142,6 +144,41 @@ async def test_a_value_that_json_cannot_express_is_named_before_anything_is_sent
         reply = await api.ask("GET", "/definitions")
         assert reply.status == 400
         assert "odd" in reply.json["reason"]
+
+
+async def test_long_lists_are_limited_in_sum_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.management.long_answers.ITEMS_MAX", 2 * WHOLE_MAX)
+    async with running() as api:
+        queues = [{"name": f"q{n}", "vhost": "/", "durable": True} for n in range(WHOLE_MAX + 1)]
+        assert (await api.ask("POST", "/definitions", {"queues": queues})).status == 204
+        first = await api.begin("GET", "/queues")
+        assert first.stream is not None
+        await anext(first.stream)
+        assert (await api.ask("GET", "/queues")).status == 503
+        assert (await api.ask("GET", "/queues?page=1")).status == 200
+        await first.stream.aclose()  # type: ignore[attr-defined]
+        assert len(await api.get("/queues")) == len(queues)
+
+
+async def test_each_iteration_of_the_loop_makes_a_part_of_one_answer() -> None:
+    async with running() as api:
+        queues = [{"name": f"q{n}", "vhost": "/", "durable": True} for n in range(WHOLE_MAX + 1)]
+        assert (await api.ask("POST", "/definitions", {"queues": queues})).status == 204
+        turns, made = 0, 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while made < 3:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async def read() -> None:
+            nonlocal made
+            await api.get("/queues")
+            made += 1
+
+        await asyncio.gather(count_turns(), *(read() for _ in range(3)))
+        assert turns >= 3 * len(queues) // LIST_BATCH
 
 
 def test_a_server_that_has_no_room_says_so() -> None:

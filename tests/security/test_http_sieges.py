@@ -1,4 +1,4 @@
-"""The attacks of `http_attacks` and `tls_attacks` on a real server in a small form; `make siege-http` has the large."""
+"""Attacks on a real server, and on a broker's management API, in a small form; `make siege-http` has the large."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from tests.security.http_attacks import ATTACKS, HttpAttack
 from tests.security.http_siege import HttpSiege
+from tests.security.management_attacks import MANAGEMENT_ATTACKS, ManagementAttack, ManagementSiege
 from tests.security.tls_attacks import TLS_ATTACKS, HttpTlsSiege, TlsAttack
 
 
@@ -33,3 +34,17 @@ def tls_siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpTlsSiege
 def test_an_attack_on_tls(tls_siege: HttpTlsSiege, attack: TlsAttack, count: int) -> None:
     tls_siege.attack(attack, count)
     tls_siege.check()
+
+
+@pytest.fixture(scope="module")
+def management_siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagementSiege]:
+    with ManagementSiege(tmp_path_factory.mktemp("management")) as besieged:
+        yield besieged
+
+
+@pytest.mark.parametrize(("attack", "count"), [(attack, few) for attack, few, _ in MANAGEMENT_ATTACKS])
+def test_an_attack_on_the_management_api(
+    management_siege: ManagementSiege, attack: ManagementAttack, count: int
+) -> None:
+    management_siege.attack(attack, count)
+    management_siege.check()

@@ -17,6 +17,7 @@ from waybill.engine.host import User
 from waybill.management.call import Answer, Call, Handler
 from waybill.management.errors import Refused, not_authorised, not_found, refused_by_model
 from waybill.management.listing import encode
+from waybill.management.long_answers import LongAnswers
 from waybill.management.principal import Principal
 from waybill.management.router import Route, Router
 from waybill.model.errors import ModelError
@@ -45,6 +46,7 @@ class Application:
         self._broker = broker
         self._router = Router(routes)
         self._logins = asyncio.Lock()
+        self._long_answers = LongAnswers()
         self.large_answers = LargeAnswers()
 
     # --- called by the server ---
@@ -67,7 +69,7 @@ class Application:
                 principal = NOBODY
             if not route.is_open:
                 principal.require_management()
-            call = Call(request, parameters, principal)
+            call = Call(request, parameters, principal, self._long_answers)
         except Refused as error:
             return _refusal(error)
         return asyncio.get_running_loop().create_task(self._answer(route, call))
@@ -91,7 +93,7 @@ class Application:
             changes.update_time()
             principal = self._principal(node.authenticate(name, password, request.peer))
             principal.require_management()
-            answering = self._answer(route, Call(request, parameters, principal))
+            answering = self._answer(route, Call(request, parameters, principal, self._long_answers))
         else:
             answering = self._log_in_and_answer(name, password, request, route, parameters)
         return asyncio.get_running_loop().create_task(answering)
@@ -111,7 +113,7 @@ class Application:
             principal.require_management()
         except Refused as error:
             return _refusal(error)
-        return await self._answer(route, Call(request, parameters, principal))
+        return await self._answer(route, Call(request, parameters, principal, self._long_answers))
 
     @staticmethod
     def refuse_tenant() -> Response:

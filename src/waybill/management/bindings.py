@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import json
@@ -35,8 +34,8 @@ class BindingRoutes:
         """Return the routes."""
         ends = "/bindings/{vhost}/e/{source}/{kind}/{destination}"
         return [
-            Route("GET", "/bindings", self._list),
-            Route("GET", "/bindings/{vhost}", self._list),
+            Route("GET", "/bindings", self._list, is_large=True),
+            Route("GET", "/bindings/{vhost}", self._list, is_large=True),
             Route("GET", ends, self._between),
             Route("POST", ends, self._bind),
             Route("GET", ends + "/{properties}", self._show),
@@ -82,7 +81,7 @@ class BindingRoutes:
             if is_named(item, call["properties"]):
                 return item, one
             if count % BATCH == 0:
-                await asyncio.sleep(0)
+                await call.long_answers.step()
         raise not_found()
 
     @staticmethod

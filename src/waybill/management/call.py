@@ -10,6 +10,7 @@ import msgspec
 
 from waybill.backend.message import Request
 from waybill.management.errors import Refused, bad_request, missing
+from waybill.management.long_answers import LongAnswers
 from waybill.management.principal import Principal
 
 DEPTH_MAX: Final = 64
@@ -37,13 +38,17 @@ NO_CONTENT: Final = 204
 class Call:
     """A request with its route and its user. `parameters` are those of the route, decoded."""
 
-    __slots__ = ("parameters", "principal", "query", "request")
+    __slots__ = ("long_answers", "parameters", "principal", "query", "request")
 
-    def __init__(self, request: Request, parameters: dict[str, str], principal: Principal) -> None:
+    def __init__(
+        self, request: Request, parameters: dict[str, str], principal: Principal, long_answers: LongAnswers
+    ) -> None:
+        """`long_answers` are those of all requests."""
         self.request = request
         self.parameters = parameters
         self.principal = principal
         self.query = request.query
+        self.long_answers = long_answers
 
     def __getitem__(self, name: str) -> str:
         """Return a parameter of the route."""

@@ -49,17 +49,17 @@ class ConnectionRoutes:
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("GET", "/connections", self._connections),
+            Route("GET", "/connections", self._connections, is_large=True),
             Route("GET", "/connections/{connection}", self._connection),
             Route("DELETE", "/connections/{connection}", self._close),
             Route("GET", "/connections/{connection}/channels", self._channels_of_connection),
             Route("GET", "/connections/{connection}/sessions", self._sessions),
-            Route("GET", "/connections/username/{user}", self._connections_of_user),
+            Route("GET", "/connections/username/{user}", self._connections_of_user, is_large=True),
             Route("DELETE", "/connections/username/{user}", self._close_all),
-            Route("GET", "/vhosts/{vhost}/connections", self._connections),
-            Route("GET", "/channels", self._channels),
+            Route("GET", "/vhosts/{vhost}/connections", self._connections, is_large=True),
+            Route("GET", "/channels", self._channels, is_large=True),
             Route("GET", "/channels/{channel}", self._channel),
-            Route("GET", "/vhosts/{vhost}/channels", self._channels),
+            Route("GET", "/vhosts/{vhost}/channels", self._channels, is_large=True),
         ]
 
     # --- connections ---

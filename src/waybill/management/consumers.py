@@ -27,7 +27,10 @@ class ConsumerRoutes:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        return [Route("GET", "/consumers", self._list), Route("GET", "/consumers/{vhost}", self._list)]
+        return [
+            Route("GET", "/consumers", self._list, is_large=True),
+            Route("GET", "/consumers/{vhost}", self._list, is_large=True),
+        ]
 
     async def _list(self, call: Call) -> Answer:
         node = self._context.node_name

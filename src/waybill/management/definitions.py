@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from typing import Any, Final
@@ -11,13 +10,14 @@ from waybill.management.api_context import ApiContext
 from waybill.management.call import NO_CONTENT, Answer, Call, object_of
 from waybill.management.errors import Refused, bad_request
 from waybill.management.listing import Item, encode
+from waybill.management.long_answers import LongAnswers
 from waybill.management.overview import VERSION
 from waybill.management.router import Route
 from waybill.node.definitions import DefinitionImport, Export
 from waybill.node.node import Node
 
 VERSIONS: Final = {"rabbit_version": VERSION, "rabbitmq_version": VERSION}
-BATCH: Final = 200
+BATCH: Final = 50
 """Items to write before other requests are served."""
 WEIGHT_MAX: Final = 1_000_000
 """About 75,000 queues: see `waybill.management.call.WEIGHT_MAX`."""
@@ -34,35 +34,35 @@ class DefinitionRoutes:
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("GET", "/definitions", self._export),
+            Route("GET", "/definitions", self._export, is_large=True),
             Route("POST", "/definitions", self._import, is_large=True),
-            Route("GET", "/definitions/{vhost}", self._export_one),
+            Route("GET", "/definitions/{vhost}", self._export_one, is_large=True),
             Route("POST", "/definitions/{vhost}", self._import_one, is_large=True),
         ]
 
     async def _export(self, call: Call) -> Answer:
         call.principal.require_administrator()
         export = Export(self._context.node)
-        await _check(export)
+        await _check(call.long_answers, export)
         values = self._context.administration.parameters.values
         head = {
             **VERSIONS,
             **export.head,
             "global_parameters": [{"name": name, "value": value} for name, value in sorted(values.items())],
         }
-        return Answer(200, headers=_as_file(call), stream=_written(head, export.sections()))
+        return Answer(200, headers=_as_file(call), stream=_written(call.long_answers, head, export.sections()))
 
     async def _export_one(self, call: Call) -> Answer:
         call.principal.require_administrator()
         host = self._context.virtual_host(call)
         export = Export(self._context.node)
-        await _check(export)
+        await _check(call.long_answers, export)
         sections = (
             (section, _without_host(items, host.name))
             for section, items in export.sections()
             if section in VIRTUAL_HOST_SECTIONS
         )
-        return Answer(200, headers=_as_file(call), stream=_written(dict(VERSIONS), sections))
+        return Answer(200, headers=_as_file(call), stream=_written(call.long_answers, dict(VERSIONS), sections))
 
     async def _import(self, call: Call) -> Answer:
         call.principal.require_administrator()
@@ -104,15 +104,17 @@ def _without_host(items: Iterator[Item], host: str) -> Iterator[Item]:
         yield {name: value for name, value in item.items() if name != "vhost"} if item["vhost"] == host else {}
 
 
-async def _check(export: Export) -> None:
+async def _check(long_answers: LongAnswers, export: Export) -> None:
     """Read all items, because an error cannot be answered once a part is sent. Raises InvalidArgument."""
     for _, items in export.sections():
         for index, _ in enumerate(items):
             if not index % BATCH:
-                await asyncio.sleep(0)
+                await long_answers.step()
 
 
-async def _written(head: Item, sections: Iterator[tuple[str, Iterator[Item]]]) -> AsyncIterator[bytes]:
+async def _written(
+    long_answers: LongAnswers, head: Item, sections: Iterator[tuple[str, Iterator[Item]]]
+) -> AsyncIterator[bytes]:
     """Write a document; empty items are left out."""
     yield encode(head)[:-1]
     for section, items in sections:
@@ -121,7 +123,7 @@ async def _written(head: Item, sections: Iterator[tuple[str, Iterator[Item]]]) -
             if octets := b",".join(encode(item) for item in batch if item):
                 yield before + octets
                 before = b","
-            await asyncio.sleep(0)
+            await long_answers.step()
         yield b"]" if before == b"," else before + b"]"
     yield b"}"
 

@@ -28,8 +28,8 @@ class ExchangeRoutes:
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("GET", "/exchanges", self._list),
-            Route("GET", "/exchanges/{vhost}", self._list),
+            Route("GET", "/exchanges", self._list, is_large=True),
+            Route("GET", "/exchanges/{vhost}", self._list, is_large=True),
             Route("GET", "/exchanges/{vhost}/{exchange}", self._show),
             Route("PUT", "/exchanges/{vhost}/{exchange}", self._declare),
             Route("DELETE", "/exchanges/{vhost}/{exchange}", self._delete),

@@ -7,7 +7,6 @@ list without pages is made while it is sent.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import Any, Final, Generic, TypeVar
@@ -50,12 +49,13 @@ class Listing(Generic[T]):
     async def answer(self, call: Call, things: Iterable[T]) -> Answer:
         """Return the requested list. Raises Refused."""
         query = call.query
+        await call.long_answers.step()
         found = list(things)
         total = len(found)
         is_paged = "page" in query
         name = query.get("name", "")
         if name and is_paged:
-            found = await self._filtered_by_name(found, name, is_pattern=call.flag("use_regex"))
+            found = await self._filtered_by_name(call, found, name, is_pattern=call.flag("use_regex"))
         sort = query.get("sort", "")
         is_reversed = call.flag("sort_reverse")
         if sort and sort not in self._cheap:
@@ -68,17 +68,19 @@ class Listing(Generic[T]):
         columns = _columns(call.query)
         if "page" in call.query:
             page = _Page(call.query, len(things))
-            pieces = await self._encoded(things[page.start : page.start + page.size], columns)
+            pieces = await self._encoded(call, things[page.start : page.start + page.size], columns)
             return Answer(200, octets=page.encoded(pieces, total, len(things)))
         if len(things) > WHOLE_MAX:
-            return Answer(200, stream=self._streamed(things, columns))
-        return Answer(200, octets=b"[" + b",".join(await self._encoded(things, columns)) + b"]")
+            call.long_answers.check(len(things))
+            return Answer(200, stream=self._streamed(call, things, columns))
+        return Answer(200, octets=b"[" + b",".join(await self._encoded(call, things, columns)) + b"]")
 
-    async def _streamed(self, things: list[T], columns: list[list[str]]) -> AsyncIterator[bytes]:
-        for start in range(0, len(things), BATCH):
-            pieces = await self._encoded(things[start : start + BATCH], columns)
-            yield (b"," if start else b"[") + b",".join(pieces)
-        yield b"]"
+    async def _streamed(self, call: Call, things: list[T], columns: list[list[str]]) -> AsyncIterator[bytes]:
+        with call.long_answers.sending(len(things)):
+            for start in range(0, len(things), BATCH):
+                pieces = await self._encoded(call, things[start : start + BATCH], columns)
+                yield (b"," if start else b"[") + b",".join(pieces)
+            yield b"]"
 
     @staticmethod
     def _sort(things: list[T], key: Callable[[T], Any], *, is_reversed: bool) -> None:
@@ -95,11 +97,11 @@ class Listing(Generic[T]):
         for start in range(0, len(things), BATCH):
             made = map(self._make, things[start : start + BATCH])
             keys += [(_order(_field(item, path)), start + index) for index, item in enumerate(made)]
-            await asyncio.sleep(0)
+            await call.long_answers.step()
         keys.sort(key=itemgetter(0), reverse=call.flag("sort_reverse"))
         return await self._shown(call, [things[index] for _, index in keys], total)
 
-    async def _filtered_by_name(self, things: list[T], name: str, *, is_pattern: bool) -> list[T]:
+    async def _filtered_by_name(self, call: Call, things: list[T], name: str, *, is_pattern: bool) -> list[T]:
         """Return the things whose name contains a text, or matches a pattern."""
         if len(name) > PATTERN_MAX:
             raise bad_request("Name filter is too long")
@@ -125,14 +127,14 @@ class Listing(Generic[T]):
             looks += 1 + (len(name) * len(text) >> STEPS_PER_ITEM_BITS if is_pattern else 0)
             if looks >= SCAN_BATCH:
                 looks = 0
-                await asyncio.sleep(0)
+                await call.long_answers.step()
         return found
 
-    async def _encoded(self, things: list[T], columns: list[list[str]]) -> list[bytes]:
+    async def _encoded(self, call: Call, things: list[T], columns: list[list[str]]) -> list[bytes]:
         pieces: list[bytes] = []
         for start in range(0, len(things), BATCH):
             pieces += [encode(_cut(self._make(thing), columns)) for thing in things[start : start + BATCH]]
-            await asyncio.sleep(0)
+            await call.long_answers.step()
         return pieces
 
 

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from typing import Final
@@ -19,6 +18,7 @@ from waybill import __version__
 from waybill.management.api_context import ApiContext
 from waybill.management.call import Answer, Call
 from waybill.management.errors import bad_request
+from waybill.management.long_answers import LongAnswers
 from waybill.management.metric_families import FAMILIES, Family
 from waybill.management.node_metrics import node_metrics
 from waybill.management.router import Route
@@ -61,21 +61,21 @@ class MetricRoutes:
             Route("GET", "//health/ready", self._ready, is_open=True),
         ]
 
-    async def _all(self, _call: Call) -> Answer:
+    async def _all(self, call: Call) -> Answer:
         lines = [*node_metrics(self._context, __version__)]
         there = {line.split()[2] for line in lines if line.startswith("# TYPE")}
         for name in SUMMED:
-            lines += await self._sums(FAMILIES[name], there)
+            lines += await self._sums(call.long_answers, FAMILIES[name], there)
         return Answer(200, octets=_encoded(lines), headers=[METRICS])
 
-    async def _sums(self, family: Family, there: set[str]) -> list[str]:
+    async def _sums(self, long_answers: LongAnswers, family: Family, there: set[str]) -> list[str]:
         """Return the sums of a family over all objects, without metrics that were written before."""
         sums: list[float] = [0] * len(family.metrics)
         objects = family.objects(self._context, None)
         while batch := list(islice(objects, BATCH)):
             for _, values in batch:
                 sums = [one + value for one, value in zip(sums, values, strict=True)]
-            await asyncio.sleep(0)
+            await long_answers.step()
         lines: list[str] = []
         for (name, kind, text), value in zip(family.metrics, sums, strict=True):
             if PREFIX + name not in there:
@@ -83,13 +83,13 @@ class MetricRoutes:
                 lines += [*_head(PREFIX + name, kind, text), f"{PREFIX}{name} {value}"]
         return lines
 
-    async def _per_object(self, _call: Call) -> Answer:
-        return _metrics(self._of_objects())
+    async def _per_object(self, call: Call) -> Answer:
+        return _metrics(self._of_objects(call.long_answers))
 
-    async def _of_objects(self) -> AsyncIterator[list[str]]:
+    async def _of_objects(self, long_answers: LongAnswers) -> AsyncIterator[list[str]]:
         yield list(node_metrics(self._context, __version__, is_per_object=True))
         for name in PER_OBJECT:
-            async for lines in self._lines(FAMILIES[name], PREFIX, None):
+            async for lines in self._lines(long_answers, FAMILIES[name], PREFIX, None):
                 yield lines
 
     async def _detailed(self, call: Call) -> Answer:
@@ -97,26 +97,32 @@ class MetricRoutes:
         unknown = [name for name in names if name not in FAMILIES]
         if unknown:
             raise bad_request(f"unknown family {unknown[0][:100]}; there are {', '.join(FAMILIES)}")
-        return _metrics(self._of_families(list(dict.fromkeys(names)), hosts or None))
+        return _metrics(self._of_families(call.long_answers, list(dict.fromkeys(names)), hosts or None))
 
-    async def _of_families(self, names: list[str], hosts: list[str] | None) -> AsyncIterator[list[str]]:
+    async def _of_families(
+        self, long_answers: LongAnswers, names: list[str], hosts: list[str] | None
+    ) -> AsyncIterator[list[str]]:
         for name in names:
             family = FAMILIES[name]
-            async for lines in self._lines(family, "rabbitmq_cluster_" if family.is_cluster_wide else DETAILED, hosts):
+            async for lines in self._lines(
+                long_answers, family, "rabbitmq_cluster_" if family.is_cluster_wide else DETAILED, hosts
+            ):
                 yield lines
 
-    async def _lines(self, family: Family, prefix: str, hosts: list[str] | None) -> AsyncIterator[list[str]]:
+    async def _lines(
+        self, long_answers: LongAnswers, family: Family, prefix: str, hosts: list[str] | None
+    ) -> AsyncIterator[list[str]]:
         """Yield the lines of a family, metric by metric, made a few objects at a time."""
         rows: list[tuple[str, tuple[float, ...]]] = []
         objects = family.objects(self._context, hosts)
         while batch := list(islice(objects, BATCH)):
             rows += batch
-            await asyncio.sleep(0)
+            await long_answers.step()
         for column, (name, kind, text) in enumerate(family.metrics):
             yield list(_head(prefix + name, kind, text))
             for start in range(0, len(rows), LINES):
                 yield [f"{prefix}{name}{{{labels}}} {row[column]}" for labels, row in rows[start : start + LINES]]
-                await asyncio.sleep(0)
+                await long_answers.step()
 
     async def _live(self, _call: Call) -> Answer:
         return Answer(200, octets=b"alive\n", headers=[TEXT])

@@ -41,9 +41,9 @@ class QueueRoutes:
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("GET", "/queues", self._list),
-            Route("GET", "/queues/detailed", self._list),
-            Route("GET", "/queues/{vhost}", self._list),
+            Route("GET", "/queues", self._list, is_large=True),
+            Route("GET", "/queues/detailed", self._list, is_large=True),
+            Route("GET", "/queues/{vhost}", self._list, is_large=True),
             Route("GET", "/queues/{vhost}/{queue}", self._show),
             Route("PUT", "/queues/{vhost}/{queue}", self._declare),
             Route("DELETE", "/queues/{vhost}/{queue}", self._delete),
