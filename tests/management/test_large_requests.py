@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from waybill.management.definitions import BATCH
 from waybill.management.listing import BATCH as LIST_BATCH
 from waybill.management.listing import WHOLE_MAX
 from waybill.management.messages import ANSWER_MAX_BYTES
-from waybill.node.passwords import PASSWORD_MAX
+from waybill.node.passwords import PASSWORD_MAX, Credential
 
 VALUES = b"[" + b"{}," * 100_000 + b"{}]"
 BODIES = [
@@ -84,11 +85,27 @@ async def test_large_messages_take_turns() -> None:
         assert most() == 3 * AT_ONCE
 
 
-async def test_new_passwords_take_turns() -> None:
+@pytest.mark.plain_source
+async def test_new_passwords_take_turns_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running() as api:
-        most = counted(api)
-        await asyncio.gather(*(api.put(f"/users/u{n}", {"password": "p", "tags": ""}) for n in range(5)))
-        assert most() == 1
+        accounts = api.management.context.administration.accounts
+        make, hashing, most, threads = accounts.credential, 0, 0, set[int]()
+
+        def counting(password: str) -> Credential:
+            nonlocal hashing, most
+            hashing += 1
+            most = max(most, hashing)
+            threads.add(get_ident())
+            try:
+                return make(password)
+            finally:
+                hashing -= 1
+
+        monkeypatch.setattr(accounts, "credential", counting)
+        await asyncio.gather(*(api.put(f"/users/u{n}", {"password": f"p{n}", "tags": ""}) for n in range(5)))
+        assert most == 1
+        assert get_ident() not in threads
+        assert api.broker.node.authenticate("u3", "p3", "127.0.0.1:50000") is not None
 
 
 async def test_an_answer_has_some_megabytes_of_messages() -> None:

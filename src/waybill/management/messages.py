@@ -78,7 +78,6 @@ class MessageRoutes:
                 f"'{call.principal.name}'"
             )
         content = _content(properties, _payload(body))
-        body.clear()
         routed: list[bool] = []
 
         def publish(node: Node) -> Chore | None:
@@ -231,7 +230,9 @@ def _requeues(body: dict[str, Any]) -> bool:
 
 
 def _payload(body: dict[str, Any]) -> bytes:
+    """Take the payload out of a body: both together may have megabytes. Raises Refused."""
     text = text_of(body, "payload")
+    del body["payload"]
     encoding = text_of(body, "payload_encoding")
     if encoding == "string":
         return text.encode("utf-8", "surrogateescape")

@@ -39,6 +39,8 @@ from waybill.management.virtual_hosts import VirtualHostRoutes
 
 DEFAULT_PORT: Final = 15_672
 GRACE_SECONDS: Final = 2
+LIMITS: Final = Limits(unread_bytes=32 << 20, crowded_bytes=16 << 20)
+"""Half as much unread as at a job server: the broker in the same process also keeps messages in memory."""
 SOCKET_OPTIONS: Final = {"backlog": 1024, "exit_on_close": False, "linger": [True, 0], "nodelay": True}
 KEY_PREFIX: Final = "/ojs/v1/broker/"
 METRICS: Final = frozenset({"/metrics/broker", "/metrics/per-object", "/metrics/detailed"})
@@ -117,7 +119,7 @@ class ManagementServer:
         self._host = host
         self._port = port
         self._tls = tls
-        self._limits = limits
+        self._limits = limits or LIMITS
         self._server: HttpServer | None = None
 
     async def __aenter__(self) -> Self:

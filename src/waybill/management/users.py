@@ -29,7 +29,7 @@ class UserRoutes:
     def __init__(self, context: ApiContext) -> None:
         self._context = context
         self._hashing = asyncio.Lock()
-        """Hashes are slow: other requests go between."""
+        """Hashes are slow: one thread makes them."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -91,15 +91,11 @@ class UserRoutes:
             # The SCRAM credentials are not in the hash: keep those of an unchanged hash.
             credential = present.credential
 
-        def put(node: Node) -> None:
-            administration = node.administration
-            if credential is None:
-                administration.put_user(name, text_of(body, "password"), tags)
-            else:
-                administration.put_user_with_credential(name, credential, tags)
-
-        async with self._hashing:
-            await self._context.perform(put)
+        if credential is None:
+            async with self._hashing:
+                credential = await asyncio.to_thread(accounts.credential, text_of(body, "password"))
+        found = credential
+        await self._context.perform(lambda node: node.administration.put_user_with_credential(name, found, tags))
         return Answer(CREATED if is_new else NO_CONTENT)
 
     @staticmethod

@@ -46,7 +46,7 @@ class Limits:
     """How long the input of a refused client is dropped, so that it can read the error."""
     pipelined_bytes: int = 16 * 1024
     """How much of the next requests is parsed while one is in progress."""
-    body_bytes: int = 64 * 1024 * 1024
+    body_bytes: int = 48 * 1024 * 1024
     """The maximum total size of bodies that are being received or processed, of large heads, and of unparsed input."""
     unread_bytes: int = 64 * 1024 * 1024
     """The maximum total size of answers that clients do not read."""
