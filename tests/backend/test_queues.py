@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -285,3 +286,16 @@ async def test_times_of_many_queues_are_read_a_few_at_a_time(client: Client, mon
         await client.push(f"queue{number}")
     found = await client.ask("GET", "/ojs/v1/admin/queue-summaries?limit=1000")
     assert (len(found["items"]), sum(read), max(read)) == (12, 12, operator_view.TIMED_AT_ONCE)
+
+
+async def test_a_crowd_that_names_a_new_queue_notes_it_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, noted = client.backend.extensions.known_queues, list[str]()
+    add = known.add
+
+    async def counting(name: str, *, waits: bool = False) -> None:
+        noted.append(name)
+        await add(name, waits=waits)
+
+    monkeypatch.setattr(known, "add", counting)
+    await asyncio.gather(*(client.backend.coordinate_queue("new") for _ in range(100)))
+    assert noted == ["new"]

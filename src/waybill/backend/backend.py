@@ -245,6 +245,8 @@ class Backend(Service):
         if queue in self._coordinated:
             return
         async with self._coordinating:
+            if queue in self._coordinated:
+                return
             try:
                 await self.coordinator.coordinate(queue)
             except InvalidJob:
@@ -253,7 +255,7 @@ class Backend(Service):
                     return
                 raise
             self._coordinated.add(queue)
-            await self.extensions.known_queues.add(queue)
+        await self.extensions.known_queues.add(queue)
 
     async def forget_queue(self, queue: str) -> None:
         """Forget a deleted queue: its next job creates it again. Raises TimeoutError."""
