@@ -2,13 +2,11 @@
 
 import base64
 import json
-import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from tests.broker.process import BrokerProcess
-from tests.security.crowd import Crowd
+from tests.security.broker_siege import BrokerSiege
 from waybill.backend.server.limits import Limits
 
 LOGIN: Final = base64.b64encode(b"guest:guest").decode()
@@ -23,31 +21,14 @@ def request(method: str, path: str, body: object = None) -> bytes:
     return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
 
-class ManagementSiege(Crowd):
-    """A broker whose management API is attacked. The bystander uses the port for AMQP."""
+class ManagementSiege(BrokerSiege):
+    """A broker whose management API is attacked."""
 
-    name = "broker"
     hello = request("GET", "/whoami")
     clients_max = Limits().connections - 1
 
     def __init__(self, directory: Path) -> None:
-        super().__init__()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        self._broker = BrokerProcess(directory, "--management", "--management-port", str(self.port))
-
-    def __enter__(self) -> Self:
-        self._broker.start()
-        self.process = self._broker.process
-        self.watch("tests.security.served", self._broker.port, rounds=1)
-        return self
-
-    def kill(self) -> None:
-        self._broker.kill()
-
-    def log(self) -> str:
-        return self._broker.log()
+        super().__init__(directory, "--management-port", "--management")
 
 
 ManagementAttack = Callable[[ManagementSiege, int], None]

@@ -1,16 +1,15 @@
 """What attackers do to a listener with TLS before, in and after their handshakes, of a server or a broker."""
 
 import contextlib
-import socket
 import ssl
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import trustme
 
-from tests.broker.process import BrokerProcess
+from tests.security.broker_siege import BrokerSiege
 from tests.security.crowd import Crowd
 from tests.security.http_siege import HttpSiege
 from tests.security.siege import login
@@ -51,33 +50,16 @@ class HttpTlsSiege(HttpSiege):
         self.trusted = (str(shown.authority),)
 
 
-class BrokerTlsSiege(Crowd):
-    """A broker whose port for TLS is attacked. The bystander uses the other port."""
+class BrokerTlsSiege(BrokerSiege):
+    """A broker whose port for TLS is attacked."""
 
-    name = "broker"
     hello = login()
     clients_max = Limits().tls_connections_max
 
     def __init__(self, directory: Path) -> None:
-        super().__init__()
         shown = ServerCertificate(directory)
+        super().__init__(directory, "--tls-port", *shown.options())
         self.trusted = (str(shown.authority),)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        self._broker = BrokerProcess(directory, "--tls-port", str(self.port), *shown.options())
-
-    def __enter__(self) -> Self:
-        self._broker.start()
-        self.process = self._broker.process
-        self.watch("tests.security.served", self._broker.port, rounds=1)
-        return self
-
-    def kill(self) -> None:
-        self._broker.kill()
-
-    def log(self) -> str:
-        return self._broker.log()
 
 
 def client_hello() -> bytes:

@@ -61,7 +61,7 @@ class Request:
     @property
     def is_too_heavy(self) -> bool:
         """Whether the body has too many values to be decoded without delaying other requests."""
-        return is_too_heavy(self.body, MAX_BATCH_WEIGHT if self.path == BATCH_PATH else MAX_REQUEST_WEIGHT)
+        return self.is_heavier(MAX_BATCH_WEIGHT if self.path == BATCH_PATH else MAX_REQUEST_WEIGHT)
 
     def json(self, *, required: bool = False) -> dict[str, object]:
         """Return the body, which must be an object. An empty body is {} unless it is required.
