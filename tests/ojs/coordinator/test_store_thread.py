@@ -3,7 +3,12 @@
 import asyncio
 import threading
 
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from waybill.ojs.coordinator import store_thread
 from waybill.ojs.coordinator.store_thread import StoreThread
+from waybill.ojs.errors import DatabaseUnusable
 
 
 async def test_a_quick_call_does_not_wait_for_all_long_reads() -> None:
@@ -37,4 +42,40 @@ async def test_a_cancelled_read_lets_the_next_ones_go_on() -> None:
     second.cancel()
     held.set()
     assert await third == 3
+    thread.shut_down()
+
+
+async def test_a_database_is_away_until_a_call_reaches_it() -> None:
+    thread = StoreThread()
+
+    def fail() -> None:
+        raise OperationalError("select 1", {}, ConnectionRefusedError("refused"))
+
+    assert thread.problem is None
+    with pytest.raises(DatabaseUnusable):
+        await thread.run(fail)
+    assert thread.problem == "unreachable"
+    await thread.run(lambda: None)
+    assert thread.problem is None
+    with pytest.raises(ZeroDivisionError):
+        await thread.run(lambda: 1 / 0)
+    assert thread.problem is None
+    thread.shut_down()
+
+
+async def test_a_database_that_takes_long_is_told_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_thread, "WARN_SECONDS", 0.0)
+    thread = StoreThread()
+    begun, held = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        held.wait()
+
+    waiting = asyncio.create_task(thread.run(wait))
+    await asyncio.to_thread(begun.wait)
+    assert thread.problem == "unresponsive"
+    held.set()
+    await waiting
+    assert thread.problem is None
     thread.shut_down()

@@ -232,12 +232,17 @@ class Manifest(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """The health of the server. `status` is ok or degraded."""
+    """The health of the server.
+
+    `status` is ok or degraded. The `status` of `backend`, the broker, is connected, blocked or disconnected; that of
+    `database` is connected, unwritable, unreachable or unresponsive.
+    """
 
     status: str
     version: str
     uptime_seconds: int
     backend: dict[str, Any]
+    database: dict[str, Any]
 
 
 class EventList(msgspec.Struct):

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Final
 
 from waybill import __version__
 from waybill.backend.backend import Backend
 from waybill.backend.capabilities import extensions_of
 from waybill.backend.compression import CODINGS
+from waybill.backend.health import health_of
 from waybill.backend.message import SPEC_VERSION, Request, Response, answer
 from waybill.backend.pages import pagination_of
 from waybill.backend.router import OPEN, READ, Route
 from waybill.backend.server.limits import MAX_BODY_BYTES
-from waybill.client import ClientError
 from waybill.ojs.spec.envelope import MAX_META_BYTES, MAX_QUEUE_LENGTH, MAX_TYPE_LENGTH
 
-HEALTH_SECONDS: Final = 2.0
 LIMIT: Final = 100
 MOST: Final = 1000
 
@@ -85,24 +82,8 @@ class SystemRoutes:
         )
 
     async def _health(self, _request: Request) -> Response:
-        backend = self._backend
-        began = time.monotonic()
-        state: dict[str, object] = {"type": "amqp", "status": "connected"}
-        try:
-            async with asyncio.timeout(HEALTH_SECONDS):
-                await backend.broker.wait_for_connection(HEALTH_SECONDS)
-                await backend.jobs.is_paused("health")
-            state["latency_ms"] = round((time.monotonic() - began) * 1000, 3)
-        except (TimeoutError, ClientError):
-            state["status"] = "disconnected"
-        is_well = state["status"] == "connected"
-        body = {
-            "status": "ok" if is_well else "degraded",
-            "version": SPEC_VERSION,
-            "uptime_seconds": int(time.monotonic() - backend.started),
-            "backend": state,
-        }
-        return answer(body, 200 if is_well else 503)
+        form, is_well = await health_of(self._backend)
+        return answer(form, 200 if is_well else 503)
 
     async def _events(self, request: Request) -> Response:
         types, queues = request.listed("types"), request.listed("queues")

@@ -115,6 +115,8 @@ class JobStore:
 
     is_in_memory = False
     """Whether it never blocks, and its contents end with the process."""
+    kind = "memory"
+    """What keeps it: "memory", "sqlite" or "postgresql"."""
     fold_bytes = 64 * 1024
     """About how many bytes of the stream are folded at a time, or one larger message: others wait meanwhile."""
 

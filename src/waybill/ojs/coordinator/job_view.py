@@ -276,6 +276,23 @@ class JobView(EventFollower):
         return [one.lag(now) for one in self._streams]
 
     @property
+    def problem(self) -> str | None:
+        """Return why the state is not up to date, None if nothing is known against it."""
+        if any(one.is_stuck for one in self._streams):
+            return "unwritable"
+        return self._thread.problem
+
+    @property
+    def waiting_count(self) -> int:
+        """How many messages of events have arrived and are not in the state yet."""
+        return sum(one.waiting_count for one in self._streams)
+
+    @property
+    def kind(self) -> str:
+        """What keeps the state: "memory", "sqlite" or "postgresql"."""
+        return self._known.kind
+
+    @property
     def partition_count(self) -> int:
         """How many partitions the event stream has."""
         return len(self._streams)

@@ -86,13 +86,14 @@ class SqlJobStore(SqlJobReads):
         """
         super().__init__()
         self._engine = open_engine(database)
+        self.kind = self._engine.dialect.name
         self._connections = OpenConnections(self._engine)
         insert = self._insert = insert_of(self._engine)
         self._upsert = Upsert(self._engine, JOBS, insert)
         self._upsert_row = Upsert(self._engine, ROWS, insert)
         self._add_counts = Upsert(self._engine, COUNTS.table, insert, adds=["jobs"])
         self._keep_days = keep_days
-        self._partitions = Partitions(keep_days) if self._engine.dialect.name == "postgresql" else None
+        self._partitions = Partitions(keep_days) if self.kind == "postgresql" else None
         # Each transaction waits for a disk. A job with several events in it is written once.
         self.fold_bytes = SQLITE_FOLD_BYTES if self._partitions is None else POSTGRESQL_FOLD_BYTES
         self._event_partitions = event_partitions

@@ -36,7 +36,17 @@ class StoreThread:
         """Held while a store in memory is in use: by its thread, or by the loop for quick calls."""
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-jobs")
         self._began: float | None = None
+        self._is_away = False
+        """Whether the last call found that the database cannot be reached."""
         self._reading = asyncio.Lock()
+
+    @property
+    def problem(self) -> str | None:
+        """Return what keeps the last call from its result, None if nothing does: "unreachable" or "unresponsive"."""
+        began = self._began
+        if began is not None and time.monotonic() - began >= WARN_SECONDS:
+            return "unresponsive"
+        return "unreachable" if self._is_away else None
 
     async def read(self, call: Callable[[], T]) -> T:
         """Run a call for which others need not wait: only one of these at a time stands in line before other calls."""
@@ -77,6 +87,7 @@ class StoreThread:
     def _locked(self, call: Callable[[], T]) -> T:
         with self.lock:
             self._began = time.monotonic()
+            cause: str | None = None
             try:
                 return call()
             except Exception as error:
@@ -86,6 +97,7 @@ class StoreThread:
                 raise DatabaseUnusable(f"the job database cannot be reached: {cause}") from error
             finally:
                 self._began = None
+                self._is_away = cause is not None
 
 
 def _cause_of_absence(error: Exception) -> str | None:
@@ -108,6 +120,11 @@ class Outage:
     def __init__(self) -> None:
         self._began: float | None = None
         self._logged = 0.0
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the last try failed."""
+        return self._began is not None
 
     def failed(self, error: Exception, again_seconds: float) -> None:
         """Note a failed try."""

@@ -95,6 +95,16 @@ class StreamFold:
         """How many messages had no properties that could be read."""
         return self._reader.malformed_count
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the database refused the last change."""
+        return self._outage.lasts
+
+    @property
+    def waiting_count(self) -> int:
+        """How many messages are not in the state yet."""
+        return len(self._waiting) + len(self._folding)
+
     def lag(self, now: datetime) -> PartitionLag:
         """Return how far the state is behind this partition. Any thread may call it."""
         bodies = [delivery.body for _, delivery in self._folding]

@@ -1,0 +1,62 @@
+"""The health of a server: of its connection to the broker, and of its job database (ojs-http-binding section 8.1).
+
+It is told from what is known already, and one question to the broker: a health check writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from waybill.backend.backend import Backend
+from waybill.backend.job_form import Form
+from waybill.backend.message import SPEC_VERSION
+from waybill.client import ClientError
+
+SECONDS: Final = 2.0
+CONNECTED: Final = "connected"
+DATABASE_ERRORS: Final = {
+    "unwritable": "the job database cannot be written to, and events wait in the stream",
+    "unreachable": "the job database cannot be reached",
+    "unresponsive": "the job database does not answer",
+}
+"""Anyone may ask: the log has the reason, which may name hosts and users."""
+
+
+async def health_of(backend: Backend) -> tuple[Form, bool]:
+    """Return the health, and whether the server can do its work."""
+    broker, database = await _broker_state(backend), _database_state(backend)
+    is_well = broker["status"] == database["status"] == CONNECTED
+    form: Form = {
+        "status": "ok" if is_well else "degraded",
+        "version": SPEC_VERSION,
+        "uptime_seconds": int(time.monotonic() - backend.started),
+        "backend": broker,
+        "database": database,
+    }
+    return form, is_well
+
+
+async def _broker_state(backend: Backend) -> Form:
+    began = time.monotonic()
+    state: Form = {"type": "amqp", "status": CONNECTED}
+    try:
+        async with asyncio.timeout(SECONDS):
+            await backend.broker.wait_for_connection(SECONDS)
+            await backend.jobs.is_paused("health")
+        state["latency_ms"] = round((time.monotonic() - began) * 1000, 3)
+    except (TimeoutError, ClientError):
+        return state | {"status": "disconnected", "error": "the broker cannot be reached"}
+    if (reason := backend.broker.connection.blocked) is not None:
+        state |= {"status": "blocked", "error": f"the broker accepts no messages: {reason}"}
+    return state
+
+
+def _database_state(backend: Backend) -> Form:
+    view = backend.view
+    problem = view.problem
+    state: Form = {"type": view.kind, "status": problem or CONNECTED, "waiting_messages": view.waiting_count}
+    if problem is not None:
+        state["error"] = DATABASE_ERRORS[problem]
+    return state

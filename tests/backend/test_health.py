@@ -1,0 +1,89 @@
+"""The health of a server names what is at fault, and asks for no write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sql
+
+from tests.backend.conftest import Client
+from tests.ojs.eye import until
+from waybill.backend.backend import Backend
+from waybill.broker import Broker
+from waybill.client import Connection
+from waybill.ojs import Jobs
+from waybill.ojs.coordinator.sql_job_store import SqlJobStore
+from waybill.ojs.coordinator.store_thread import StoreThread
+
+
+@pytest.fixture
+async def lasting(uri: str, tmp_path: Path) -> AsyncIterator[Client]:
+    """A backend with a database file."""
+    async with Backend(Jobs(uri, results=False), database=f"{tmp_path}/jobs.sqlite") as backend:
+        yield Client(backend)
+
+
+async def health(client: Client, status: int = 200) -> Any:
+    found = await client.ask("GET", "/ojs/v1/health", status=status)
+    assert found["status"] == ("ok" if status == 200 else "degraded")
+    return found
+
+
+async def limit_pages(client: Client, count: int) -> None:
+    store = client.backend.view._store
+    assert isinstance(store, SqlJobStore)
+
+    def execute() -> None:
+        with store._engine.connect() as connection:
+            connection.execute(sql.text(f"pragma max_page_count = {count}"))
+
+    await client.backend.view.in_thread(execute)
+
+
+async def test_a_server_that_works_says_what_it_works_with(client: Client, lasting: Client) -> None:
+    found = await health(client)
+    assert (found["backend"]["type"], found["backend"]["status"]) == ("amqp", "connected")
+    assert found["database"] == {"type": "memory", "status": "connected", "waiting_messages": 0}
+    assert (await health(lasting))["database"]["type"] == "sqlite"
+
+
+async def test_a_database_that_cannot_be_written_to(lasting: Client) -> None:
+    view = lasting.backend.view
+    await limit_pages(lasting, 1)
+    pushing = asyncio.create_task(lasting.push(metadata={"large": "x" * 50_000}))
+    await until(lambda: view.problem == "unwritable")
+    # Reads go on, and do not hide it.
+    assert await lasting.backend.counts() == {}
+    found = (await health(lasting, 503))["database"]
+    assert (found["status"], found["waiting_messages"] > 0) == ("unwritable", True)
+    assert "written" in found["error"]
+    await limit_pages(lasting, 100_000)
+    await pushing
+    assert (await health(lasting))["database"] == {"type": "sqlite", "status": "connected", "waiting_messages": 0}
+
+
+@pytest.mark.parametrize("problem", ["unreachable", "unresponsive"])
+async def test_a_database_that_cannot_be_read(client: Client, monkeypatch: pytest.MonkeyPatch, problem: str) -> None:
+    monkeypatch.setattr(StoreThread, "problem", problem)
+    assert (await health(client, 503))["database"]["status"] == problem
+
+
+async def test_a_broker_without_room(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "blocked", "low on disk")
+    found = (await health(client, 503))["backend"]
+    assert (found["status"], found["error"]) == ("blocked", "the broker accepts no messages: low on disk")
+
+
+async def test_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.backend.health.SECONDS", 0.01)
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(Broker(port=0))
+        async with Backend(Jobs(broker.uri(), results=False)) as backend:
+            await stack.aclose()
+            found = (await health(Client(backend), 503))["backend"]
+    assert (found["status"], found["error"]) == ("disconnected", "the broker cannot be reached")
