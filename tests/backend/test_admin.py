@@ -41,6 +41,21 @@ async def test_statistics_count_all_jobs(client: Client) -> None:
     await get(client, "stats/history?since=yesterday", 400)
 
 
+async def test_a_page_of_jobs_has_20_and_at_most_100(client: Client) -> None:
+    """ojs-admin-api section 7.1; every page tells the total and how to go on."""
+    for _ in range(21):
+        await client.push()
+    for query in ("jobs", "jobs?type=email.send", "jobs?order=asc"):
+        page = await get(client, query)
+        assert (len(page["items"]), page["pagination"]["per_page"], page["pagination"]["total"]) == (20, 20, 21)
+        mark = "&" if "?" in query else "?"
+        rest = await get(client, f"{query}{mark}cursor={page['pagination']['next_cursor']}")
+        assert (len(rest["items"]), rest["pagination"]["has_more"]) == (1, False)
+        assert rest["items"][0]["id"] not in {one["id"] for one in page["items"]}
+    assert (await get(client, "jobs?per_page=1000"))["pagination"]["per_page"] == 100
+    assert (await get(client, "dead-letter"))["pagination"]["per_page"] == 20
+
+
 async def test_queues_are_counted_paused_and_resumed(client: Client) -> None:
     for queue in ("a", "b", "c"):
         await client.push(queue)
@@ -194,5 +209,7 @@ async def test_what_was_done_when_is_the_difference_of_counts() -> None:
     periods = history.periods(5, 0.0, now, None)
     assert [(one["enqueued"], one["processed"], one["failed"]) for one in periods] == [(80, 50, 5)] * 2
     assert [one["processed"] for one in history.periods(1, 0.0, now, "b")] == [0] * 10
+    # The running period is shown, too.
+    assert [one["processed"] for one in history.periods(60, 0.0, now, None)] == [100]
     rate = {"processed_per_minute": 10.0, "failed_per_minute": 0.0, "enqueued_per_minute": 15.0}
     assert history.throughput("a") == rate

@@ -31,6 +31,10 @@ async def test_each_job_of_a_bulk_is_told_of(client: Client) -> None:
     assert (await states(client, found["items"][0]["job"]["id"])) == ["available"]
     await bulk(client, "", {"jobs": [JOB, JOB]}, 201)
     await bulk(client, "", {"jobs": [7]}, 422)
+    unique = JOB | {"type": "email.once", "unique": {"keys": ["type"]}}
+    twice = (await bulk(client, "", {"jobs": [unique, unique]}, 207))["items"]
+    assert twice[1]["error"]["details"]["existing_job_id"] == twice[0]["job"]["id"]
+    assert len(twice[1]["error"]["details"]["uniqueness_key"]) == 64
     await bulk(client, "", {"jobs": []}, 400)
     await bulk(client, "", {"jobs": [JOB], "atomicity": "some"}, 400)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from typing import Any
 
 from tests.backend.conftest import Client, client_of
@@ -101,9 +102,21 @@ async def test_limits_are_shown(client: Client) -> None:
     await fetched(client)
     found = await client.ask("GET", f"{LIMITS}/stripe")
     assert found["concurrency"] == {"limit": 2, "active": 2, "available": 0}
-    assert (found["rate"]["limit"], found["rate"]["period"], found["rate"]["current_count"]) == (10, "PT60S", 2)
+    assert (found["rate"]["limit"], found["rate"]["period"], found["rate"]["current_count"]) == (10, "PT1M", 2)
+    assert found["rate"]["window_resets_at"] > client.backend.now()
     assert found["waiting_count"] == 1
     assert [one["key"] for one in (await client.ask("GET", LIMITS))["items"]] == ["stripe"]
+
+
+async def test_a_throttle_tells_when_the_next_job_may_start(client: Client) -> None:
+    throttle = {"limit": 2, "period": "PT1H"}
+    await push(client, {"key": "slow", "throttle": throttle}, 2)
+    before = client.backend.now()
+    assert len(await fetched(client)) == 1
+    found = (await client.ask("GET", f"{LIMITS}/slow"))["throttle"]
+    assert (found["limit"], found["period"], found["current_count"]) == (2, "PT1H", 1)
+    wait = datetime.fromisoformat(found["next_allowed_at"]) - datetime.fromisoformat(before)
+    assert timedelta(minutes=30) <= wait < timedelta(minutes=31)
 
 
 async def test_a_limit_is_overridden(client: Client) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
@@ -55,6 +57,9 @@ async def test_progress_is_known_at_once_and_never_goes_back(client: Client) -> 
         await put(client, job_id, progress=said, message="nearly")
         assert (await progress(client, job_id))["progress"] == known
     assert (await progress(client, job_id))["message"] == "nearly"
+    headers = dict((await client.send("GET", f"/ojs/v1/jobs/{job_id}/progress")).headers)
+    told = parsedate_to_datetime(headers["Last-Modified"])
+    assert told == datetime.fromisoformat((await progress(client, job_id))["updated_at"]).replace(microsecond=0)
 
 
 async def test_progress_lasts_over_the_end_and_begins_anew_with_an_attempt(client: Client) -> None:

@@ -76,6 +76,8 @@ async def test_a_full_queue_takes_no_more(uri: str) -> None:
         assert (last.status, dict(last.headers)["X-OJS-Queue-Pressure"]) == (201, "1.00")
         full = await push(client)
         assert (full.status, read(full)["error"]["code"]) == (429, "QUEUE_FULL")
+        shown = read(full)["error"]
+        assert {name: shown[name] for name in shown["details"]} == shown["details"]
         assert read(full)["error"]["details"] == {"queue": "email", "depth": 3, "bound": 3, "strategy": "reject"}
         headers = dict(full.headers)
         assert (headers["X-OJS-Queue-Depth"], headers["X-OJS-Queue-Bound"]) == ("3", "3")

@@ -24,7 +24,7 @@ RETRY = {
     "max_attempts": 3,
     "initial_interval": "PT1S",
     "backoff_coefficient": 2.0,
-    "max_interval": "PT300S",
+    "max_interval": "PT5M",
     "jitter": True,
     "non_retryable_errors": [],
     "on_exhaustion": "dead_letter",
@@ -113,7 +113,7 @@ async def test_a_change_keeps_what_it_does_not_name(client: Client) -> None:
     assert changed["config"] == {
         **DEFAULTS,
         "max_size": 9,
-        "rate_limit": {"limit": 100, "period": "PT60S"},
+        "rate_limit": {"limit": 100, "period": "PT1M"},
         "retention": {"cancelled": "P1D"},
     }
     assert (await configure(client, {"rate_limit": None, "retention": None, "max_size": None}))["config"] == DEFAULTS
@@ -224,3 +224,10 @@ async def test_what_is_no_configuration_is_refused(client: Client, config: objec
     assert response.status in {400, 422}
     assert await config_of(client) == DEFAULTS
     await configure(client, {"concurrency": 1}, "Bad Name", 400)
+
+
+async def test_a_configured_queue_is_known_before_its_first_job(client: Client) -> None:
+    await client.ask("GET", "/ojs/v1/admin/queues/new", status=404)
+    await client.ask("PUT", "/ojs/v1/admin/queues/new/config", {"backpressure": {"max_depth": 5}})
+    found = await client.ask("GET", "/ojs/v1/admin/queues/new")
+    assert (found["configuration"]["backpressure"]["max_depth"], found["counts"]["available"]) == (5, 0)

@@ -120,6 +120,16 @@ async def test_dead_letters_are_found(client: Client) -> None:
     assert counts["by_error_type"] == {"SmtpError": 3}
 
 
+async def test_dead_letters_are_found_by_the_beginning_of_their_type(client: Client) -> None:
+    (job_id,) = await die(client, 1, "report", "report.make")
+    await die(client, 1)
+    found = (await client.ask("GET", f"{DEAD}?type=report.*"))["jobs"]
+    assert [one["id"] for one in found] == [job_id]
+    shown = await client.ask("GET", f"{DEAD}/{job_id}")
+    assert shown["metadata"]["discarded_at"] == shown["discarded_at"]
+    assert (shown["metadata"]["created_at"], shown["metadata"]["cancelled_at"]) == (shown["created_at"], None)
+
+
 async def test_many_dead_letters_are_retried_or_dropped(client: Client) -> None:
     await die(client, 2)
     other = await die(client, 1, "report", "report.make")
@@ -299,3 +309,16 @@ async def test_a_crowd_that_names_a_new_queue_notes_it_once(client: Client, monk
     monkeypatch.setattr(known, "add", counting)
     await asyncio.gather(*(client.backend.coordinate_queue("new") for _ in range(100)))
     assert noted == ["new"]
+
+
+async def test_a_queue_tells_its_depth_and_what_ended_today(client: Client) -> None:
+    """ojs-queue-config section 9.3."""
+    for _ in range(3):
+        await client.push()
+    (job,) = await client.fetch()
+    await client.ack(job["id"])
+    await client.fetch()
+    stats = (await client.ask("GET", "/ojs/v1/queues/email"))["stats"]
+    assert (stats["depth"], stats["completed_today"], stats["failed_today"]) == (2, 1, 0)
+    (listed,) = (await client.ask("GET", "/ojs/v1/queues"))["queues"]
+    assert listed["created_at"] <= client.backend.now()

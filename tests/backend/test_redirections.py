@@ -127,12 +127,13 @@ async def test_a_queue_that_is_made_again_keeps_its_jobs(client: Client) -> None
 
 
 async def test_a_dead_letter_is_retried_in_another_queue(client: Client) -> None:
-    job_id = await client.push(retry=ONCE)
+    job_id = await client.push(retry=ONCE, meta={"user": 7})
     await fail(client, job_id)
     while not (await client.ask("GET", DEAD))["jobs"]:
         await asyncio.sleep(0.02)
     override = {"queue": "email-retry", "meta": {"source": "operator"}, "retry": {"max_attempts": 2}}
     found = await client.ask("POST", f"{DEAD}/{job_id}/retry", {"override": override})
-    assert (found["state"], found["queue"], found["meta"]) == ("available", "email-retry", {"source": "operator"})
+    assert (found["state"], found["queue"], found["max_attempts"]) == ("available", "email-retry", 2)
+    assert found["meta"] == {"user": 7, "source": "operator"}
     [job] = await client.fetch("email-retry")
     assert (job["id"], job["attempt"], job["max_attempts"]) == (job_id, 1, 2)

@@ -29,9 +29,18 @@ async def test_results_are_told_together(client: Client) -> None:
     await client.ack(done, result={"sent": True})
     found = (await client.ask("POST", "/ojs/v1/jobs/results", {"ids": [done, waiting, "nobody"]}))["results"]
     assert found[done]["result"] == {"sent": True}
-    assert (found[waiting], found["nobody"]) == (None, None)
+    assert (found[waiting], found["nobody"]) == ({"state": "available", "result": None}, None)
     for ids in (7, [7], ["x"] * 1001, None):
         await client.ask("POST", "/ojs/v1/jobs/results", {"ids": ids}, 400)
+
+
+async def test_clients_are_told_when_to_look_again(client: Client) -> None:
+    """ojs-results section 8.1."""
+    job_id = await client.push()
+    assert ("Retry-After", "1") in (await client.send("GET", f"/ojs/v1/jobs/{job_id}")).headers
+    await client.fetch()
+    await client.ack(job_id)
+    assert "Retry-After" not in dict((await client.send("GET", f"/ojs/v1/jobs/{job_id}")).headers)
 
 
 async def test_a_result_has_a_size_and_times(client: Client) -> None:

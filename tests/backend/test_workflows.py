@@ -88,6 +88,7 @@ async def test_a_batch_calls_back(client: Client, *, fails: bool) -> None:
         "callbacks": {name: {"type": name.replace("_", "."), "options": {"queue": "flow"}} for name in names},
     }
     made = await begin(client, body)
+    assert made["metadata"]["job_count"] == 2
     first, second = await client.fetch("flow", count=2)
     await client.ack(first["id"], result="a")
     await (client.nack(second["id"]) if fails else client.ack(second["id"], result="b"))
@@ -97,6 +98,7 @@ async def test_a_batch_calls_back(client: Client, *, fails: bool) -> None:
     found = await get(client, made["id"])
     assert found["state"] == "completed"
     assert found["callbacks"]["on_complete"]["state"] == "completed"
+    assert (found["metadata"]["completed_count"], found["metadata"]["failed_count"]) == (1, 1) if fails else (2, 0)
     assert len(found["steps"]) == 2
 
 
@@ -158,7 +160,7 @@ async def test_the_list_is_stable_while_workflows_begin(client: Client) -> None:
     cursor = page["pagination"]["next_cursor"]
     page = await client.ask("GET", f"{WORKFLOWS}?limit=9&cursor={cursor}")
     assert [one["id"] for one in page["workflows"]] == [made[2], made[1], made[0]]
-    assert page["pagination"]["has_more"] is False
+    assert (page["pagination"]["has_more"], page["pagination"]["total"]) == (False, 6)
     assert len((await client.ask("GET", f"{WORKFLOWS}?state=running"))["workflows"]) == 6
     assert (await client.ask("GET", f"{WORKFLOWS}?state=completed"))["workflows"] == []
     assert [one["id"] for one in (await client.ask("GET", f"{WORKFLOWS}?name=w3"))["workflows"]] == [made[3]]
@@ -227,7 +229,7 @@ async def test_the_progress_of_a_workflow_is_that_of_its_steps(
     path = f"{WORKFLOWS}/{made['id']}/progress"
     found = await client.ask("GET", path)
     assert (found["workflow_id"], found["type"], found["progress"]) == (made["id"], kind, 0.0)
-    assert [one["progress"] for one in found["steps"]] == [None] * 3
+    assert [(one["state"], one["progress"]) for one in found["steps"]] == [("pending", None)] * 3
     ended = await client.fetch("flow", count=1)
     await client.ack(ended[0]["id"])
     for one in (await client.fetch("flow", count=50))[:2]:

@@ -44,7 +44,9 @@ class DeadFilter(NamedTuple):
         """Whether a dead letter matches."""
         error = form.get("error")
         names = [error.get("type"), error.get("code")] if isinstance(error, dict) else []
-        if (self.type and self.type != form.get("type")) or (self.error_type and self.error_type not in names):
+        kind = str(form.get("type", ""))
+        fits = kind.startswith(self.type[:-1]) if self.type.endswith("*") else self.type in {"", kind}
+        if not fits or (self.error_type and self.error_type not in names):
             return False
         if self.search and self.search not in msgspec.json.encode(form.get("args", [])).decode():
             return False

@@ -21,6 +21,8 @@ class Kind(NamedTuple):
     hint: str
     type: str = ""
     is_retryable: bool = False
+    shows_details: bool = False
+    """Whether the details are also shown beside the code, as some extensions expect."""
 
 
 KINDS: Final[dict[str, Kind]] = {
@@ -36,16 +38,20 @@ KINDS: Final[dict[str, Kind]] = {
     "conflict": Kind(409, "Read the current state with GET.", "invalid_state_transition"),
     "duplicate": Kind(409, "Use the job in details.existing_job_id, or another unique key."),
     "request_timeout": Kind(408, "Send the whole request without pauses.", is_retryable=True),
-    "payload_too_large": Kind(413, "Store large data elsewhere and send a reference to it."),
+    "payload_too_large": Kind(413, "Store large data elsewhere and send a reference to it.", shows_details=True),
     "uri_too_long": Kind(414, "Send a shorter path and query."),
     "UNSUPPORTED_COMPRESSION": Kind(415, "Send the body as it is, or compressed with gzip or zstd."),
     "expectation_failed": Kind(417, "Leave out the header Expect, or send 100-continue."),
     "schema_validation": Kind(400, "Correct the arguments, or name another schema."),
     "unsupported": Kind(422, "The manifest lists what this server supports."),
     "JOB_TYPE_NOT_ALLOWED": Kind(422, "Use a queue whose configuration allows this type."),
-    "EXTENSION_NOT_SUPPORTED": Kind(422, "The manifest lists the extensions of this server."),
-    "QUEUE_FULL": Kind(429, "Try again after the time in the header Retry-After.", is_retryable=True),
-    "TENANT_LIMIT_EXCEEDED": Kind(429, "Try again when the tenant has fewer waiting jobs.", is_retryable=True),
+    "EXTENSION_NOT_SUPPORTED": Kind(422, "The manifest lists the extensions of this server.", shows_details=True),
+    "QUEUE_FULL": Kind(
+        429, "Try again after the time in the header Retry-After.", is_retryable=True, shows_details=True
+    ),
+    "TENANT_LIMIT_EXCEEDED": Kind(
+        429, "Try again when the tenant has fewer waiting jobs.", is_retryable=True, shows_details=True
+    ),
     "rate_limited": Kind(429, "Try again after the time in the header Retry-After.", is_retryable=True),
     "upgrade_required": Kind(426, "Open the path with a WebSocket client."),
     "headers_too_large": Kind(431, "Send shorter headers."),
@@ -105,7 +111,8 @@ class RequestRefused(Exception):
         """Return the body of the response."""
         kind = self.kind
         return {
-            "error": {
+            "error": (self.details if kind.shows_details else {})
+            | {
                 "code": self.code,
                 "type": kind.type or self.code.lower(),
                 "message": self.message,
@@ -142,6 +149,8 @@ def duplicate_of(error: DuplicateJob) -> RequestRefused:
         "existing_job_state": error.existing_state,
         "job_id": error.job_id,
     }
+    if error.unique_key:
+        details["uniqueness_key"] = error.unique_key
     return RequestRefused("duplicate", "A job with the same unique key already exists.", details=details)
 
 

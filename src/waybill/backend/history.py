@@ -186,24 +186,29 @@ class History:
 
     def rate(self, queue: str, counts: JobCounts) -> Rate:
         """Return the jobs that ended within the last hour; `counts` are the current counts."""
+        return self._rate(queue, counts, self._clock() - HOUR - MINUTE)
+
+    def today(self, queue: str, counts: JobCounts) -> Rate:
+        """Return the jobs that ended since midnight in UTC; `counts` are the current counts."""
         now = self._clock()
-        steps = self._since(now - HOUR - MINUTE)
+        return self._rate(queue, counts, now - now % DAY)
+
+    def _rate(self, queue: str, counts: JobCounts, since: float) -> Rate:
+        steps = self._since(since)
         unsampled = _NOTHING
         if self._version >= 0:
             unsampled = _change(self._known.get(queue, _NOTHING), _done(counts.by_queue.get(queue, {})))
         _, completed, failed = _sum([*(step.of(queue) for step in steps), unsampled])
-        return Rate(completed, failed, max(now - steps[0].begin, 1.0) if steps else 1.0)
+        return Rate(completed, failed, max(self._clock() - steps[0].begin, 1.0) if steps else 1.0)
 
     def periods(self, minutes: int, since: float, until: float, queue: str | None) -> list[Form]:
-        """Return the changes in each period between two moments, oldest first."""
+        """Return the changes in each period between two moments, oldest first; the last one may still go on."""
         width = minutes * MINUTE
         steps = [step for step in self._steps if since - width <= step.begin and step.end <= until]
         found: list[Form] = []
         while steps:
             begin = steps[0].begin
             count = next((index for index, step in enumerate(steps) if step.end > begin + width), len(steps)) or 1
-            if count == len(steps) and steps[-1].end < begin + width:
-                break
             done = _sum(step.of(queue) for step in steps[:count])
             names = ("enqueued", "processed", "failed")
             found.append({"timestamp": format_unix_time(begin), **dict(zip(names, done, strict=True))})

@@ -6,7 +6,7 @@ its queue. An expired job never starts.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -15,8 +15,9 @@ from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.envelope import Envelope, ttl_end
+from waybill.ojs.spec.retry import DEFAULT_RETRY
 from waybill.ojs.spec.states import State
-from waybill.ojs.spec.timestamps import parse_timestamp
+from waybill.ojs.spec.timestamps import format_duration, parse_timestamp
 from waybill.ojs.worker.attempt_ends import expiry_record
 
 EXPIRED: Final = "JOB_EXPIRED"
@@ -27,8 +28,23 @@ _DISCARDED: Final = State.DISCARDED.value
 _UNSTARTED: Final = frozenset({State.AVAILABLE.value, State.SCHEDULED.value, State.PENDING.value})
 _ERROR_FIELDS: Final = ("type", "message", "code")
 _LIMIT_FIELDS: Final = ("timeout_kind", "limit_seconds", "elapsed_seconds")
+_TIMES: Final = (
+    "created_at",
+    "enqueued_at",
+    "started_at",
+    "scheduled_at",
+    "completed_at",
+    "cancelled_at",
+    "discarded_at",
+)
 
 Form = dict[str, object]
+
+DEFAULT_POLICY: Final[Form] = {
+    name: format_duration(value) if isinstance(value, timedelta) else msgspec.to_builtins(value)
+    for name, value in msgspec.structs.asdict(DEFAULT_RETRY).items()
+}
+"""The retry policy of jobs that have none."""
 
 
 def form_of_push(envelope: Envelope, body: Form) -> Form:
@@ -77,6 +93,11 @@ def form_of(detail: JobDetail, now: datetime) -> Form:
     _add_end(form, info, state)
     list_parents(form)
     return {name: value for name, value in form.items() if value is not None}
+
+
+def times_of(form: Form) -> Form:
+    """Return the times of a job, None for those that have not come (ojs-admin-api section 7.2)."""
+    return {name: form.get(name) for name in _TIMES}
 
 
 def about_result(info: JobInfo) -> Form:

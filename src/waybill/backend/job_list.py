@@ -12,7 +12,7 @@ from waybill.backend.backend import Backend
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request
-from waybill.backend.pages import cursor_of, limit_of, offset_of, pagination_of
+from waybill.backend.pages import LIMIT, MOST, cursor_of, limit_of, offset_of, pagination_of
 from waybill.ojs.coordinator.job_store import JobDetail, JobFilter
 from waybill.ojs.spec.states import State
 
@@ -29,7 +29,9 @@ STORED_STATES: Final = {
 """The states in the events of jobs whose current state may be different."""
 
 
-async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], Form]:
+async def list_jobs(
+    backend: Backend, request: Request, default: int = LIMIT, most: int = MOST
+) -> tuple[list[Form], Form]:
     """Return a page of jobs and its pagination. Raises RequestRefused."""
     query = request.query
     states = {one for name in ("state", "states") for one in query.get(name, "").split(",") if one}
@@ -42,7 +44,7 @@ async def list_jobs(backend: Backend, request: Request) -> tuple[list[Form], For
             raise invalid(name, "is not a valid name")
     stored = frozenset(one for state in states for one in STORED_STATES.get(state, {state}))
     wanted = JobFilter(query.get("queue") or None, stored or None, query.get("type") or None, request.queue_prefix)
-    limit = limit_of(request)
+    limit = limit_of(request, default, most)
     cursor = cursor_of(request)
     skipped = 0 if cursor else offset_of(request, limit)
     worker = query.get("worker_id", "")

@@ -86,6 +86,8 @@ class Limits:
         self._keys: dict[str, list[str]] = {}
         self.known: BoundedDict[str, RateLimitPolicy] = BoundedDict(KEYS_REMEMBERED)
         """The latest policies by key."""
+        self.started_at: BoundedDict[str, datetime] = BoundedDict(KEYS_REMEMBERED)
+        """When the last job of a key started here."""
         self.active: Counter[str] = Counter()
         self.overrides = settings.table("limit-override", Override)
         self.queues = settings.table("queue-limit", RateLimitPolicy)
@@ -291,6 +293,10 @@ class Limits:
         self._permits[job_id] = taken
         self._keys[job_id] = [policy.key for policy in policies]
         self.active.update(self._keys[job_id])
+        now = datetime.now(UTC)
+        for policy in policies:
+            if policy.rate is not None or policy.throttle is not None:
+                self.started_at[policy.key] = now
         return None
 
     def _remember(self, policy: RateLimitPolicy) -> None:

@@ -73,8 +73,10 @@ def page_of(
     return page, pagination_of(len(items), limit, offset, key(page[-1]) if has_more and page else None)
 
 
-def page_by_place(request: Request, items: Sequence[T], *, most: int = MOST) -> tuple[list[T], Form]:
+def page_by_place(
+    request: Request, items: Sequence[T], *, default: int = LIMIT, most: int = MOST
+) -> tuple[list[T], Form]:
     """Do the same for a list without keys: the cursor is the place in it."""
     numbered = [(f"{place:08}", one) for place, one in enumerate(items)]
-    page, pagination = page_of(request, numbered, lambda one: one[0], most=most)
+    page, pagination = page_of(request, numbered, lambda one: one[0], default=default, most=most)
     return [one for _, one in page], pagination

@@ -10,7 +10,7 @@ from typing import Final
 
 from waybill.backend.backend import Backend
 from waybill.backend.errors import not_found
-from waybill.backend.job_form import Form, state_of
+from waybill.backend.job_form import UNFINISHED, Form, state_of
 from waybill.backend.job_pages import pages
 from waybill.client import Inspector
 from waybill.ojs.coordinator.job_store import JobDetail, JobFilter
@@ -52,8 +52,13 @@ async def stats_of(backend: Backend, name: str) -> tuple[Form, bool]:
     stats["available"] = (0 if ready is None else ready.message_count) + backend.limits.waiting(queue=name)
     stats["dead_letter"] = 0 if dead is None else dead.message_count
     stats["total"] = sum(int(str(stats[state.value])) for state in State)
-    rate = backend.extensions.history.rate(name, all_counts)
+    # As ojs-queue-config section 9.3 shows them: all that have not ended.
+    stats["depth"] = sum(int(str(stats[state])) for state in UNFINISHED)
+    history = backend.extensions.history
+    rate, today = history.rate(name, all_counts), history.today(name, all_counts)
     stats |= {
+        "completed_today": today.completed,
+        "failed_today": today.failed,
         "completed_last_hour": rate.completed,
         "failed_last_hour": rate.failed,
         "throughput_per_second": round(rate.completed / rate.seconds, 3),

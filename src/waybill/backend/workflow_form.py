@@ -41,7 +41,7 @@ def form_of_workflow(flow: Flow, values: Values | None = None) -> Form:
         "steps": _steps(flow, root, info, values, is_graph=is_graph),
         **_counts(flow, root),
         "callbacks": {name: _callback(flow, node) for name, node in flow.plan.root.callbacks.items()},
-        "metadata": msgspec.to_builtins(info.metadata),
+        "metadata": msgspec.to_builtins(info.metadata) | _job_counts(flow),
         "errors": msgspec.to_builtins(info.errors),
         "failed_step_index": info.failed_step_index,
         "failed_job_ids": info.failed_job_ids,
@@ -83,6 +83,17 @@ def _counts(flow: Flow, root: Node) -> Form:
     done = sum(flow.state(step) == StepState.COMPLETED for step in root.steps)
     what = "jobs" if _kind(flow.plan.root, root) in {"group", "batch"} else "steps"
     return {f"{what}_total": total, f"{what}_completed": done}
+
+
+def _job_counts(flow: Flow) -> Form:
+    """Return the counts of the jobs without callbacks, some of which are never enqueued (ojs-workflows section 3.3)."""
+    called = [flow.state(node) for node in flow.plan.nodes if node.callback and node.kind == "job"]
+    total, completed, failed = flow.counts()
+    return {
+        "job_count": total - len(called),
+        "completed_count": completed - called.count(StepState.COMPLETED),
+        "failed_count": failed - called.count(StepState.FAILED),
+    }
 
 
 def _steps(flow: Flow, root: Node, info: WorkflowInfo, values: Values | None, *, is_graph: bool) -> list[Form]:

@@ -33,7 +33,8 @@ def progress_of(workflow: Form, jobs: Mapping[str, JobInfo]) -> Form:
 
 
 def _step(step: Form, jobs: Mapping[str, JobInfo]) -> Form:
-    form = {name: step.get(name) for name in ("id", "job_id", "type", "state")}
+    form = {name: step.get(name) for name in ("id", "job_id", "type")}
+    form["state"] = "pending" if step["state"] == "waiting" else step["state"]
     inner = [_step(one, jobs) for one in _steps(step)]
     job = jobs.get(str(step.get("job_id")))
     if step["state"] == _COMPLETED:

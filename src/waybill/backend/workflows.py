@@ -67,19 +67,22 @@ class Workflows:
             found = await self._form(workflow_id)
         return found
 
-    async def newest(self, after: str, limit: int, state: str, name: str, prefix: str = "") -> list[Form]:
-        """Return up to `limit` workflows that are older than `after`, newest first.
+    async def newest(
+        self, after: str, limit: int, state: str, name: str, prefix: str = ""
+    ) -> tuple[list[Form], int | None]:
+        """Return up to `limit` workflows that are older than `after`, newest first, and the number of all.
 
-        `prefix` selects those whose jobs are all in queues with this prefix.
+        `prefix` selects those whose jobs are all in queues with this prefix; these are not counted.
         """
 
-        def read(store: JobStore) -> list[Form]:
+        def read(store: JobStore) -> tuple[list[Form], int | None]:
             found: list[Form] = []
-            for progress in _older(store, after, MAX_SEARCHED if prefix else limit, state, name):
+            older, total = _older(store, after, MAX_SEARCHED if prefix else limit, state, name)
+            for progress in older:
                 flow = read_flow(store.row, self._plans, progress.id)
                 if flow is not None and len(found) < limit and _is_within(flow, prefix):
                     found.append(form_of_workflow(flow))
-            return found
+            return found, None if prefix else total
 
         return await self._backend.view.read(read)
 
@@ -146,19 +149,18 @@ def _is_within(flow: Flow, prefix: str) -> bool:
     return all(queue.startswith(prefix) for queue in queues)
 
 
-def _older(store: JobStore, after: str, limit: int, state: str, name: str) -> list[Progress]:
-    """Return workflows that were created before `after`, newest first: their ids are in the order of time."""
+def _older(store: JobStore, after: str, limit: int, state: str, name: str) -> tuple[list[Progress], int]:
+    """Return workflows that were created before `after`, newest first, and the number of those of any time.
+
+    Their ids are in the order of time.
+    """
     found: list[Progress] = []
-    key = ""
+    key, total = "", 0
     states = {"pending", "running"} if state in {"running", "active"} else {state}
     while rows := store.listed("workflow/", Progress, PAGE_ROWS, key):
         key = rows[-1][0]
-        found += [
-            one
-            for _, one in rows
-            if (not after or one.id < after) and (not state or one.state in states) and (not name or one.name == name)
-        ]
+        fitting = [one for _, one in rows if (not state or one.state in states) and (not name or one.name == name)]
+        total += len(fitting)
+        found += [one for one in fitting if not after or one.id < after]
         del found[: max(len(found) - limit, 0)]
-        if after and key >= f"workflow/{after}":
-            break
-    return found[::-1]
+    return found[::-1], total

@@ -263,6 +263,7 @@ class DeadLetters(Service):
             {
                 "state": transition(State.DISCARDED, Operation.MANUAL_RETRY).value,
                 "attempt": 0,
+                "max_attempts": envelope.policy.max_attempts,
                 # Distinguishes this run of the job from the previous one.
                 "enqueued_at": now,
                 "scheduled_at": None,

@@ -84,15 +84,17 @@ class PushFailed(JobsError):
 class DuplicateJob(PushFailed):
     """A unique job was not enqueued: `existing_id` exists already, in the state `existing_state`.
 
-    The state is "unknown" without a coordinator: then the job has not ended.
+    The state is "unknown" without a coordinator: then the job has not ended. `unique_key` is the fingerprint that both
+    have, empty if it is unknown.
     """
 
-    def __init__(self, job_id: str, existing_id: str, existing_state: str) -> None:
+    def __init__(self, job_id: str, existing_id: str, existing_state: str, unique_key: str = "") -> None:
         """The code is DUPLICATE."""
         state = "has not ended" if existing_state == "unknown" else f"is {existing_state}"
         super().__init__(job_id, "DUPLICATE", f"it is a duplicate of {existing_id}, which {state}")
         self.existing_id = existing_id
         self.existing_state = existing_state
+        self.unique_key = unique_key
 
 
 class CronNotFound(JobsError):

@@ -175,6 +175,7 @@ async def test_encrypted_arguments_are_compared_in_clear(jobs: Jobs, queue_name:
     [
         ({"keys": ["argz"]}, "unique.keys[0]"),
         ({"keys": ["meta"]}, "unique.meta_keys"),
+        ({"keys": ["type", "type"]}, "unique.keys"),
         ({"keys": ["args"], "args_keys": ["nobody"]}, "unique.args_keys"),
         ({"states": ["running"]}, "unique.states[0]"),
         ({"on_conflict": "panic"}, "unique.on_conflict"),

@@ -18,7 +18,7 @@ from waybill.backend.message import Request, Response, answer, streamed
 from waybill.backend.pages import limit_of, page_of, pagination_of
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
 from waybill.backend.routes.overview import TIMED
-from waybill.backend.routes.queue_configs import shown_config
+from waybill.backend.routes.queue_configs import is_configured, shown_config
 from waybill.backend.routes.queues import created
 from waybill.ojs.control.pauses import paused_among
 from waybill.ojs.coordinator.queue_times import QueueTimes
@@ -95,6 +95,7 @@ class AdminRoutes:
         until = _moment(request, "until", time.time())
         since = _moment(request, "since", until - HOUR)
         queue = request.query.get("queue") or None
+        await self._backend.job_counts()
         data = self._backend.extensions.history.periods(PERIODS[period], since, until, queue)
         return answer({"period": period, "data": data})
 
@@ -147,7 +148,7 @@ class AdminRoutes:
     async def _known_queue(self, request: Request) -> str:
         name = request.parameters["name"]
         check_queue(name)
-        if name not in await self._backend.queues():
+        if name not in await self._backend.queues() and not is_configured(self._backend, name):
             raise not_found("queue", name)
         return name
 

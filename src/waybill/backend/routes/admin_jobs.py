@@ -10,19 +10,19 @@ import msgspec
 from waybill.backend.backend import Backend
 from waybill.backend.bulk import cancel, refusal_of, retry
 from waybill.backend.errors import RequestRefused, invalid
-from waybill.backend.job_form import Form, form_of
+from waybill.backend.job_form import DEFAULT_POLICY, Form, form_of, times_of
 from waybill.backend.job_list import list_jobs
 from waybill.backend.job_search import filter_of, search
 from waybill.backend.message import Request, Response, answer
+from waybill.backend.pages import page_by_place
 from waybill.backend.router import OPERATE, READ, Route
 from waybill.ojs.coordinator.job_store import PAGE_BYTES
-from waybill.ojs.spec.retry import DEFAULT_RETRY, Retry
 
 PER_PAGE: Final = 20
 MOST_PER_PAGE: Final = 100
 AT_A_TIME: Final = 10
 SORTED_BY: Final = frozenset({"created_at", "scheduled_at", "priority"})
-_SLOW: Final = frozenset({"since", "until", "tenant", "sort", "order"})
+_SLOW: Final = frozenset({"type", "since", "until", "tenant", "sort", "order"})
 FILTERS: Final = ("queue", "state", "type", "since", "until", "tenant")
 
 
@@ -43,8 +43,8 @@ class AdminJobRoutes:
 
     async def _list(self, request: Request) -> Response:
         query = request.query
-        if not set(query) & _SLOW and not query.get("type", "").endswith("*"):
-            items, pagination = await list_jobs(self._backend, request)
+        if not set(query) & _SLOW:
+            items, pagination = await list_jobs(self._backend, request, PER_PAGE, MOST_PER_PAGE)
             return answer({"items": items, "jobs": items, "pagination": pagination})
         field, order = query.get("sort") or "created_at", query.get("order") or "desc"
         if field not in SORTED_BY:
@@ -59,10 +59,8 @@ class AdminJobRoutes:
             found.sort(key=lambda form: str(form.get("scheduled_at", "")), reverse=order == "desc")
         elif order == "asc":
             found.reverse()
-        limit = request.number("per_page", request.number("limit", PER_PAGE, 1, MOST_PER_PAGE), 1, MOST_PER_PAGE)
-        page = request.number("page", 1, 1, 10**6)
-        items = await self._whole(found[(page - 1) * limit : page * limit])
-        pagination = {"total": len(found), "page": page, "per_page": limit, "has_more": page * limit < len(found)}
+        page, pagination = page_by_place(request, found, default=PER_PAGE, most=MOST_PER_PAGE)
+        items = await self._whole(page)
         return answer({"items": items, "jobs": items, "pagination": pagination})
 
     async def _whole(self, found: list[Form]) -> list[Form]:
@@ -81,16 +79,15 @@ class AdminJobRoutes:
 
     async def _get(self, request: Request) -> Response:
         form = await self._known(request)
-        times = {name: form.get(name) for name in _TIMES}
         given = form.get("retry")
-        policy = {**_DEFAULT_POLICY, **(given if isinstance(given, dict) else {})}
+        policy = {**DEFAULT_POLICY, **(given if isinstance(given, dict) else {})}
         found: Form = {
             "retry_policy": policy,
             "result": None,
             "errors": [],
             "meta": {},
             **form,
-            "metadata": times,
+            "metadata": times_of(form),
             "job": form,
         }
         return answer(found)
@@ -115,18 +112,6 @@ class AdminJobRoutes:
 
     async def _known(self, request: Request) -> Form:
         return form_of(await self._backend.known(request.parameters["id"]), datetime.now(UTC))
-
-
-_DEFAULT_POLICY: Final = {name: msgspec.to_builtins(getattr(DEFAULT_RETRY, name)) for name in Retry.__struct_fields__}
-_TIMES: Final = (
-    "created_at",
-    "enqueued_at",
-    "started_at",
-    "scheduled_at",
-    "completed_at",
-    "cancelled_at",
-    "discarded_at",
-)
 
 
 def _priority(form: Form) -> int:

@@ -11,7 +11,7 @@ import msgspec
 from waybill.backend.backend import Backend
 from waybill.backend.bulk import DONE, MOST_IDS, Outcome, Selection, apply, refusal_of, select
 from waybill.backend.enqueue import envelope_of
-from waybill.backend.errors import CODES_OF_JOB_ERRORS, RequestRefused, invalid
+from waybill.backend.errors import CODES_OF_JOB_ERRORS, RequestRefused, duplicate_of, invalid
 from waybill.backend.job_form import Form, form_of_push
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import ADMIN, OPERATE, Route
@@ -165,7 +165,7 @@ def _error_of(error: RequestRefused | InvalidJob | PushFailed, request: Request)
         code = CODES_OF_JOB_ERRORS.get(error.code, "invalid_request")
         error = RequestRefused(code, f"{error}.", details={"field": error.field})
     elif isinstance(error, DuplicateJob):
-        error = RequestRefused("duplicate", "A job with the same unique key already exists.")
+        error = duplicate_of(error)
     elif isinstance(error, PushFailed):
         error = RequestRefused(CODES_OF_JOB_ERRORS.get(error.code, "backend_error"), f"{error}.")
     return error.body(request.id)["error"]

@@ -10,15 +10,18 @@ from waybill.backend.backend import Backend
 from waybill.backend.dead_letter_list import DeadLetterList, filter_of, key_of
 from waybill.backend.enqueue import envelope_of
 from waybill.backend.errors import RequestRefused, invalid, not_found
-from waybill.backend.job_form import Form, form_of
+from waybill.backend.job_form import Form, form_of, times_of
 from waybill.backend.message import Request, Response, answer
-from waybill.backend.pages import page_of
+from waybill.backend.pages import LIMIT, page_of
 from waybill.backend.queue_configs import DEFAULT
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
 from waybill.ojs.spec.server_events import DeadLetterDeleted, DeadLetterRetried
 from waybill.ojs.spec.states import State
 
 BASES: Final = ("/ojs/v1/dead-letter", "/ojs/v1/admin/dead-letter")
+
+PER_PAGE: Final = 20
+"""The default of the paths of the admin API."""
 
 _OVERRIDES: Final = ("queue", "args", "meta", "priority", "retry", "tags", "timeout", "timeout_ms")
 
@@ -49,7 +52,8 @@ class DeadLetterRoutes:
 
     async def _list(self, request: Request) -> Response:
         forms = await self._dead.find(filter_of(request.query, request.queue_prefix))
-        page, pagination = page_of(request, forms, key_of)
+        default = PER_PAGE if request.path.startswith(BASES[1]) else LIMIT
+        page, pagination = page_of(request, forms, key_of, default=default)
         return answer({"jobs": page, "items": page, "count": len(page), "pagination": pagination})
 
     async def _get(self, request: Request) -> Response:
@@ -57,7 +61,7 @@ class DeadLetterRoutes:
         form = await self._dead.one(await self._queue_of(job_id), job_id)
         if form is None:
             raise not_found("dead letter", job_id)
-        return answer({**form, "job": form})
+        return answer({**form, "metadata": times_of(form), "job": form})
 
     async def _retry(self, request: Request) -> Response:
         job_id = request.parameters["id"]
@@ -66,6 +70,9 @@ class DeadLetterRoutes:
         queue = await self._queue_of(job_id)
         if target is not None:
             await self._backend.coordinate_queue(str(target))
+        if isinstance(added := changes.get("meta"), dict):
+            before = (await self._dead.one(queue, job_id) or {}).get("meta")
+            changes["meta"] = {**before, **added} if isinstance(before, dict) else added
         if not await self._dead.retry(queue, [job_id], changes, None if target is None else str(target)):
             raise not_found("dead letter", job_id)
         self._backend.broker.events.record(job_id, DeadLetterRetried(queue=queue, job_id=job_id))
@@ -148,7 +155,8 @@ class DeadLetterRoutes:
             raise not_found("dead letter", job_id)
         state = form_of(found, datetime.now(UTC))["state"]
         if state != State.DISCARDED.value:
-            details: Form = {"job_id": job_id, "current_state": state}
+            details: Form = {"resource_type": "dead_letter_job", "resource_id": job_id, "job_id": job_id}
+            details["current_state"] = state
             raise RequestRefused("not_found", f"Job {job_id} is not a dead letter: it is {state}.", details=details)
         return found.info.queue
 

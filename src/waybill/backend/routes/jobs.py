@@ -36,6 +36,8 @@ IN_LINE_SECONDS: Final = 5.0
 CHECKED_AT_ONCE: Final = 100
 """How many jobs of a batch are checked before other requests get their turn."""
 
+_POLL: Final = [("Retry-After", "1")]
+"""When to look again at a job that has not ended (ojs-results section 8.1)."""
 _ENQUEUED: Final = "job.enqueued"
 _CANCELLED: Final = "job.cancelled"
 
@@ -218,7 +220,8 @@ class JobRoutes:
         if detail.envelope is None and lease is not None:
             # Its events have no arguments, but its message does.
             detail = detail._replace(envelope=msgspec.json.decode(lease.execution.delivery.body))
-        return answer(_twice(form_of(detail, datetime.now(UTC)) | about_result(detail.info)))
+        form = form_of(detail, datetime.now(UTC)) | about_result(detail.info)
+        return answer(_twice(form), headers=[] if form["state"] in TERMINAL else _POLL)
 
     async def _list(self, request: Request) -> Response:
         page, pagination = await list_jobs(self._backend, request)
@@ -241,7 +244,7 @@ class JobRoutes:
         return answer({"id": form["id"], "job_id": form["id"], **found, **about})
 
     async def _results(self, request: Request) -> Response:
-        """Return the outcomes of many jobs: null for those that have not ended or are unknown."""
+        """Return the outcomes of many jobs: a null result for those that have not ended, null for unknown ones."""
         ids = request.json(required=True).get("ids")
         if not isinstance(ids, list) or len(ids) > MOST_RESULTS or not all(isinstance(one, str) for one in ids):
             text = f"ids: must be an array of at most {MOST_RESULTS} ids."
@@ -250,9 +253,8 @@ class JobRoutes:
         found: dict[str, object] = dict.fromkeys(ids)
         for detail in await self._backend.view.details(list(found)):
             form = form_of(detail, now)
-            if form["state"] in TERMINAL:
-                names = ("state", "result", "error", "completed_at")
-                found[detail.info.id] = {"result": None} | {name: form[name] for name in names if name in form}
+            names = ("state", "result", "error", "completed_at") if form["state"] in TERMINAL else ("state",)
+            found[detail.info.id] = {"result": None} | {name: form[name] for name in names if name in form}
         return answer({"results": found})
 
     async def _retries(self, request: Request) -> Response:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from typing import Final
 
 import msgspec
@@ -73,6 +75,8 @@ class ProgressRoutes:
         headers = [("Cache-Control", "no-cache")]
         if job.progress is not None:
             headers.append(("X-OJS-Progress", f"{job.progress:g}"))
+        if (at := job.progress_at) is not None:
+            headers.append(("Last-Modified", format_datetime(datetime.fromisoformat(at).astimezone(UTC), usegmt=True)))
         return answer({**_progress_form(job), "job_id": job.id}, headers=headers)
 
     async def _current(self, request: Request) -> JobInfo:

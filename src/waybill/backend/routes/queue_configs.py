@@ -9,7 +9,7 @@ import msgspec
 from waybill.backend.backend import Backend
 from waybill.backend.enqueue import envelope_of
 from waybill.backend.errors import RequestRefused, invalid
-from waybill.backend.job_form import Form
+from waybill.backend.job_form import DEFAULT_POLICY, Form
 from waybill.backend.leases import DEFAULT_VISIBILITY_SECONDS
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.options import rate_limit_of
@@ -19,7 +19,7 @@ from waybill.backend.queue_retention import QueueRetention
 from waybill.backend.router import ADMIN, READ, Route
 from waybill.ojs.spec.envelope import DEFAULT_TIMEOUT_SECONDS
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, read_rate_limit
-from waybill.ojs.spec.retry import DEFAULT_RETRY, Retry
+from waybill.ojs.spec.timestamps import format_duration
 
 PATHS: Final = ("/ojs/v1/queues/{name}/config", "/ojs/v1/admin/queues/{name}/config")
 BOUND_FIELDS: Final = ("max_size", "max_size_bytes", "overflow_policy", "backpressure")
@@ -33,7 +33,7 @@ SYSTEM_DEFAULTS: Final[Form] = {
 }
 """What applies to a queue without any configuration. There is no default retention: nothing is deleted by itself."""
 RETRY_DEFAULTS: Final[Form] = {
-    **{name: msgspec.to_builtins(getattr(DEFAULT_RETRY, name)) for name in Retry.__struct_fields__},
+    **DEFAULT_POLICY,
     "on_exhaustion": "dead_letter",
 }
 """A server keeps dead letters in any case."""
@@ -102,6 +102,12 @@ def _check_no_circle(configs: QueueConfigs, name: str, target: str) -> None:
         following = None if own is None else own.dead_letter_queue
 
 
+def is_configured(backend: Backend, name: str) -> bool:
+    """Return whether anything is set for a queue, which need not exist yet."""
+    tables = backend.extensions.push_checks.bounds, backend.limits.queues, _configs_of(backend).table
+    return any(table.get(name) is not None for table in tables)
+
+
 def shown_config(backend: Backend, name: str) -> Form:
     """Return the configuration of a queue, with what it has from the defaults of all queues and of the system."""
     checks, limits = backend.extensions.push_checks, backend.limits
@@ -117,8 +123,7 @@ def shown_config(backend: Backend, name: str) -> Form:
     if policy is not None and policy.concurrency is not None:
         config["concurrency"] = policy.concurrency
     if policy is not None and policy.rate is not None:
-        seconds = policy.rate.period.total_seconds()
-        config["rate_limit"] = {"limit": policy.rate.limit, "period": f"PT{seconds:g}S"}
+        config["rate_limit"] = {"limit": policy.rate.limit, "period": format_duration(policy.rate.period)}
     return {
         "name": name,
         "config": config,

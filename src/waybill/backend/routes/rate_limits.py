@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Final
 
 from waybill.backend.backend import Backend
@@ -15,9 +15,10 @@ from waybill.backend.pages import page_of
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
 from waybill.client import Inspector
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, Window, check_key, read_rate_limit
-from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
+from waybill.ojs.spec.timestamps import format_duration, format_timestamp, parse_timestamp
 
 BASE: Final = "/ojs/v1/rate-limits"
+_FREE_AT: Final = {"rate": "window_resets_at", "throttle": "next_allowed_at"}
 
 
 class RateLimitRoutes:
@@ -112,7 +113,7 @@ class RateLimitRoutes:
         policy = limits.known.get(key) or RateLimitPolicy(key=key)
         in_force = limits.in_force(policy)
         form: Form = {"key": key, "waiting_count": limits.waiting(key=key)}
-        inspector = Inspector(self._backend.broker.connection)
+        inspector, now = Inspector(self._backend.broker.connection), datetime.now(UTC)
         if in_force.concurrency is not None:
             active = limits.active[key]
             if in_force.concurrency:
@@ -128,7 +129,12 @@ class RateLimitRoutes:
                 found = await inspector.queue(limits.pools_of(in_force)[name].name)
                 limit = window.limit if name == "rate" else 1
                 used = 0 if found is None else max(limit - found.message_count, 0)
-                form[name] = {**_window(window), "current_count": used}
+                wait = window.period if name == "rate" else window.period / window.limit
+                last = limits.started_at.get(key)
+                # Starts at other servers are not known here: the next permit is free by then.
+                free_at = (now + wait if last is None else max(now, last + wait)) if used else now
+                shown = {"current_count": used, _FREE_AT[name]: format_timestamp(free_at)}
+                form[name] = _window(window) | shown
         override = limits.override_of(key)
         if override is not None:
             form["override"] = {"concurrency": override.concurrency, "expires_at": override.expires_at}
@@ -140,7 +146,7 @@ def _policy(body: Form, key: str) -> RateLimitPolicy:
 
 
 def _window(window: Window) -> Form:
-    return {"limit": window.limit, "period": f"PT{window.period.total_seconds():g}S"}
+    return {"limit": window.limit, "period": format_duration(window.period)}
 
 
 def _shown(policy: RateLimitPolicy) -> Form:

@@ -52,12 +52,14 @@ class WorkflowRoutes:
             details: Form = {"field": "cursor"}
             raise RequestRefused("invalid_request", "cursor: does not belong to this list.", details=details)
         query = request.query
-        found = await self._workflows.newest(
+        found, total = await self._workflows.newest(
             cursor, limit + 1, query.get("state", ""), query.get("name", ""), request.queue_prefix
         )
         page = found[:limit]
         has_more = len(found) > limit
         pagination: Form = {"limit": limit, "has_more": has_more}
+        if total is not None:
+            pagination["total"] = total
         if has_more:
             pagination["next_cursor"] = page[-1]["id"]
         return answer({"workflows": page, "items": page, "count": len(page), "pagination": pagination})

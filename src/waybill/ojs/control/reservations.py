@@ -82,7 +82,7 @@ async def _reserve(
         return None
     found = reply.jobs[0]
     if policy.on_conflict != "ignore":
-        return DuplicateJob(envelope.id, found.id, found.state)
+        return DuplicateJob(envelope.id, found.id, found.state, key)
     there = Envelope(id=found.id, type=envelope.type, queue=found.queue or envelope.queue, state=found.state)
     there.is_duplicate = True
     return there

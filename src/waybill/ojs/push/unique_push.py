@@ -216,7 +216,7 @@ class UniquePush:
 
     def _duplicate(self, one: Outgoing, policy: Unique, found: JobInfo) -> Envelope | PushFailed:
         if policy.on_conflict != "ignore":
-            return DuplicateJob(one.envelope.id, found.id, found.state or UNKNOWN)
+            return DuplicateJob(one.envelope.id, found.id, found.state or UNKNOWN, one.unique_key or "")
         there = Envelope(id=found.id, type=found.type, queue=found.queue, state=found.state)
         there.is_duplicate = True
         return there

@@ -57,6 +57,14 @@ def parse_duration(text: str, field: str) -> timedelta:
         raise InvalidJob(field, f"{text!r} is not an ISO 8601 duration") from error
 
 
+def format_duration(duration: timedelta) -> str:
+    """Write a duration of ISO 8601 with hours, minutes and seconds: `PT1H`, `PT1M30S`, `PT0.5S`."""
+    minutes, seconds = divmod(duration.total_seconds(), 60)
+    hours, minutes = divmod(int(minutes), 60)
+    parts = [f"{count:g}{unit}" for count, unit in ((hours, "H"), (minutes, "M"), (seconds, "S")) if count]
+    return f"PT{''.join(parts) or '0S'}"
+
+
 def resolve_moment(value: str | datetime | timedelta, field: str, now: datetime) -> str:
     """Return a caller's time as RFC 3339 text.
 

@@ -52,6 +52,10 @@ def read_unique(value: dict[str, object]) -> Unique:
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$")
         raise InvalidJob(f"unique{place.rstrip('`')}", text) from error
+    for name in ("keys", "args_keys", "meta_keys", "states"):
+        listed: tuple[str, ...] = getattr(policy, name) or ()
+        if len(set(listed)) < len(listed):
+            raise InvalidJob(f"unique.{name}", "names one twice")
     if "meta" in policy.keys and not policy.meta_keys:
         raise InvalidJob("unique.meta_keys", 'must be given when "meta" is one of the keys')
     if policy.period is not None and policy.period <= timedelta(0):
