@@ -107,6 +107,8 @@ class Backend(Service):
         self._coordinating = asyncio.Lock()
         self.dead_letter_lock = asyncio.Lock()
         """Held while a request reads dead letters: its unsettled messages are hidden from other requests."""
+        self.retrying: set[str] = set()
+        """Jobs that a request is retrying."""
         self.directives: dict[str, str] = {}
         """Directives for workers (quiet or terminate) that are lost when this server stops."""
 

@@ -15,7 +15,7 @@ import msgspec
 
 from waybill.backend.backend import Backend
 from waybill.backend.dead_letter_list import DeadFilter, DeadLetterList
-from waybill.backend.errors import RequestRefused, invalid
+from waybill.backend.errors import RequestRefused, ended_since, invalid, not_seen_yet
 from waybill.backend.job_form import TERMINAL, UNFINISHED, Form, form_of
 from waybill.backend.job_search import filter_of, search
 from waybill.ojs.coordinator.job_fold import DELETED
@@ -28,6 +28,7 @@ MOST_IDS: Final = 1000
 MOST_MATCHED: Final = 10_000
 AT_A_TIME: Final = 200
 CANCEL_SECONDS: Final = 2.0
+"""How long to wait for a slow database."""
 ENQUEUED: Final = "job.enqueued"
 DEFAULT_STATES: Final = {
     "cancel": frozenset({State.AVAILABLE.value, State.SCHEDULED.value}),
@@ -35,6 +36,9 @@ DEFAULT_STATES: Final = {
     "delete": TERMINAL,
     "update": frozenset({State.AVAILABLE.value}),
 }
+CANCELLED: Final = frozenset({State.CANCELLED.value, State.ACTIVE.value})
+"""The states of a cancelled job: a worker over AMQP may run it to its end."""
+WAITING: Final = UNFINISHED - CANCELLED
 DONE: Final = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
 
 _DROPPED: Final = (*SYSTEM_MANAGED, "scheduled_at", "delay_until")
@@ -121,22 +125,28 @@ async def apply(backend: Backend, action: str, selection: Selection) -> list[Out
 
 async def cancel(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
     """Cancel jobs; returns the reasons for those that could not be cancelled."""
-    kind = "job.cancelled"
-    expected = {str(form["id"]): backend.view.expect(kind, str(form["id"])) for form in forms}
-    await asyncio.gather(*(backend.coordinator.cancel(str(form["id"]), str(form["queue"])) for form in forms))
-    _, missing = await asyncio.wait(expected.values(), timeout=CANCEL_SECONDS)
+    states = await cancel_all(backend, [(str(form["id"]), str(form["queue"])) for form in forms])
     failed: dict[str, str] = {}
-    if missing:
-        for job_id, waiting in expected.items():
-            if waiting in missing:
-                backend.view.forget(kind, job_id)
-        late = [job_id for job_id, waiting in expected.items() if waiting in missing]
-        states = {info.id: info.state for info in await backend.view.many(late)}
-        for job_id in late:
-            state = states.get(job_id, "")
-            if state in TERMINAL - {State.CANCELLED.value}:
-                failed[job_id] = f"The job has ended since: it is {state}."
+    for job_id, state in states.items():
+        if state in TERMINAL - {State.CANCELLED.value}:
+            failed[job_id] = ended_since(job_id, state).message
+        elif state not in CANCELLED:
+            failed[job_id] = not_seen_yet(job_id, state).message
     return failed
+
+
+async def cancel_all(backend: Backend, jobs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Cancel jobs, each given by its id and queue; returns their states then.
+
+    A job that is still active is one whose worker over AMQP has not stopped it. A job that waits was not cancelled yet
+    as far as the database knows.
+    """
+    view = backend.view
+    await asyncio.gather(*(backend.coordinator.cancel(*one) for one in jobs))
+    states = {info.id: info.state for info in await view.many([job_id for job_id, _ in jobs])}
+    late = [job_id for job_id, state in states.items() if state in WAITING]
+    settled = [view.settled(one, lambda job: job is None or job.state not in WAITING, CANCEL_SECONDS) for one in late]
+    return states | {info.id: info.state for info in await asyncio.gather(*settled) if info is not None}
 
 
 async def delete(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
@@ -157,16 +167,24 @@ async def delete(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
 
 async def retry(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
     """Retry jobs, from their dead letters or as they were pushed; returns the reasons for those that could not be."""
-    by_queue: defaultdict[str, list[Form]] = defaultdict(list)
-    for form in forms:
-        by_queue[str(form["queue"])].append(form)
+    by_queue: defaultdict[str, list[str]] = defaultdict(list)
     failed: dict[str, str] = {}
-    for queue, several in by_queue.items():
-        ids = [str(form["id"]) for form in several]
-        for job_id in set(ids) - set(await _retry_dead_letters(backend, queue, ids)):
-            why = await push_again(backend, job_id)
-            if why:
-                failed[job_id] = why
+    for form in forms:
+        job_id = str(form["id"])
+        if job_id in backend.retrying:
+            failed[job_id] = "The job is being retried."
+        else:
+            by_queue[str(form["queue"])].append(job_id)
+    mine = [job_id for ids in by_queue.values() for job_id in ids]
+    backend.retrying.update(mine)
+    try:
+        for queue, ids in by_queue.items():
+            done = set(await _retry_dead_letters(backend, queue, ids))
+            for job_id in ids:
+                if job_id not in done and (why := await push_again(backend, job_id)):
+                    failed[job_id] = why
+    finally:
+        backend.retrying.difference_update(mine)
     return failed
 
 
@@ -191,6 +209,9 @@ async def push_again(backend: Backend, job_id: str) -> str:
     detail = await backend.view.detail(job_id)
     if detail is None or not isinstance((detail.envelope or {}).get("args"), list):
         return "The job is not a dead letter, and the server does not know its arguments, as it was pushed over AMQP."
+    if why := refusal_of("retry", form_of(detail, datetime.now(UTC))):
+        # Another request was faster.
+        return why
     job = {name: value for name, value in (detail.envelope or {}).items() if name not in _DROPPED}
     try:
         async with backend.folded([(ENQUEUED, job_id)], is_certain=True):

@@ -141,6 +141,19 @@ def not_found(what: str, name: str) -> RequestRefused:
     return RequestRefused("not_found", f"{what.capitalize()} {name[:300]!r} does not exist.", details=details)
 
 
+def ended_since(job_id: str, state: object) -> RequestRefused:
+    """Return the error for a change of a job that has ended while it was asked for."""
+    details: dict[str, object] = {"job_id": job_id, "current_state": state}
+    return RequestRefused("conflict", f"The job has ended since: it is {state}.", details=details)
+
+
+def not_seen_yet(job_id: str, state: object) -> RequestRefused:
+    """Return the error for a change that is safe in the broker, but not in the job view in time."""
+    details: dict[str, object] = {"job_id": job_id, "current_state": state}
+    text = f"The change has been sent, but the job is still {state} in the job database: look again."
+    return RequestRefused("backend_timeout", text, details=details)
+
+
 def duplicate_of(error: DuplicateJob) -> RequestRefused:
     """Return the error for a duplicate of a unique job."""
     details: dict[str, object] = {

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import FOLD_SECONDS, Backend
+from waybill.backend.errors import ended_since
 from waybill.backend.job_form import form_of
 from waybill.backend.job_text import WHEN_COMPLETED, open_text, with_fields
 from waybill.backend.leases import Lease
@@ -29,6 +30,7 @@ from waybill.ojs.worker.execution import Execution
 
 POLL_SECONDS: Final = 1.0
 _STATE: Final = State.COMPLETED.value
+_ENDED_OTHERWISE: Final = frozenset({State.CANCELLED.value, State.DISCARDED.value})
 _COMPLETED: Final = "job.completed"
 
 _decode = msgspec.json.Decoder(Ack).decode
@@ -146,6 +148,9 @@ class QuickAcks:
     def _tell_detail(self, waiting: _Waiting, detail: JobDetail | None) -> None:
         execution = waiting.lease.execution
         form = {"id": execution.envelope.id} if detail is None else form_of(detail, datetime.now(UTC))
+        if form.get("state") in _ENDED_OTHERWISE:
+            waiting.asker.failed(ended_since(execution.envelope.id, form["state"]))
+            return
         completed_at = form.get("completed_at") or self._backend.now()
         waiting.asker.told(_answer(execution, completed_at, form, waiting.lines))
 

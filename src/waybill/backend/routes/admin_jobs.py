@@ -9,7 +9,7 @@ import msgspec
 
 from waybill.backend.backend import Backend
 from waybill.backend.bulk import cancel, refusal_of, retry
-from waybill.backend.errors import RequestRefused, invalid
+from waybill.backend.errors import RequestRefused, invalid, not_seen_yet
 from waybill.backend.job_form import DEFAULT_POLICY, Form, form_of, times_of
 from waybill.backend.job_list import list_jobs
 from waybill.backend.job_search import filter_of, search
@@ -104,10 +104,12 @@ class AdminJobRoutes:
         if not why:
             failed = await (cancel if action == "cancel" else retry)(self._backend, [form])
             why = failed.get(str(form["id"]), "")
-        if why:
-            details: Form = {"job_id": form["id"], "current_state": form["state"]}
-            raise RequestRefused("conflict", why, details=details)
         after = await self._known(request)
+        if why:
+            details: Form = {"job_id": form["id"], "current_state": after["state"]}
+            raise RequestRefused("conflict", why, details=details)
+        if action == "retry" and after.get("enqueued_at") == form.get("enqueued_at"):
+            raise not_seen_yet(str(form["id"]), form["state"])
         return answer({**after, "job": after, "previous_state": form["state"]})
 
     async def _known(self, request: Request) -> Form:

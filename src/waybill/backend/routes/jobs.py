@@ -11,9 +11,10 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import Backend
+from waybill.backend.bulk import cancel_all
 from waybill.backend.end_wait import wait_for_end
 from waybill.backend.enqueue import envelope_of, envelopes_of, is_pending
-from waybill.backend.errors import RequestRefused, duplicate_of, partial_failure
+from waybill.backend.errors import RequestRefused, duplicate_of, ended_since, not_seen_yet, partial_failure
 from waybill.backend.job_form import TERMINAL, Form, about_result, form_of, form_of_push
 from waybill.backend.job_list import list_jobs
 from waybill.backend.message import Request, Response, answer
@@ -29,8 +30,6 @@ from waybill.ojs.spec.states import State
 WAIT_SECONDS: Final = 30
 MOST_WAIT_SECONDS: Final = 60
 MOST_RESULTS: Final = 1000
-CANCEL_SECONDS: Final = 2.0
-"""How long a cancellation waits until the job's worker has ended it."""
 IN_LINE_SECONDS: Final = 5.0
 """How long a batch waits for the batches before it."""
 CHECKED_AT_ONCE: Final = 100
@@ -39,7 +38,6 @@ CHECKED_AT_ONCE: Final = 100
 _POLL: Final = [("Retry-After", "1")]
 """When to look again at a job that has not ended (ojs-results section 8.1)."""
 _ENQUEUED: Final = "job.enqueued"
-_CANCELLED: Final = "job.cancelled"
 
 
 class JobRoutes:
@@ -274,16 +272,13 @@ class JobRoutes:
         if before in TERMINAL:
             details: dict[str, object] = {"job_id": job_id, "current_state": before}
             raise RequestRefused("conflict", f"A job that is {before} cannot be cancelled.", details=details)
-        if before == State.PENDING.value:
-            self._staging.forget(job_id, detail.info.type, detail.info.queue)
-        cancelled = self._backend.view.expect(_CANCELLED, job_id)
-        await self._backend.coordinator.cancel(job_id, detail.info.queue)
-        if not (await asyncio.wait([cancelled], timeout=CANCEL_SECONDS))[0]:
-            self._backend.view.forget(_CANCELLED, job_id)
+        states = await cancel_all(self._backend, [(job_id, detail.info.queue)])
         form = form_of(await self._backend.known(job_id), datetime.now(UTC))
-        if form["state"] in TERMINAL - {State.CANCELLED.value}:
-            details = {"job_id": job_id, "current_state": form["state"]}
-            raise RequestRefused("conflict", f"The job has ended since: it is {form['state']}.", details=details)
+        state = states[job_id]
+        if state in TERMINAL - {State.CANCELLED.value}:
+            raise ended_since(job_id, state)
+        if state not in {State.CANCELLED.value, State.ACTIVE.value}:
+            raise not_seen_yet(job_id, state)
         return answer(_twice(form | {"previous_state": before, "cancel_requested": True}))
 
     async def _activate(self, request: Request) -> Response:
@@ -293,8 +288,13 @@ class JobRoutes:
             details: dict[str, object] = {"job_id": job_id, "current_state": before}
             text = f"A job that is {before} cannot be activated: only one that is pending can."
             raise RequestRefused("conflict", text, details=details)
-        await self._staging.activate(job_id)
+        state = await self._staging.activate(job_id)
         form = form_of(await self._backend.known(job_id), datetime.now(UTC))
+        if form["state"] == State.CANCELLED.value:
+            raise ended_since(job_id, form["state"])
+        if form["state"] == before:
+            # The broker has it, and the database is late.
+            form["state"] = state
         return answer(_twice(form | {"previous_state": before, "activated_at": self._backend.now()}))
 
 

@@ -8,6 +8,7 @@ in a race, so the event id is derived from the job id: readers that drop repeate
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -15,9 +16,11 @@ from typing import Final
 import msgspec
 
 from waybill.ojs.coordinator.certainty import Certainty
-from waybill.ojs.coordinator.job_fold import has_ended
+from waybill.ojs.coordinator.job_fold import ENDS, has_ended
+from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.coordinator.replacement import Replacement
 from waybill.ojs.coordinator.responder import Answer, Request, Responder
+from waybill.ojs.coordinator.staged import Staged, staged_key
 from waybill.ojs.spec import control_message
 from waybill.ojs.spec.control_message import (
     MAX_LEASE_SECONDS,
@@ -30,10 +33,15 @@ from waybill.ojs.spec.control_message import (
 from waybill.ojs.spec.envelope import DEFAULT_VISIBILITY_SECONDS
 from waybill.ojs.spec.events import JobCancellation, JobHeartbeat, JobReleased, JobReserved
 from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.stage_events import JobUnstaged
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import format_timestamp
 from waybill.ojs.worker.cancellations import cancelled_event_id
 
+LEAVE_SECONDS: Final = 2.0
+"""How long a running job may take to end after its cancellation, before its worker is expected to run it on."""
+LEFT: Final = (*ENDS, "job.retrying", "job.scheduled", "job.enqueued")
+"""Events after which a job may not be running any more."""
 MAX_REPLACEMENTS: Final = 3
 """How many jobs a replacing job may cancel before its request fails."""
 
@@ -65,7 +73,8 @@ class JobRequests:
     # --- cancel ---
 
     async def _cancel_when_known(self, request: Request) -> None:
-        if await self._view.get(request.body.job_id) is None:
+        job = await self._view.get(request.body.job_id)
+        if job is None or job.state == State.ACTIVE.value:
             # The job's events may be on their way: other requests need not wait for them.
             self._responder.spawn(self._responder.attempt(request, self._cancel_for))
         else:
@@ -92,8 +101,12 @@ class JobRequests:
             _log.info("job %s cannot be cancelled: it is already %s", job_id, job.state)
             return
         await broker.tell_workers(control_message.CANCEL, ControlRequest(job_id))
-        if job is None or job.state == State.ACTIVE.value:
-            # The worker that has the job writes what became of it.
+        if job is not None and job.state == State.ACTIVE.value:
+            # The worker that has the job writes what became of it, but not if it has just given the job back.
+            job = await self._no_longer_active(job_id)
+        elif job is not None and job.state == State.PENDING.value:
+            job = await self._unstage(job)
+        if job is None or job.state == State.ACTIVE.value or has_ended(job):
             return
         data = JobCancellation(job_type=job.type, queue=job.queue or queue)
         broker.events.record(job_id, data, event_id=cancelled_event_id(job_id))
@@ -101,6 +114,46 @@ class JobRequests:
         broker.events.after(confirmed.set)
         await confirmed.wait()
         await self._view.settled(job_id, lambda found: found is not None and has_ended(found))
+
+    async def _no_longer_active(self, job_id: str) -> JobInfo | None:
+        """Return what is known of a job once its attempt has ended, or after LEAVE_SECONDS."""
+        expectations = self._view.expectations
+        keys = [(kind, job_id) for kind in LEFT]
+        left = asyncio.Event()
+
+        def tell(_: JobRecord | None) -> None:
+            left.set()
+
+        job: JobInfo | None = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                while True:
+                    left.clear()
+                    for key in keys:
+                        expectations.tell(key, tell)
+                    try:
+                        job = await self._view.get(job_id)
+                        if job is None or job.state != State.ACTIVE.value:
+                            return job
+                        await left.wait()
+                    finally:
+                        for key in keys:
+                            expectations.tell_no_more(key, tell)
+        return job
+
+    async def _unstage(self, job: JobInfo) -> JobInfo | None:
+        """Forget a job that waits for its activation. Return one that is being activated once it is in its queue."""
+        view, key = self._view, staged_key(job.id)
+        if await view.row(key, Staged) is None:
+            return job
+        event_id = f"evt_{new_id()}"
+        data = JobUnstaged(job_type=job.type, queue=job.queue, cancelled=True)
+        await view.folded(event_id, lambda: self._broker.events.record(job.id, data, event_id=event_id))
+        if await view.row(key, Staged) is None:
+            return job
+        return await view.settled(
+            job.id, lambda found: found is not None and found.state != State.PENDING.value, LEAVE_SECONDS
+        )
 
     # --- unique jobs ---
 

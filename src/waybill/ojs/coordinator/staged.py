@@ -2,7 +2,7 @@
 
     job.staged      confirmed -> the job is safe, and pending
     job.activated   the first one in the order of the stream counts: its writer pushes the job
-    job.unstaged    the job is in its queue, or was cancelled, and is forgotten here
+    job.unstaged    the job is in its queue, or was cancelled before somebody activated it, and is forgotten here
 
 If the process that activated a job dies before it pushed it, another one may activate it after AGAIN_SECONDS.
 """
@@ -58,10 +58,16 @@ class StagedFold(FeatureFold):
         elif found is None:
             return
         elif event.type == "job.unstaged":
-            rows.delete(key)
-        elif not found.by or _is_long_ago(found.at, event.time):
+            if event.data.get("cancelled") is not True or _is_free(found, event.time):
+                rows.delete(key)
+        elif _is_free(found, event.time):
             found.by, found.at = event.id, event.time
             rows.put(key, found)
+
+
+def _is_free(row: Staged, now: str) -> bool:
+    """Return whether nobody is about to push a job."""
+    return not row.by or _is_long_ago(row.at, now)
 
 
 def _is_long_ago(before: str, now: str) -> bool:

@@ -23,7 +23,8 @@ class JobActivated(EventData, frozen=True, kw_only=True):
 
 
 class JobUnstaged(EventData, frozen=True, kw_only=True):
-    """A job that waited is in its queue, or was cancelled."""
+    """A job that waited is in its queue, or was cancelled, which has no effect once it is being activated."""
 
     job_type: str
     queue: str
+    cancelled: bool | None = None
