@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from waybill.ojs import InvalidJob, Jobs, NewJob, Retry
 from waybill.ojs.spec.identifiers import is_uuid7
 from waybill.pipeline.job_rows import JobRows, job_columns, job_id
-from waybill.pipeline.json_values import UnreadableValue
+from waybill.pipeline.json_values import DEEPEST_TYPE, UnreadableValue
 from waybill.pipeline.named_options import OptionError
 from waybill.pipeline.row_ids import RowIds
 
@@ -151,6 +151,26 @@ def test_a_column_without_a_place_is_an_error() -> None:
         jobs_of({"args": [["x"]], "prioritty": [1]})
 
 
+def nested(depth: int) -> DataType:
+    """An array in arrays, and a map."""
+    kind: DataType = MapType(StringType(), LongType())
+    for _ in range(depth):
+        kind = ArrayType(kind)
+    return kind
+
+
+def test_arrow_reads_all_types_that_are_taken() -> None:
+    kind: DataType = LongType()
+    for _ in range(DEEPEST_TYPE):
+        kind = MapType(StringType(), kind)
+    schema = to_arrow_schema(StructType([StructField("x", kind)]))
+    job_columns(StructType([StructField("x", kind)]), has_type=True)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_batch(pa.RecordBatch.from_arrays([pa.nulls(1, schema.field(0).type)], schema=schema))
+    assert pa.ipc.open_stream(sink.getvalue()).read_all().num_rows == 1
+
+
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
@@ -168,6 +188,10 @@ def test_a_column_without_a_place_is_an_error() -> None:
             "column 'args' must be an array, a struct or the text of a JSON array, not map<string,bigint>",
         ),
         ({"args": LongType()}, "column 'args' must be an array, a struct or the text of a JSON array, not bigint"),
+        (
+            {"x": nested(30)},
+            "column 'x' cannot be sent, because it is nested deeper than 30 levels: convert it to text",
+        ),
         ({}, "rows without columns do not arrive: jobs without arguments need a column 'args' that is null"),
     ],
 )

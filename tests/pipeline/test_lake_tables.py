@@ -17,6 +17,7 @@ from waybill.pipeline.checkpoint_check import check_events
 from waybill.pipeline.compaction import compact_lake
 from waybill.pipeline.iceberg_log import open_catalog
 from waybill.pipeline.lake_tables import LakeTables
+from waybill.pipeline.parquet_files import DamagedFileError
 from waybill.pipeline.schemas import EVENT
 from waybill.pipeline.storage import Storage
 from waybill.pipeline.table_formats import open_store
@@ -177,3 +178,30 @@ def test_files_that_no_version_has_are_deleted_after_a_week(
     assert cells(spark, store, tables.JOBS) == [
         repr(row) for row in spark.createDataFrame([job("b")], tables.JOBS.schema).collect()
     ]
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_file_that_is_lost_or_cut_off_is_named(spark: SparkSession, store: LakeTables, size: int) -> None:
+    write(spark, store, 0, EVENTS)
+    file = min(Path(store.root, tables.EVENTS.name).rglob("*.parquet"))
+    # Spark skips empty ones.
+    os.truncate(file, max(size, 0))
+    if size < 0:
+        file.unlink()
+    for read in (lambda: store.read(spark, tables.EVENTS), lambda: list(store.event_files(-1) or ())):
+        with pytest.raises(DamagedFileError, match=rf"{file.name} (is lost|has 0 bytes)"):
+            read()
+
+
+def test_a_log_of_iceberg_that_is_cut_off_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    store = open_store(spark, tmp_path, "iceberg")
+    assert isinstance(store, LakeTables)
+    write(spark, store, 0, EVENTS)
+    logs = Path(store.root, tables.EVENTS.name, "metadata")
+    for pattern in ("*-m0.avro", "snap-*.avro", "*.metadata.json"):
+        log = max(logs.glob(pattern))
+        whole = log.read_bytes()
+        log.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(TablesError, match=r"the log of .*bronze/events cannot be read .*how tables are repaired"):
+            store.read(spark, tables.EVENTS)
+        log.write_bytes(whole)

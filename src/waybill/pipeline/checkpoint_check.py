@@ -14,7 +14,7 @@ from typing import Final
 
 from waybill.pipeline.event_files import noted
 from waybill.pipeline.refreshed import last_known_batch
-from waybill.pipeline.tables import EVENTS, Tables, TablesError, TableStore
+from waybill.pipeline.tables import CARRIED, EVENTS, QUARANTINE, Tables, TablesError, TableStore
 
 _LOGS: Final = ("offsets", "commits")
 # v1 with Spark's defaults.
@@ -31,8 +31,12 @@ _WAY_OUT: Final = (
 def check_events(store: TableStore) -> None:
     """Raise TablesError if the table of events is missing: all other tables would be replaced by empty ones.
 
+    Raise DamagedFileError if a file of it is: the other tables would be computed without its events.
     A Delta or Iceberg table is made for the first event, and missing if its files are there and its log is not.
     """
+    if isinstance(store, Tables):
+        for table in (EVENTS, CARRIED, QUARANTINE):
+            store.check_files(table)
     place = store.checkpoint_location()
     if "://" in place or store.has(EVENTS) or not noted(Path(place) / "commits"):
         return

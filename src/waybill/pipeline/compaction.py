@@ -22,6 +22,7 @@ from waybill.pipeline import gold_tables, tables
 from waybill.pipeline.checkpoint_check import check_events
 from waybill.pipeline.event_counts import EVENT_COUNTS
 from waybill.pipeline.event_files import batch_of, noted
+from waybill.pipeline.file_lists import write_list
 from waybill.pipeline.incremental import forget
 from waybill.pipeline.lake_tables import LakeTables
 from waybill.pipeline.progress_reports import Compacted
@@ -83,6 +84,7 @@ def compact_held(
         rewritten += _write_day(spark, day, fresh, settled)
         if on_day is not None:
             on_day(index, len(kept))
+    write_list(fresh, _by_batch(fresh))
     store.publish(fresh, tables.EVENTS)
     after = sum(len(_files(day)) for day in fresh.iterdir())
     return Compacted(before, after, rewritten, len(days) - len(kept))
@@ -144,6 +146,16 @@ def _settled_batches(store: Tables) -> int:
 
 def _files(directory: Path) -> list[Path]:
     return sorted(directory.rglob("*.parquet"))
+
+
+def _by_batch(root: Path) -> dict[int, list[Path]]:
+    """The files of bronze by their batches."""
+    found: dict[int, list[Path]] = {}
+    for place in root.glob("date=*/batch_id=*"):
+        batch = batch_of(place.name)
+        if batch is not None:
+            found.setdefault(batch, []).extend(_files(place))
+    return found
 
 
 def _link(source: Path, target: Path) -> None:

@@ -1,6 +1,6 @@
 """The files of bronze by batch, from which a refresh takes those that it has not folded."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -74,6 +74,14 @@ def rows_of(files: Iterable[str]) -> int:
 def doubtful(checkpoint: Path, complete: Collection[int] = ()) -> set[int]:
     """Batches that Spark has begun and not recorded as done, except `complete`."""
     return noted(checkpoint / "offsets") - noted(checkpoint / "commits") - set(complete)
+
+
+def are_written(checkpoint: Path, complete: Collection[int] = ()) -> Callable[[int], bool]:
+    """Tells which batches must have all their files: neither `doubtful` ones, nor those that Spark is yet to begin."""
+    done = noted(checkpoint / "commits") | set(complete)
+    open_batches = doubtful(checkpoint, complete)
+    last = max(done, default=-1)
+    return lambda batch: batch <= last and batch not in open_batches
 
 
 def noted(place: Path) -> set[int]:

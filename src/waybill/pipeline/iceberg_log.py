@@ -6,8 +6,8 @@ The catalog stores the current version of each table. It is configured in pyiceb
 """
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from sqlalchemy import URL
 
+from waybill.pipeline.parquet_files import REPAIRED
 from waybill.pipeline.storage import Storage, iceberg_options
 from waybill.pipeline.table_log import DAY, RETENTION_DAYS, DataFile, TableLog
 from waybill.pipeline.tables import TablesError
@@ -97,7 +98,8 @@ class IcebergLog(TableLog):
 
     def files(self) -> list[DataFile]:
         table = self._open()
-        return [] if table is None else [self._described(file) for file in _current(table).values()]
+        with self._explained():
+            return [] if table is None else [self._described(file) for file in _current(table).values()]
 
     def batch(self) -> int:
         table = self._open()
@@ -107,7 +109,7 @@ class IcebergLog(TableLog):
         table = self._open() or self._create()
         self.check_order(batch, int(table.properties.get(_BATCH, -1)))
         try:
-            with table.transaction() as change:
+            with self._explained(), table.transaction() as change:
                 self._add_columns(table, change)
                 self._limit(table, change)
                 if removed:
@@ -128,10 +130,11 @@ class IcebergLog(TableLog):
         if table is None:
             return
         edge = datetime.now(UTC) - timedelta(days=RETENTION_DAYS)
-        table.maintenance.expire_snapshots().older_than(edge).commit()
-        table.refresh()
-        # pyiceberg expires old versions, but keeps their files.
-        named = set(table.inspect.all_files()["file_path"].to_pylist())
+        with self._explained():
+            table.maintenance.expire_snapshots().older_than(edge).commit()
+            table.refresh()
+            # pyiceberg expires old versions, but keeps their files.
+            named = set(table.inspect.all_files()["file_path"].to_pylist())
         place = self._storage.path(f"{self._name}/{_DATA}")
         found = self._storage.filesystem.get_file_info(fs.FileSelector(place, recursive=True, allow_not_found=True))
         prefix = f"{self.uri}/{_DATA}"
@@ -141,10 +144,20 @@ class IcebergLog(TableLog):
                 self._storage.filesystem.delete_file(file.path)
 
     def _open(self) -> Table | None:
-        try:
+        with suppress(NoSuchTableError), self._explained():
             return self._catalog.load_table(self._identifier)
-        except NoSuchTableError:
-            return None
+        return None
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise TablesError if the log cannot be read: what pyiceberg raises depends on where a file is cut off."""
+        try:
+            yield
+        except (TablesError, CommitFailedException, NoSuchTableError, OSError):
+            raise
+        except Exception as problem:
+            text = f"{type(problem).__name__}: {problem}".splitlines()[0]
+            raise TablesError(f"the log of {self.uri} cannot be read ({text}); {REPAIRED}") from problem
 
     def _create(self) -> Table:
         with suppress(NamespaceAlreadyExistsError):

@@ -100,7 +100,7 @@ def check_types(schema: StructType) -> None:
     for field in schema.fields:
         found = unsuitable(field.dataType)
         if found is not None:
-            raise OptionError(f"column {field.name!r} cannot be sent, because JSON has no {found}: convert it to text")
+            raise OptionError(f"column {field.name!r} cannot be sent, because {found}: convert it to text")
 
 
 def check_key(key: object) -> None:

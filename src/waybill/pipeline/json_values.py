@@ -28,6 +28,8 @@ from pyspark.sql.types import (
 
 Convert: TypeAlias = Callable[[object], object]
 
+DEEPEST_TYPE: Final = 30
+"""Levels of arrays, maps and structs in a column. Arrow reads 64, and a map has two."""
 _SECONDS_PER_DAY: Final = 86_400
 # Arrow's and Python's errors: for times outside of the years 1 to 9999, and for text that is not UTF-8.
 _UNREADABLE: Final = (ValueError, ArithmeticError, TypeError)
@@ -57,20 +59,22 @@ def column_values(batch: pa.RecordBatch, name: str, *, plain: bool = True) -> li
         raise
 
 
-def unsuitable(kind: DataType) -> str | None:
-    """The part of a type that JSON cannot express; None for most types."""
+def unsuitable(kind: DataType, depth: int = 0) -> str | None:
+    """Why values of a type cannot be sent; None for most types."""
     parts: list[DataType] = []
+    if depth > DEEPEST_TYPE:
+        return f"it is nested deeper than {DEEPEST_TYPE} levels"
     if isinstance(kind, ArrayType):
         parts = [kind.elementType]
     elif isinstance(kind, MapType):
         if not isinstance(kind.keyType, AtomicType | NullType):
-            return kind.simpleString()
+            return f"JSON has no {kind.simpleString()}"
         parts = [kind.keyType, kind.valueType]
     elif isinstance(kind, StructType):
         parts = [field.dataType for field in kind.fields]
     elif isinstance(kind, _NOT_JSON):
-        return kind.simpleString()
-    return next((found for part in parts if (found := unsuitable(part)) is not None), None)
+        return f"JSON has no {kind.simpleString()}"
+    return next((found for part in parts if (found := unsuitable(part, depth + 1)) is not None), None)
 
 
 def _plain_values(column: pa.Array) -> list[object]:

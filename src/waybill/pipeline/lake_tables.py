@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 from waybill.pipeline import gold_tables, tables
 from waybill.pipeline.event_counts import EVENT_COUNTS
 from waybill.pipeline.event_files import EventFiles
+from waybill.pipeline.file_lists import check_sizes
 from waybill.pipeline.file_lock import locked
 from waybill.pipeline.retention import closed_hour
 from waybill.pipeline.snapshot_commits import commit_files
@@ -225,10 +226,14 @@ class LakeTables(TableStore):
         return EventFiles(batch, tuple(self._names(table, files)), sum(file.rows for file in files))
 
     def _names(self, table: Table, files: Sequence[DataFile]) -> list[str]:
-        """The names of files for Spark."""
+        """The names of files for Spark. Raises DamagedFileError if one in a directory is lost or truncated."""
         root = f"{self._storage.uri}/{table.name}"
         names = [file.name if file.name.startswith(("/", "s3:", "file:")) else f"{root}/{file.name}" for file in files]
-        return [self._storage.for_spark(name) for name in names]
+        found = [self._storage.for_spark(name) for name in names]
+        if not self._storage.is_remote:
+            # Spark skips empty files.
+            check_sizes((name, file.size) for name, file in zip(found, files, strict=True))
+        return found
 
     def _rows(self, spark: SparkSession, table: Table, files: Sequence[DataFile]) -> DataFrame:
         """The rows of some files. Columns that older files lack are null."""

@@ -23,6 +23,7 @@ from waybill.client.ranges import check_number, check_whole
 from waybill.pipeline import tables
 from waybill.pipeline.checkpoint_check import check_checkpoint, check_events
 from waybill.pipeline.compaction import compact_held, compact_lake
+from waybill.pipeline.file_lists import list_all
 from waybill.pipeline.folding import computed_once
 from waybill.pipeline.gold_tables import GOLD, GOLD_TABLES, Silver
 from waybill.pipeline.incremental import is_folded, rebuild, update
@@ -250,6 +251,7 @@ def _compute_all(
 
     def write(rows: DataFrame, table: Table) -> None:
         rows.write.mode("error").parquet(str(snapshot.place / table.name))
+        list_all(snapshot.place / table.name)
 
     _write_all(_Refresh(spark, store, objectives, snapshot.place), write, progress)
     snapshots.publish(snapshot, REFRESHED)

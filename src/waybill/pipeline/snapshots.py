@@ -23,6 +23,7 @@ from typing import Final
 
 import msgspec
 
+from waybill.pipeline.file_lists import LIST, check_list, write_list
 from waybill.pipeline.listing import names_in, numbers_in
 from waybill.pipeline.parts import file_name, month_of, part_of_file
 from waybill.pipeline.tables import Table
@@ -70,6 +71,8 @@ class Snapshot:
     contents: Contents
     replaced: tuple[str, ...]
     has_rollups: bool = True
+    _checked: set[Path] = field(default_factory=set, compare=False, repr=False)
+    """Months whose files are all there."""
 
     @property
     def place(self) -> Path:
@@ -81,8 +84,11 @@ class Snapshot:
         return sorted(name.removeprefix(_MONTH) for name in names if name.startswith(_MONTH))
 
     def parts(self, table: Table, month: str) -> dict[int, list[Path]]:
-        """The files of a month by their parts."""
+        """The files of a month by their parts. Raises DamagedFileError if one is lost."""
         place = self.place / table.name / f"{_MONTH}{month}"
+        if place not in self._checked and (place.is_symlink() or place.is_dir()):
+            check_list(place)
+            self._checked.add(place)
         found: dict[int, list[Path]] = {}
         for name in sorted(names_in(place)) if place.is_dir() else []:
             part = part_of_file(name)
@@ -185,6 +191,7 @@ class Draft:
                 _link(_real(snapshot.directory, self._base, table, month), place / f"{_MONTH}{month}")
         for (name, month), written in self._places.items():
             if any(written.iterdir()):
+                write_list(written, {-1: written.iterdir()})
                 _link(written, snapshot.place / name / f"{_MONTH}{month}")
             else:
                 written.rmdir()
@@ -202,10 +209,12 @@ class Draft:
             place = self._directory / "parts" / _text(self._number) / table.name / f"{_MONTH}{month}"
             place.mkdir(parents=True)
             self._places[table.name, month] = place
-            old = None if self._base is None else self._base.place / table.name / f"{_MONTH}{month}"
-            if old is not None and old.is_dir():
+            base = self._base
+            if base is not None and base.parts(table, month):
+                old = base.place / table.name / f"{_MONTH}{month}"
                 for file in names_in(old):
-                    os.link(old / file, place / file)
+                    if file != LIST:
+                        os.link(old / file, place / file)
                 self._replaced.append(str(old.resolve().relative_to(self._directory)))
         return place
 

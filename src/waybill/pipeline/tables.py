@@ -3,6 +3,7 @@
     DIR/bronze/events/date=2026-01-31/batch_id=7/*.parquet     by batch; a repeated batch replaces itself
     DIR/bronze/carried, DIR/closed/*                           preserved data of dropped days, see `retention`
     DIR/quarantine/events/batch_id=7/*.parquet                 likewise
+    DIR/bronze/events/_files, and in other tables              which files there are, see `file_lists`
     DIR/lock                                                   held by the writer
     DIR/bronze/events                                          a link to the current version below DIR/versions
     DIR/silver/*, DIR/gold/*                                   links into the current snapshot, see `snapshots`
@@ -24,7 +25,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that all of Spar
 from pyspark.sql.types import StructType
 
 from waybill.pipeline import schemas
-from waybill.pipeline.event_files import EventFiles, local_batches, rows_of
+from waybill.pipeline.event_files import EventFiles, are_written, local_batches, rows_of
+from waybill.pipeline.file_lists import add_batch, check_list, list_all
 from waybill.pipeline.file_lock import locked
 from waybill.pipeline.listing import numbers_in
 from waybill.pipeline.parquet_files import row_count
@@ -183,6 +185,7 @@ class Tables(TableStore):
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
         if not self.exists(table):
             return spark.createDataFrame([], table.schema)
+        self.check_files(table)
         # Silver and gold are partitioned by month, which is a column for other readers.
         return spark.read.schema(table.schema).parquet(str(self.path(table))).select(*table.schema.fieldNames())
 
@@ -195,16 +198,30 @@ class Tables(TableStore):
         rows = rows.withColumn("batch_id", F.lit(str(batch_id)))
         writer = rows.write.mode("overwrite").options(partitionOverwriteMode="dynamic", **WRITTEN_QUICKLY)
         writer.partitionBy(*table.partitions).parquet(str(self.directory / table.name))
+        of_batch = "*/" * (len(table.partitions) - 1) + f"batch_id={batch_id}/*.parquet"
+        add_batch(self.path(table), batch_id, self.path(table).glob(of_batch))
+
+    def check_files(self, table: Table, after: int = -1, complete: Collection[int] = ()) -> None:
+        """Raise DamagedFileError if a file of the table is lost or truncated.
+
+        Only batches after `after` are checked, and none that may be written at this time; see `event_files`.
+        """
+        is_written = are_written(self.checkpoint, complete)
+        if self.exists(table):
+            check_list(self.path(table), lambda batch: batch < 0 or (batch > after and is_written(batch)))
 
     def replace(self, rows: DataFrame, table: Table) -> None:
         fresh = self.new_version(table)
         rows.write.mode("error").parquet(str(fresh))
+        list_all(fresh)
         self.publish(fresh, table)
 
     def event_files(self, after: int, complete: Collection[int] = ()) -> Iterator[EventFiles]:
+        self.check_files(EVENTS, after, complete)
         return local_batches(self.path(EVENTS), self.checkpoint, after, complete)
 
     def carried_files(self) -> EventFiles | None:
+        self.check_files(CARRIED)
         files = tuple(map(str, sorted(self.path(CARRIED).glob("*.parquet")))) if self.has(CARRIED) else ()
         return EventFiles(-1, (), rows_of(files), files) if files else None
 
