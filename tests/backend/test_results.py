@@ -37,7 +37,10 @@ async def test_results_are_told_together(client: Client) -> None:
 async def test_clients_are_told_when_to_look_again(client: Client) -> None:
     """ojs-results section 8.1."""
     job_id = await client.push()
-    assert ("Retry-After", "1") in (await client.send("GET", f"/ojs/v1/jobs/{job_id}")).headers
+    for _ in range(2):
+        headers = (await client.send("GET", f"/ojs/v1/jobs/{job_id}")).headers
+        assert ("Retry-After", "1") in headers
+        assert len(headers) == len(dict(headers))
     await client.fetch()
     await client.ack(job_id)
     assert "Retry-After" not in dict((await client.send("GET", f"/ojs/v1/jobs/{job_id}")).headers)

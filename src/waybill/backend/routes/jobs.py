@@ -35,7 +35,7 @@ IN_LINE_SECONDS: Final = 5.0
 CHECKED_AT_ONCE: Final = 100
 """How many jobs of a batch are checked before other requests get their turn."""
 
-_POLL: Final = [("Retry-After", "1")]
+_AGAIN: Final = ("Retry-After", "1")
 """When to look again at a job that has not ended (ojs-results section 8.1)."""
 _ENQUEUED: Final = "job.enqueued"
 
@@ -219,7 +219,7 @@ class JobRoutes:
             # Its events have no arguments, but its message does.
             detail = detail._replace(envelope=msgspec.json.decode(lease.execution.delivery.body))
         form = form_of(detail, datetime.now(UTC)) | about_result(detail.info)
-        return answer(_twice(form), headers=[] if form["state"] in TERMINAL else _POLL)
+        return answer(_twice(form), headers=[] if form["state"] in TERMINAL else [_AGAIN])
 
     async def _list(self, request: Request) -> Response:
         page, pagination = await list_jobs(self._backend, request)
