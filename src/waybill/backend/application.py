@@ -14,6 +14,7 @@ from waybill.backend.errors import CODES_OF_JOB_ERRORS, RETRY_AFTER_SECONDS, Req
 from waybill.backend.keys import KeyRing
 from waybill.backend.large_answers import LargeAnswers
 from waybill.backend.message import SPEC_VERSION, Request, Response, answer, media_type_for, request_id_of
+from waybill.backend.request_limits import RequestLimits
 from waybill.backend.router import OPEN, Route, Router
 from waybill.backend.shortcut import Take
 from waybill.client import ClientError
@@ -37,9 +38,12 @@ _log = logging.getLogger("waybill.backend")
 class Application:
     """Answers requests. `keys` None allows every program on this machine: for loopback only."""
 
-    def __init__(self, routes: list[Route], keys: KeyRing | None = None) -> None:
+    def __init__(
+        self, routes: list[Route], keys: KeyRing | None = None, request_limits: RequestLimits | None = None
+    ) -> None:
         self._router = Router(routes)
         self._keys = keys
+        self._request_limits = request_limits
         self._compression = Compression()
         self.large_answers = LargeAnswers()
         self.on_change: Callable[[Request, int], None] | None = None
@@ -65,30 +69,32 @@ class Application:
             return None
         if isinstance(found, Response) or found.shorten is None or ENCODING in request.headers:
             return None
-        return found.shorten(request)
+        take, limits = found.shorten(request), self._request_limits
+        return take if take is None or limits is None else limits.shortened(take, request)
 
     def begin(self, request: Request) -> Response | asyncio.Future[Response]:
         """Return the answer to a request, or a future from which `conclude` makes the answer."""
         request.id = request_id_of(request.headers.get("x-request-id", ""))
         try:
+            if self._request_limits is not None:
+                self._request_limits.admit(request)
             found = self._route(request)
             if isinstance(found, Response):
-                return _finish(request, found)
+                return self._finish(request, found)
             handler = found.handler
             if is_concerned(request):
                 handler = functools.partial(self._compression.handle, handler=handler)
             elif found.quick is not None:
                 answer = found.quick(request)
                 if answer is not None:
-                    return answer if isinstance(answer, asyncio.Future) else _finish(request, answer)
+                    return answer if isinstance(answer, asyncio.Future) else self._finish(request, answer)
             if found.is_large:
                 handler = functools.partial(self.large_answers.handle, handler=handler)
             return asyncio.get_running_loop().create_task(handler(request))
         except Exception as error:  # noqa: BLE001 - the client must get an answer
-            return _finish(request, _failure(request, error))
+            return self._finish(request, _failure(request, error))
 
-    @staticmethod
-    def conclude(request: Request, answer: asyncio.Future[Response]) -> Response:
+    def conclude(self, request: Request, answer: asyncio.Future[Response]) -> Response:
         """Return the answer from a finished future of `begin` or of a shortcut. Raises CancelledError."""
         request.id = request.id or request_id_of(request.headers.get("x-request-id", ""))
         try:
@@ -97,13 +103,14 @@ class Application:
             response = _failure(request, error)
             # It refers to this frame and so to the answer, which has the error: a cycle with the body of the request.
             error.__traceback__ = None
-        return _finish(request, response)
+        return self._finish(request, response)
 
-    @staticmethod
-    def refuse(request: Request, code: str, message: str) -> Response:
+    def refuse(self, request: Request, code: str, message: str) -> Response:
         """Return the answer to a request that the server could not read."""
         request.id = request_id_of(request.headers.get("x-request-id", ""))
-        return _finish(request, _refusal(request, RequestRefused(code, message)))
+        if self._request_limits is not None:
+            self._request_limits.charge(request)
+        return self._finish(request, _refusal(request, RequestRefused(code, message)))
 
     def admit(self, request: Request, role: str) -> Response | None:
         """Check the role for a request that is answered elsewhere. Return None, or an error."""
@@ -111,8 +118,17 @@ class Application:
         try:
             self._check(request, role)
         except RequestRefused as error:
-            return _finish(request, _refusal(request, error))
+            return self._finish(request, _refusal(request, error))
         return None
+
+    def _finish(self, request: Request, response: Response) -> Response:
+        """Add the headers of every answer."""
+        if response.stream is None and "Content-Type" not in dict(response.headers):
+            response.headers.append(("Content-Type", media_type_for(request)))
+        response.headers += (("OJS-Version", SPEC_VERSION), ("X-Request-ID", request.id))
+        if self._request_limits is not None:
+            response.headers += self._request_limits.headers_of(request)
+        return response
 
     def _route(self, request: Request) -> Response | Route:
         """Return the route of an allowed request, or the answer. Raises RequestRefused."""
@@ -163,18 +179,10 @@ def _is_local(host: str, origin: str | None) -> bool:
     return is_here and (origin is None or origin.partition("://")[2] == host)
 
 
-def _finish(request: Request, response: Response) -> Response:
-    """Add the headers of every answer."""
-    if response.stream is None and "Content-Type" not in dict(response.headers):
-        response.headers.append(("Content-Type", media_type_for(request)))
-    response.headers += (("OJS-Version", SPEC_VERSION), ("X-Request-ID", request.id))
-    return response
-
-
 def _refusal(request: Request, error: RequestRefused) -> Response:
     headers = list(error.headers)
     status = error.kind.status
-    if status in {429, 503}:
+    if status in {429, 503} and "Retry-After" not in dict(headers):
         headers.append(("Retry-After", str(RETRY_AFTER_SECONDS)))
     if status == 401:
         headers.append(("WWW-Authenticate", 'Bearer realm="ojs"'))

@@ -10,6 +10,7 @@ from waybill.backend.application import Application
 from waybill.backend.errors import RequestRefused
 from waybill.backend.handshake import SUBPROTOCOL, VERSION
 from waybill.backend.message import Request, Response, read_query
+from waybill.backend.peer import peer_text
 from waybill.backend.server.limits import MAX_BODY_BYTES, MAX_LENGTH_DIGITS, body_limit
 from waybill.backend.sockets import MOST_MESSAGE_BYTES, SocketClosed
 from waybill.backend.streams import close_stream
@@ -81,7 +82,7 @@ class AsgiApplication:
                 await self._talk(scope, receive, send)
             return
         path: str = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
-        request = Request(scope["method"], path, {}, _headers(scope["headers"]))
+        request = Request(scope["method"], path, {}, _headers(scope["headers"]), peer=_peer(scope))
         try:
             request.body = await _body(receive, request, body_limit(path))
             request.query = read_query(scope["query_string"])
@@ -104,7 +105,7 @@ class AsgiApplication:
     async def _talk(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve a WebSocket; the handshake is the server's."""
         path: str = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
-        request = Request("GET", path, {}, _headers(scope["headers"]) | SHAKEN)
+        request = Request("GET", path, {}, _headers(scope["headers"]) | SHAKEN, peer=_peer(scope))
         response = await self._application.handle(request)
         await receive()
         if response.talk is None:
@@ -200,6 +201,11 @@ async def _send(send: Send, response: Response, *, is_head: bool) -> None:
         headers.append((b"content-length", str(len(response.body)).encode()))
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if is_head else response.body})
+
+
+def _peer(scope: Message) -> str:
+    """Return the address of the client, empty for a server that does not tell it."""
+    return peer_text(tuple(scope.get("client") or ()))
 
 
 def _headers(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:

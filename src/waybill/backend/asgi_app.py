@@ -3,36 +3,47 @@
     uvicorn waybill.backend:app
     fastapi_app.mount("/jobs", waybill.backend.app)
 
-It is configured by the environment: WAYBILL_URL is the broker, WAYBILL_DATABASE the database of jobs, and WAYBILL_KEYS
-the file of API keys. It starts with the server's lifespan, or, where lifespan events are missing, with the first
-request.
+It is configured by the environment: WAYBILL_URL is the broker, WAYBILL_DATABASE the database of jobs, WAYBILL_KEYS the
+file of API keys. WAYBILL_HTTP_REQUEST_LIMIT and WAYBILL_HTTP_REQUEST_WINDOW_S limit the requests of a client. It starts
+with the server's lifespan, or, where lifespan events are missing, with the first request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Final
 
 from waybill.backend.application import Application
 from waybill.backend.asgi import AsgiApplication, Message, Receive, Send
 from waybill.backend.backend import Backend
 from waybill.backend.keys import read_keys
+from waybill.backend.request_limits import RequestLimit, RequestLimits
 from waybill.backend.routes import routes_of
 from waybill.ojs.client import Jobs
+
+WINDOW_SECONDS: Final = 60
 
 
 class BackendApp:
     """A backend as an ASGI application. It belongs to the loop of its first request."""
 
     def __init__(
-        self, jobs: Jobs | None = None, *, database: str | None = None, keys: str | Path | None = None
+        self,
+        jobs: Jobs | None = None,
+        *,
+        database: str | None = None,
+        keys: str | Path | None = None,
+        request_limit: RequestLimit | None = None,
     ) -> None:
         """Missing arguments are read from the environment: see above. Nothing happens before the first request."""
         self._jobs = jobs
         self._database = database
         self._keys = keys
+        self._request_limit = request_limit
         self._stack = AsyncExitStack()
         self._asgi: AsgiApplication | None = None
         self._starting = asyncio.Lock()
@@ -54,7 +65,9 @@ class BackendApp:
                 jobs = self._jobs or Jobs(results=False)
                 database = self._database or os.environ.get("WAYBILL_DATABASE", ":memory:")
                 backend = await self._stack.enter_async_context(Backend(jobs, database=database))
-                self._asgi = AsgiApplication(Application(routes_of(backend), keys))
+                limit = self._request_limit or _request_limit_of(os.environ)
+                limits = None if limit is None else RequestLimits(limit, keys)
+                self._asgi = AsgiApplication(Application(routes_of(backend), keys, limits))
             return self._asgi
 
     async def close(self) -> None:
@@ -77,3 +90,10 @@ class BackendApp:
                 await self.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+def _request_limit_of(environment: Mapping[str, str]) -> RequestLimit | None:
+    """Return the limit that the environment sets, None if it sets none. Raises ValueError."""
+    count = environment.get("WAYBILL_HTTP_REQUEST_LIMIT")
+    window = environment.get("WAYBILL_HTTP_REQUEST_WINDOW_S")
+    return (int(count), int(window) if window else WINDOW_SECONDS) if count else None

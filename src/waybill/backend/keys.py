@@ -57,19 +57,32 @@ class KeyRing:
 
     def check(self, headers: Mapping[str, str], role: str) -> Key:
         """Return the key of a request. Raises RequestRefused if it is missing, unknown, or lacks the role."""
-        scheme, _, text = headers.get("authorization", "").partition(" ")
-        shown = text.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        shown = _shown(headers)
         if not shown:
             raise RequestRefused("unauthenticated", "This server requires an API key.")
+        key = self._known(shown)
+        if key is None:
+            raise RequestRefused("unauthenticated", "The API key is unknown.")
+        if RANKS[key.role] < RANKS[role]:
+            text = f"The key {key.name!r} has the role {key.role}; this request needs {role}."
+            raise RequestRefused("permission_denied", text)
+        return key
+
+    def find(self, headers: Mapping[str, str]) -> Key | None:
+        """Return the key of a request, None if it has no known one."""
+        shown = _shown(headers)
+        return self._known(shown) if shown else None
+
+    def _known(self, shown: str) -> Key | None:
         digest = hash_of(shown)
         # Compare with all keys, so that the time reveals nothing.
         found = [key for key in self._keys if hmac.compare_digest(key.hash, digest)]
-        if not found:
-            raise RequestRefused("unauthenticated", "The API key is unknown.")
-        if RANKS[found[0].role] < RANKS[role]:
-            text = f"The key {found[0].name!r} has the role {found[0].role}; this request needs {role}."
-            raise RequestRefused("permission_denied", text)
-        return found[0]
+        return found[0] if found else None
+
+
+def _shown(headers: Mapping[str, str]) -> str:
+    scheme, _, text = headers.get("authorization", "").partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
 
 
 def hash_of(key: str) -> str:

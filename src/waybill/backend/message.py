@@ -53,6 +53,8 @@ class Request:
     """The raw query, which may have repeated fields."""
     peer: str = ""
     """The address of the client, `host:port`."""
+    client: str = ""
+    """The client whose limit of requests counts, once known; see `request_limits`."""
 
     def is_heavier(self, limit: int) -> bool:
         """Return whether the body has too many values: see `waybill.ojs.spec.nesting.MAX_WEIGHT`."""

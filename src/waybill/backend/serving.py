@@ -15,6 +15,7 @@ from waybill.backend.backend import Backend
 from waybill.backend.keys import KeyRing
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.redaction import Redaction
+from waybill.backend.request_limits import RequestLimit, RequestLimits
 from waybill.backend.router import ADMIN, Route
 from waybill.backend.routes import routes_of
 from waybill.backend.server.connections import Answering
@@ -44,6 +45,7 @@ class Serving(Service):
         database: str = ":memory:",
         keep_days: int | None = None,
         keys: KeyRing | None = None,
+        request_limit: RequestLimit | None = None,
         tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
         is_test: bool = False,
@@ -58,7 +60,7 @@ class Serving(Service):
 
         `redacts` are names of arguments to hide: see `Redaction`. `trace_url` is the URL of a trace, with `{trace_id}`.
         `region` is the region of this server in a federation. `beside` wraps the application in one that also answers
-        other paths.
+        other paths. `request_limit` is for each client.
         """
         self._make_jobs = make_jobs
         self._host = host
@@ -66,6 +68,8 @@ class Serving(Service):
         self._database = database
         self._keep_days = keep_days
         self._keys = keys
+        # The buckets outlive a reset.
+        self._request_limits = None if request_limit is None else RequestLimits(request_limit, keys)
         self._is_test = is_test
         self._codec = codec
         self._allows_private = allows_private or is_test
@@ -123,7 +127,7 @@ class Serving(Service):
         routes = [self._redaction.wrapped(route) for route in routes_of(backend)]
         if self._is_test:
             routes.append(Route("POST", "/ojs/v1/admin/reset", self._reset, ADMIN))
-        application = Application(routes, self._keys)
+        application = Application(routes, self._keys, self._request_limits)
         application.on_change = lambda request, status: record_change(backend.extensions.records, request, status)
         application.large_answers.is_behind = self._is_behind
         self._application: Answering = application if self._beside is None else self._beside(application)

@@ -31,6 +31,7 @@ class HttpSettings:
     redacts: tuple[str, ...]
     trace_url: str | None
     region: str | None
+    request_limit: tuple[int, int] | None
 
 
 def http_settings(configuration: Configuration) -> HttpSettings:
@@ -41,6 +42,7 @@ def http_settings(configuration: Configuration) -> HttpSettings:
         raise click.UsageError(f"{host} is reachable from other machines: use --keys. See `waybill key add --help`.")
     certificate, key = configuration.path("http.certificate"), configuration.path("http.key")
     codec_keys = configuration.path("http.codec_keys")
+    limit = configuration.integer_or_none("http.request_limit")
     return HttpSettings(
         host,
         configuration.integer("http.port"),
@@ -51,6 +53,7 @@ def http_settings(configuration: Configuration) -> HttpSettings:
         configuration.names("http.redact"),
         configuration.text_or_none("http.trace_url"),
         configuration.text_or_none("http.region"),
+        None if limit is None else (limit, configuration.integer("http.request_window_s")),
     )
 
 

@@ -147,6 +147,7 @@ async def _serve(
         redacts=http.redacts,
         trace_url=http.trace_url,
         region=http.region,
+        request_limit=http.request_limit,
     )
     async with serving:
         await _until_stopped(serving, stopping)

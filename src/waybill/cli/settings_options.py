@@ -28,6 +28,8 @@ HTTP_SHORT: Final = {
     "http.allow_private_webhooks": "--allow-private-webhooks",
     "http.codec_keys": "--codec-keys",
     "http.redact": "--redact",
+    "http.request_limit": "--request-limit",
+    "http.request_window_s": "--request-window",
     "http.region": "--region",
     "http.trace_url": "--trace-url",
 }

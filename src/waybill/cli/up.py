@@ -136,6 +136,7 @@ async def _up(settings: UpSettings, broker: Broker, reloader: Reloader) -> int:
         redacts=http.redacts,
         trace_url=http.trace_url,
         region=http.region,
+        request_limit=http.request_limit,
         beside=partial(CombinedApplication, management),
     )
     async with started(broker), management, serving:

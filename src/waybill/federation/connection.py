@@ -12,7 +12,7 @@ import msgspec
 
 from waybill import __version__
 from waybill.federation.configuration import InvalidFederation, RegionEntry
-from waybill.http.answer import Answer
+from waybill.http.answer import Answer, read_seconds
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, clean_text, is_nested_deeper, is_too_heavy
 from waybill.transport.tls import client_context
 
@@ -78,7 +78,7 @@ class RegionConnection:
                     found += piece
                     if len(found) > max_bytes:
                         raise RegionFailed(f"its answer has more than {max_bytes} bytes", may_have_arrived=True)
-                retry_after = _seconds(response.headers.get("Retry-After"))
+                retry_after = read_seconds(response.headers.get("Retry-After"))
                 return _useful(Answer(response.status, bytes(found), retry_after))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
             raise RegionFailed(f"it cannot be reached: {_named(error)}", may_have_arrived=False) from None
@@ -150,10 +150,6 @@ def _code_of(body: bytes) -> str:
 
 def _named(error: BaseException) -> str:
     return clean_text(" ".join(str(error).split()) or type(error).__name__, 300)
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 7 else None
 
 
 def _tls_of(entry: RegionEntry, field: str) -> ssl.SSLContext | None:

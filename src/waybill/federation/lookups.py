@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -100,7 +101,7 @@ def passed_on(region: Region, found: Answer) -> Response:
     """Convert the answer of a region to a response."""
     headers = [(REGION_HEADER, region.id)]
     if found.retry_after is not None:
-        headers.append(("Retry-After", f"{found.retry_after:.0f}"))
+        headers.append(("Retry-After", f"{math.ceil(found.retry_after)}"))
     return Response(found.status, found.body, headers)
 
 

@@ -9,6 +9,7 @@ client always gets an error.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -276,7 +277,7 @@ def _job_of(form: Any) -> Form:  # noqa: ANN401 - a region may answer anything
 
 
 def _retry_after(found: Answer) -> list[tuple[str, str]]:
-    return [] if found.retry_after is None else [("Retry-After", f"{found.retry_after:.0f}")]
+    return [] if found.retry_after is None else [("Retry-After", f"{math.ceil(found.retry_after)}")]
 
 
 def _unavailable(item: _Item, order: Sequence[Region]) -> RequestRefused:

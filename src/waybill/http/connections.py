@@ -9,7 +9,7 @@ from typing import Final
 from waybill import __version__
 from waybill.client.own_loop import has_moved
 from waybill.http.address import Address, parse_url
-from waybill.http.answer import ANSWER_SECONDS, Answer
+from waybill.http.answer import ANSWER_SECONDS, Answer, read_seconds
 from waybill.http.errors import NoAnswer
 
 try:
@@ -58,7 +58,7 @@ class HttpExchange:
                     found += piece
                     if len(found) > MAX_ANSWER_BYTES:
                         raise NoAnswer(f"the answer of {address.base} has more than {MAX_ANSWER_BYTES} bytes")
-                return Answer(response.status, bytes(found), _seconds(response.headers.get("Retry-After")))
+                return Answer(response.status, bytes(found), read_seconds(response.headers.get("Retry-After")))
         except TimeoutError:
             raise NoAnswer(f"{address.base} has not answered within {timeout_seconds:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -98,7 +98,3 @@ class HttpExchange:
                 trust_env=not address.is_loopback,
             )
         return address, self._session
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 7 else None

@@ -30,8 +30,17 @@ class RequestRefused(ControlFailed):
     """A server has answered with an error; `code` is one of the error catalogue, in lower case."""
 
     def __init__(
-        self, status: int, code: str, message: str, *, details: dict[str, Any], is_retryable: bool, request_id: str
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        details: dict[str, Any],
+        is_retryable: bool,
+        request_id: str,
+        retry_after: float = 0.0,
     ) -> None:
+        """`retry_after` is in seconds."""
         super().__init__(f"{message} ({code}, request {request_id})" if request_id else f"{message} ({code})")
         self.status = status
         self.code = code
@@ -39,6 +48,7 @@ class RequestRefused(ControlFailed):
         self.details = details
         self.is_retryable = is_retryable
         self.request_id = request_id
+        self.retry_after = retry_after
 
 
 def json_of(answer: Answer) -> dict[str, Any]:
@@ -67,6 +77,7 @@ def refusal_of(answer: Answer) -> RequestRefused:
         details=details if isinstance(details, dict) else {},
         is_retryable=retryable if isinstance(retryable, bool) else answer.status in TRY_AGAIN,
         request_id=str(error.get("request_id") or "")[:100],
+        retry_after=answer.retry_after or 0.0,
     )
 
 

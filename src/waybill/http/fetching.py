@@ -100,7 +100,8 @@ class Fetching:
                 _log.log(
                     logging.WARNING if failures == 1 else logging.DEBUG, "cannot fetch jobs, trying again: %s", error
                 )
-                await asyncio.sleep(AGAIN.delay_s(failures))
+                asked = error.retry_after if isinstance(error, RequestRefused) else 0.0
+                await asyncio.sleep(max(AGAIN.delay_s(failures), asked))
 
     async def _fetch(self, count: int) -> None:
         body = {

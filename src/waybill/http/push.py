@@ -94,10 +94,21 @@ class HttpPush:
     ) -> bool | None:
         """Push a batch; None if all is done. Otherwise it has to go job by job: True if some may be there."""
         body = b'{"jobs":[%b]}' % b",".join(body for _, body in chunk)
+        attempt = 0
         try:
-            answer = await self._exchange.send("POST", _BATCH, body, timeout_seconds=self._left())
-            if answer.status not in _TAKEN:
-                return answer.status in TRY_AGAIN
+            while True:
+                answer = await self._exchange.send("POST", _BATCH, body, timeout_seconds=self._left())
+                if answer.status in _TAKEN:
+                    break
+                refusal = refusal_of(answer)
+                if refusal.code != "rate_limited":
+                    return answer.status in TRY_AGAIN
+                attempt += 1
+                if not await self._pause(attempt, answer.retry_after):
+                    # One by one, they would be even more requests.
+                    ids = [one.envelope.id for one, _ in chunk]
+                    outcomes.update({job_id: PushFailed(job_id, "RATE_LIMITED", refusal.message) for job_id in ids})
+                    return None
             found = json_of(answer).get("jobs")
             jobs = {job["id"]: job for job in map(job_in, found if isinstance(found, list) else [])}
         except NoAnswer:

@@ -243,9 +243,11 @@ class HttpSettlement(Settlement):
             try:
                 return await self._requests.request("POST", path, message)
             except (NoAnswer, RequestRefused) as error:
-                if isinstance(error, RequestRefused) and not error.is_retryable:
-                    raise
                 delay = AGAIN.delay_s(attempt)
+                if isinstance(error, RequestRefused):
+                    if not error.is_retryable:
+                        raise
+                    delay = max(delay, error.retry_after)
                 if loop.time() + delay >= deadline:
                     raise
             await asyncio.sleep(delay)

@@ -204,6 +204,13 @@ SETTINGS: Final = (
         (),
         "Hide arguments with this name in all output; may contain *. '*' hides all arguments.",
     ),
+    Setting(
+        "http.request_limit",
+        COUNT,
+        None,
+        "Maximum requests of an API key, or of an address without one, in a window.  [default: no limit]",
+    ),
+    Setting("http.request_window_s", Integer(1, 86_400), 60, "Length of that window, in seconds."),
     Setting("http.region", Text(64), None, "The region of this server, in a federation. Refuse jobs of others."),
     Setting(
         "http.trace_url",

@@ -23,6 +23,7 @@ _ALWAYS: Final = (
     "invalid_request",
     "not_found",
     "headers_too_large",
+    "rate_limited",
     "backend_error",
     "backend_unavailable",
     "backend_timeout",

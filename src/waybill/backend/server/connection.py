@@ -402,7 +402,7 @@ class Connection:
         if self._has_ended and not self._reader.ready and not self._rest and self._refusal is None:
             stays = False
         if response.talk is not None:
-            opened = self._server.open_socket(head, response, self._transport, self._until_writable, self.address)
+            opened = self._server.open_socket(head, response, self._transport, self._until_writable, self._peer)
             if not isinstance(opened, Response):
                 self._socket, self._pump = opened
                 return
@@ -411,7 +411,7 @@ class Connection:
             if not self._server.is_full_of_streams:
                 self._pump = self._server.spawn_stream(self._stream(head, response, response.stream, stays=stays))
                 return
-            response = self._server.refuse_stream(head, response.stream)
+            response = self._server.refuse_stream(head, response.stream, self._peer)
         self._transport.write(encode_answer(response, is_head=head.method == "HEAD", stays=stays, is_old=head.is_old))
         self._finish(stays=stays)
 
@@ -426,7 +426,7 @@ class Connection:
 
     def _refuse(self, error: BadRequest) -> None:
         """Answer an invalid request, and stop reading."""
-        asked = Request(error.method, "", {}, error.fields)
+        asked = Request(error.method, "", {}, error.fields, peer=self._peer)
         response = self._server.application.refuse(asked, error.code, error.message)
         self._transport.write(encode_answer(response, is_head=error.method == "HEAD", stays=False))
         self._drop(is_crowded=True)

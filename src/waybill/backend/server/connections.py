@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from waybill.backend.message import Request, Response
+from waybill.backend.peer import address_of
 from waybill.backend.server.answers import encode_switch
 from waybill.backend.server.head import BadRequest, Head
 from waybill.backend.server.limits import STREAM_BUFFER_BYTES, Limits
@@ -211,10 +212,10 @@ class Connections:
         task.add_done_callback(self._streams.discard)
         return task
 
-    def refuse_stream(self, head: Head, stream: AsyncIterator[bytes]) -> Response:
+    def refuse_stream(self, head: Head, stream: AsyncIterator[bytes], peer: str) -> Response:
         """Return the answer instead of one more stream."""
         self.spawn(close_stream(stream))
-        request = Request(head.method, head.path, {}, head.headers)
+        request = Request(head.method, head.path, {}, head.headers, peer=peer)
         return self._application.refuse(
             request, "overloaded", f"The server sends {len(self._streams)} streams already."
         )
@@ -227,10 +228,10 @@ class Connections:
             response.unheard()
 
     def open_socket(
-        self, head: Head, response: Response, transport: asyncio.Transport, writable: Writable, address: str
+        self, head: Head, response: Response, transport: asyncio.Transport, writable: Writable, peer: str
     ) -> tuple[WebSocket, asyncio.Task[None]] | Response:
         """Change a connection to WebSocket: return it and its task, or an error as the answer."""
-        request = Request(head.method, head.path, {}, head.headers)
+        request = Request(head.method, head.path, {}, head.headers, peer=peer)
         if self.is_full_of_streams or response.talk is None:
             return self._application.refuse(request, "overloaded", "The server sends many streams already.")
         try:
@@ -240,7 +241,7 @@ class Connections:
             return self._application.refuse(request, "not_implemented", text)
         transport.set_write_buffer_limits(high=STREAM_BUFFER_BYTES)
         transport.write(encode_switch(response))
-        socket = WebSocket(transport, writable, self.turns, address)
+        socket = WebSocket(transport, writable, self.turns, address_of(peer))
         return socket, self.spawn_stream(hold(socket, response.talk))
 
     @property
