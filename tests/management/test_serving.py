@@ -57,6 +57,13 @@ async def settled(future: asyncio.Future[Response]) -> asyncio.Future[Response]:
     return future
 
 
+async def test_large_answers_of_both_applications_take_turns() -> None:
+    async with Broker(port=0) as broker:
+        management, other = Management(broker), Application([])
+        CombinedApplication(management, other)
+        assert management.application.large_answers is other.large_answers
+
+
 async def test_beside_another_application() -> None:
     keys = KeyRing(
         [

@@ -18,6 +18,7 @@ from waybill.cli.settings_options import BROKER_TABLES, Source, loaded, settings
 from waybill.cli.stop_signals import stop_event
 from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
 from waybill.settings import Configuration
+from waybill.transport.allocator import return_large_blocks
 from waybill.transport.descriptors import raise_descriptor_limit
 from waybill.transport.loop import run
 
@@ -50,6 +51,7 @@ def command(ctx: click.Context, source: Source) -> None:
     configuration = loaded(source)
     tls = management_tls(configuration)
     raise_descriptor_limit()
+    return_large_blocks()
     set_up_log(configuration)
     broker = make_broker(configuration)
     try:

@@ -17,6 +17,7 @@ from waybill.cli.stop_signals import stop_event
 from waybill.cli.target import json_option
 from waybill.cli.text_log import log_as_text
 from waybill.settings.configuration import is_loopback
+from waybill.transport.allocator import return_large_blocks
 from waybill.transport.descriptors import raise_descriptor_limit
 from waybill.transport.loop import run
 
@@ -61,6 +62,7 @@ def serve(
     tls = None if tls_certificate is None or tls_key is None else tls_context(tls_certificate, tls_key)
     federation = _read(config)
     raise_descriptor_limit()
+    return_large_blocks()
     log_as_text()
     try:
         run(_serve(federation, host, port, ring, tls))

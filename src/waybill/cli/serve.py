@@ -24,6 +24,7 @@ from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
 from waybill.ojs import Jobs, Topology
 from waybill.settings import Configuration
 from waybill.settings.sources import DEFAULT, ENVIRONMENT, OPTION
+from waybill.transport.allocator import return_large_blocks
 from waybill.transport.descriptors import descriptor_limit, raise_descriptor_limit
 from waybill.transport.loop import run
 
@@ -70,6 +71,7 @@ def command(uri: str | None, context_name: str | None, source: Source, *, test_m
     if (uri := _broker_of(uri, configuration)) is not None:
         _ = Target(uri).address
     raise_descriptor_limit()
+    return_large_blocks()
     _check_descriptors(MIN_DESCRIPTORS_WITH_BROKER if uri is None else MIN_DESCRIPTORS)
     set_up_log(configuration)
     try:

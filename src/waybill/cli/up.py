@@ -27,6 +27,7 @@ from waybill.cli.worker_process import WorkerProcess, can_reload
 from waybill.client import ClientError
 from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
 from waybill.ojs import Jobs
+from waybill.transport.allocator import return_large_blocks
 from waybill.transport.descriptors import raise_descriptor_limit
 from waybill.transport.loop import run
 
@@ -71,6 +72,7 @@ def command(program: str | None, concurrency: int, grace_period: float, source: 
     http = http_settings(configuration)
     directory = configuration.data_dir
     raise_descriptor_limit()
+    return_large_blocks()
     set_up_log(configuration)
     if program is not None and reload and not can_reload():
         echo("Without watchfiles, the worker does not restart when files change: pip install 'waybill-amqp[reload]'.")
@@ -113,7 +115,7 @@ def _database(directory: Path | None) -> str:
 async def _up(settings: UpSettings, broker: Broker, reloader: Reloader) -> int:
     """Run everything until a signal; returns the exit code."""
     from waybill.backend.serving import Serving
-    from waybill.management.serving import CombinedApplication, Management
+    from waybill.management.serving import LIMITS, CombinedApplication, Management
 
     stopping = stop_event()
 
@@ -137,6 +139,7 @@ async def _up(settings: UpSettings, broker: Broker, reloader: Reloader) -> int:
         trace_url=http.trace_url,
         region=http.region,
         request_limit=http.request_limit,
+        limits=LIMITS,
         beside=partial(CombinedApplication, management),
     )
     async with started(broker), management, serving:

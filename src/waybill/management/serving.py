@@ -156,6 +156,8 @@ class CombinedApplication:
     def __init__(self, management: Management, other: Application) -> None:
         self._management = management
         self._other = other
+        # What is large at one is so at the other: they take turns.
+        management.application.large_answers = other.large_answers
 
     def shortcut(self, request: Request) -> Take | None:
         """Return the shortcut for requests with this head, None if there is none."""

@@ -392,6 +392,29 @@ async def test_what_has_come_of_a_body_takes_room_until_it_is_answered() -> None
         assert (await read_answer(reader))[0] == 200
 
 
+async def test_what_is_refused_takes_no_room_while_its_client_reads_why() -> None:
+    def post(size: int) -> bytes:
+        return b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size
+
+    async with (
+        serve(Limits(body_bytes=100_000, linger=60)) as site,
+        site.client() as (reader, writer),
+        site.client() as (refused, second),
+        site.client() as (told, third),
+    ):
+        writer.write(post(90_000) + b"x" * 89_999)
+        second.write(post(20_000) + b"x" * 6_000)
+        # By its answer, the server has read what was sent before.
+        third.write(GET)
+        assert (await read_answer(told))[0] == 200
+        second.write(b"x" * 8_000)
+        assert (await read_answer(refused))[0] == 503
+        writer.write(b"x")
+        assert (await read_answer(reader))[0] == 200
+        writer.write(post(99_000) + b"x" * 99_000)
+        assert (await read_answer(reader))[0] == 200
+
+
 async def test_a_server_that_closes_answers_what_was_asked() -> None:
     site = Site()
     await site.start()

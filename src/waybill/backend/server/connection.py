@@ -359,9 +359,10 @@ class Connection:
 
     def _begin(self, received: Received) -> None:
         """Pass a request to the application."""
-        self._current = received
         head = received.head
         request = request_of(received, self._peer)
+        # Only the request keeps the body, which its handler may take.
+        self._current = received._replace(body=b"")
         try:
             if head.query:
                 request.query = read_query(head.query)
@@ -435,8 +436,9 @@ class Connection:
         """Close; if the client still sends, give it time to read the answer first."""
         self._is_dropping = True
         self._since = self._server.now
-        self._reader.ready.clear()
-        self._release(len(self._rest))
+        # The client may take seconds to read the answer, and the collector longer to find this connection.
+        self._reader.close()
+        self._release(self._reserved)
         self._rest = b""
         if not is_crowded or self._has_ended or self.is_secure or not self._transport.can_write_eof():
             self._transport.close()

@@ -102,8 +102,10 @@ class RequestReader:
         return BadRequest("request_timeout", f"The {part} of the request did not arrive in time.") if is_late else None
 
     def close(self) -> None:
-        """Release the parser, which refers to this reader."""
+        """Release what has been received, and the parser, which refers to this reader. Nothing more can be read."""
         self._parser = None
+        self.ready.clear()
+        self._forget()
 
     def feed(self, data: bytes) -> None:
         """Process received data. Raises BadRequest, after which nothing more can be read."""
