@@ -18,7 +18,7 @@ from waybill.backend.errors import KINDS, RequestRefused
 from waybill.backend.keys import InvalidKeyFile, KeyRing, add_key, read_keys
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import ADMIN, OPEN, OPERATE, READ, Route
-from waybill.ojs.errors import InvalidJob, PushFailed
+from waybill.ojs.errors import InvalidJob, JobTooLarge, PushFailed
 
 JSON = {"content-type": "application/json"}
 
@@ -103,6 +103,7 @@ async def test_an_error_says_all_that_the_catalogue_asks_for(code: str) -> None:
         (InvalidJob("args[0]", "is odd"), 400, "invalid_request"),
         (InvalidJob("retry.max_attempts", "is odd", code="INVALID_RETRY_POLICY"), 422, "validation_error"),
         (InvalidJob("body", "is long", code="PAYLOAD_TOO_LARGE"), 413, "payload_too_large"),
+        (JobTooLarge("meta", 70_000, 65_536, code="METADATA_TOO_LARGE"), 413, "payload_too_large"),
         (PushFailed("1", "QUEUE_FULL", "no"), 429, "QUEUE_FULL"),
         (PushFailed("1", "BACKEND_UNAVAILABLE", "no"), 503, "backend_unavailable"),
         (TimeoutError(), 504, "backend_timeout"),

@@ -320,3 +320,10 @@ async def test_what_was_pushed_over_amqp_is_shown_as_far_as_it_is_known(client: 
     while not (dead := (await client.ask("GET", "/ojs/v1/dead-letter"))["jobs"]):
         pass
     assert dead[0]["args"] == [7]
+
+
+async def test_metadata_that_is_too_large_is_measured(client: Client) -> None:
+    """ojs-payload-limits section 9.2."""
+    body = {"type": "email.send", "args": [], "meta": {"a": "x" * 70_000}}
+    error = (await client.ask("POST", "/ojs/v1/jobs", body, 413))["error"]
+    assert error["details"] == {"field": "meta", "actual_bytes": 70_008, "max_bytes": 65_536}

@@ -29,7 +29,9 @@ async def test_a_tenant_has_so_many_jobs_at_most(client: Client) -> None:
     assert error["details"] == {"tenant_id": "acme", "limit": "max_queue_depth", "current": 2, "maximum": 3}
     await push(client, scheduled_at="+PT1H")
     await client.push("other")
-    await client.ask("PUT", f"{TENANTS}/acme/limits", {"max_queue_depth": 10, "reason": "they pay"})
+    changed = await client.ask("PUT", f"{TENANTS}/acme/limits", {"max_queue_depth": 10, "reason": "they pay"})
+    assert changed["limits"]["max_queue_depth"] == 10
+    assert (await client.ask("GET", f"{TENANTS}/acme"))["limits"] == changed["limits"]
     assert (await push(client, 429, scheduled_at="+PT1H"))["error"]["details"]["limit"] == "max_scheduled"
     await push(client)
     found = await client.ask("GET", f"{TENANTS}/acme/stats")

@@ -25,6 +25,7 @@ from waybill.ojs.errors import (
     DeclarationRefused,
     DuplicateJob,
     InvalidJob,
+    JobTooLarge,
     PushFailed,
 )
 
@@ -105,12 +106,12 @@ class Application:
             error.__traceback__ = None
         return self._finish(request, response)
 
-    def refuse(self, request: Request, code: str, message: str) -> Response:
+    def refuse(self, request: Request, code: str, message: str, details: dict[str, object] | None = None) -> Response:
         """Return the answer to a request that the server could not read."""
         request.id = request_id_of(request.headers.get("x-request-id", ""))
         if self._request_limits is not None:
             self._request_limits.charge(request)
-        return self._finish(request, _refusal(request, RequestRefused(code, message)))
+        return self._finish(request, _refusal(request, RequestRefused(code, message, details=details)))
 
     def admit(self, request: Request, role: str) -> Response | None:
         """Check the role for a request that is answered elsewhere. Return None, or an error."""
@@ -198,6 +199,8 @@ def _explained(error: Exception, request: Request) -> RequestRefused:
     match error:
         case InvalidJob():
             details: dict[str, object] = {"field": error.field}
+            if isinstance(error, JobTooLarge):
+                details |= {"actual_bytes": error.actual_bytes, "max_bytes": error.max_bytes}
             return RequestRefused(CODES_OF_JOB_ERRORS.get(error.code, "invalid_request"), f"{error}.", details=details)
         case DuplicateJob():
             return duplicate_of(error)

@@ -11,7 +11,7 @@ from waybill.backend.errors import RequestRefused
 from waybill.backend.handshake import SUBPROTOCOL, VERSION
 from waybill.backend.message import Request, Response, read_query
 from waybill.backend.peer import peer_text
-from waybill.backend.server.limits import MAX_BODY_BYTES, MAX_LENGTH_DIGITS, body_limit
+from waybill.backend.server.limits import MAX_BODY_BYTES, MAX_LENGTH_DIGITS, body_limit, too_large
 from waybill.backend.sockets import MOST_MESSAGE_BYTES, SocketClosed
 from waybill.backend.streams import close_stream
 
@@ -60,10 +60,6 @@ class AsgiSocket:
         await self._send({"type": "websocket.close", "code": code})
 
 
-class _TooLarge(Exception):
-    """The body is too large."""
-
-
 class _Disconnected(Exception):
     """The client has closed the connection."""
 
@@ -87,9 +83,7 @@ class AsgiApplication:
             request.body = await _body(receive, request, body_limit(path))
             request.query = read_query(scope["query_string"])
         except RequestRefused as error:
-            response = self._application.refuse(request, error.code, error.message)
-        except _TooLarge:
-            response = self._application.refuse(request, "payload_too_large", "The body is too large.")
+            response = self._application.refuse(request, error.code, error.message, error.details)
         except _Disconnected:
             return
         else:
@@ -160,7 +154,8 @@ async def _body(receive: Receive, request: Request, most: int) -> bytes:
         if not message.get("more_body") or size > DROPPED_BYTES:
             break
     if is_large:
-        raise _TooLarge
+        size = int(digits) if digits.isdecimal() and len(digits) <= MAX_LENGTH_DIGITS else size
+        raise RequestRefused("payload_too_large", "The body is too large.", details=too_large(size, most))
     return b"".join(chunks) if len(chunks) != 1 else chunks[0]
 
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from waybill.backend.errors import RequestRefused
 from waybill.backend.message import Request, Response
 from waybill.backend.router import Handler
-from waybill.backend.server.limits import body_limit
+from waybill.backend.server.limits import body_limit, too_large
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -120,7 +120,8 @@ def _inflated(body: bytes, make_reader: Callable[[], _Reader], limit: int) -> by
             piece = reader.decompress(body, left + 1)
             left -= len(piece)
             if left < 0:
-                raise RequestRefused("payload_too_large", "The decompressed body is too large.")
+                details = too_large(limit - left, limit)
+                raise RequestRefused("payload_too_large", "The decompressed body is too large.", details=details)
             pieces.append(piece)
             if not reader.eof:
                 raise RequestRefused("invalid_payload", "The compressed body is incomplete.")

@@ -17,7 +17,7 @@ import msgspec
 from waybill.backend.enqueue import envelope_of, is_pending
 from waybill.backend.errors import RequestRefused
 from waybill.backend.usual_bodies import PlainJob, RequestedJob
-from waybill.ojs.errors import InvalidJob
+from waybill.ojs.errors import InvalidJob, JobTooLarge
 from waybill.ojs.push import template
 from waybill.ojs.push.new_envelope import stamp
 from waybill.ojs.push.outgoing import Outgoing
@@ -81,7 +81,7 @@ class RequestTemplate(template.PushTemplate):
         if meta:
             encoded = _encode(meta)
             if len(encoded) > MAX_META_BYTES:
-                raise InvalidJob("meta", f"is larger than {MAX_META_BYTES} bytes", code="METADATA_TOO_LARGE")
+                raise JobTooLarge("meta", len(encoded), MAX_META_BYTES, code="METADATA_TOO_LARGE")
             pieces: tuple[bytes, ...] = (
                 self._before_id_text, encoded_id, self._before_args_text, _encode(args),
                 self._before_meta, encoded, self._end_of_body_with_meta,
@@ -90,7 +90,7 @@ class RequestTemplate(template.PushTemplate):
             pieces = self._before_id_text, encoded_id, self._before_args_text, _encode(args), self._end_of_body
         body = b"".join(pieces)
         if len(body) > MAX_ENVELOPE_BYTES:
-            raise InvalidJob("body", f"is larger than {MAX_ENVELOPE_BYTES} bytes", code="PAYLOAD_TOO_LARGE")
+            raise JobTooLarge("envelope", len(body), MAX_ENVELOPE_BYTES, code="PAYLOAD_TOO_LARGE")
         return JobMessage(self, job_id, encoded_id, time, body, self._properties)
 
     def _set_time(self, time: str) -> None:

@@ -23,7 +23,7 @@ from waybill.ojs.coordinator.job_counts import JobCounts
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.rate_limit import RateLimitPolicy
 from waybill.ojs.spec.states import State
-from waybill.ojs.spec.timestamps import parse_duration
+from waybill.ojs.spec.timestamps import format_duration, parse_duration
 
 MOST: Final = 1_000_000_000
 NAMES: Final = ("max_concurrency", "max_queue_depth", "max_scheduled")
@@ -159,7 +159,7 @@ def form_of_limits(config: Tenant) -> Form:
     form: Form = {name: getattr(config, name) for name in NAMES if getattr(config, name) is not None}
     if config.max_enqueue_rate is not None:
         rate = config.max_enqueue_rate
-        form["max_enqueue_rate"] = {"limit": rate.limit, "period": f"PT{rate.period.total_seconds():g}S"}
+        form["max_enqueue_rate"] = {"limit": rate.limit, "period": format_duration(rate.period)}
     return form
 
 

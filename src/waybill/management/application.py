@@ -130,7 +130,7 @@ class Application:
         """Return None: no request is frequent enough."""
 
     @staticmethod
-    def refuse(_request: Request, code: str, message: str) -> Response:
+    def refuse(_request: Request, code: str, message: str, _details: dict[str, object] | None = None) -> Response:
         """Return the answer to a request that the server could not read."""
         status = KINDS[code].status
         return _refusal(Refused(status, message, "bad_request" if status < 500 else code))

@@ -188,9 +188,9 @@ class CombinedApplication:
             other.on_change(request, response.status)
         return response
 
-    def refuse(self, request: Request, code: str, message: str) -> Response:
+    def refuse(self, request: Request, code: str, message: str, details: dict[str, object] | None = None) -> Response:
         """Return the answer to a request that the server could not read."""
-        return self._other.refuse(request, code, message)
+        return self._other.refuse(request, code, message, details)
 
     def _application_of(self, request: Request) -> Answering:
         target = request.target

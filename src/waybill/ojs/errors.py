@@ -51,6 +51,24 @@ def _again(kind: type[InvalidJob], field: str, message: str, code: str) -> Inval
     return kind(field, message, code=code)
 
 
+class JobTooLarge(InvalidJob):
+    """A part of an envelope is larger than it may be; `actual_bytes` and `max_bytes` say how much."""
+
+    def __init__(self, field: str, actual_bytes: int, max_bytes: int, *, code: str) -> None:
+        """`field` is `meta`, or `envelope` for all of it."""
+        super().__init__(field, f"has {actual_bytes} bytes, {max_bytes} are allowed", code=code)
+        self.actual_bytes = actual_bytes
+        self.max_bytes = max_bytes
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Support pickling, as above."""
+        return _again_too_large, (self.field, self.actual_bytes, self.max_bytes, self.code)
+
+
+def _again_too_large(field: str, actual_bytes: int, max_bytes: int, code: str) -> JobTooLarge:
+    return JobTooLarge(field, actual_bytes, max_bytes, code=code)
+
+
 class InvalidArguments(InvalidJob):
     """The arguments of a job do not fit its handler; `field` names the parameter. No attempt could ever succeed."""
 

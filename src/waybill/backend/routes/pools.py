@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from waybill.backend.backend import Backend
@@ -13,6 +14,7 @@ from waybill.backend.scheduling.dispatches import WINDOW_SECONDS
 from waybill.backend.scheduling.pool import read_pool
 from waybill.backend.scheduling.scheduler import Scheduler
 from waybill.ojs.spec.states import State
+from waybill.ojs.spec.timestamps import format_duration
 
 BASE: Final = "/ojs/v1/admin/pools"
 
@@ -57,7 +59,9 @@ class PoolRoutes:
     async def _stats(self, _request: Request) -> Response:
         counts = (await self._backend.extensions.job_counts()).by_queue
         active = {queue: states.get(State.ACTIVE.value, 0) for queue, states in counts.items()}
-        return answer({"queues": self._scheduler.stats(active), "window": f"PT{WINDOW_SECONDS:.0f}S"})
+        return answer(
+            {"queues": self._scheduler.stats(active), "window": format_duration(timedelta(seconds=WINDOW_SECONDS))}
+        )
 
     @property
     def _scheduler(self) -> Scheduler:

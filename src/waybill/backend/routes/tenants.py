@@ -50,7 +50,7 @@ class TenantRoutes:
         return answer({"items": items, "tenants": items, "pagination": pagination})
 
     async def _get(self, request: Request) -> Response:
-        return answer(self._form_of(self._known(request), await self._backend.job_counts()))
+        return answer(await self._with_settings(self._known(request)))
 
     async def _put(self, request: Request) -> Response:
         """Replace the settings of a tenant."""
@@ -61,14 +61,14 @@ class TenantRoutes:
             raise RequestRefused("unsupported", "priority_boost cannot be set.", details=details)
         weight = read_weight(body.get("fairness_weight", 1), "fairness_weight")
         await self._table.put(name, read_tenant(body.get("limits", {}), Tenant(fairness_weight=weight)))
-        return answer(self._form_of(name, await self._backend.job_counts()))
+        return answer(await self._with_settings(name))
 
     async def _limit(self, request: Request) -> Response:
         """Change some limits of a tenant."""
         name, body = request.parameters["id"], request.json(required=True)
         check_name(name)
         await self._table.put(name, read_tenant(body, self._table.get(name) or Tenant()))
-        return answer(self._form_of(name, await self._backend.job_counts()))
+        return answer(await self._with_settings(name))
 
     async def _remove(self, request: Request) -> Response:
         """Delete the settings of a tenant; its jobs are kept."""
@@ -93,6 +93,11 @@ class TenantRoutes:
         if self._table.get(name) is None:
             raise not_found("tenant", name)
         return name
+
+    async def _with_settings(self, name: str) -> Form:
+        """Return a tenant with its limits as they are set; its statistics also tell how far they are used."""
+        form = self._form_of(name, await self._backend.job_counts())
+        return form | {"limits": form_of_limits(self._table.get(name) or Tenant())}
 
     def _form_of(self, name: str, counts: JobCounts) -> Form:
         config = self._table.get(name) or Tenant()
@@ -119,6 +124,7 @@ class TenantRoutes:
             "throughput": {one: total(one) for one in ("processed_per_minute", "enqueued_per_minute")},
             "limits": shown,
             "fairness_weight": config.fairness_weight,
+            "priority_boost": 0,
             "reason": config.reason,
             "fairness": {
                 "weight": config.fairness_weight,

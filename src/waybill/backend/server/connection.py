@@ -428,7 +428,7 @@ class Connection:
     def _refuse(self, error: BadRequest) -> None:
         """Answer an invalid request, and stop reading."""
         asked = Request(error.method, "", {}, error.fields, peer=self._peer)
-        response = self._server.application.refuse(asked, error.code, error.message)
+        response = self._server.application.refuse(asked, error.code, error.message, error.details)
         self._transport.write(encode_answer(response, is_head=error.method == "HEAD", stays=False))
         self._drop(is_crowded=True)
 

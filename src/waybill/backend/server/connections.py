@@ -38,7 +38,9 @@ class Answering(Protocol):
     def shortcut(self, request: Request, /) -> Take | None:
         """Return the shortcut for requests with the head of this one, which has no body; None if there is none."""
 
-    def refuse(self, request: Request, code: str, message: str, /) -> Response:
+    def refuse(
+        self, request: Request, code: str, message: str, details: dict[str, object] | None = None, /
+    ) -> Response:
         """Return the answer to a request that the server could not read."""
 
 

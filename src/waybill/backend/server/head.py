@@ -27,11 +27,12 @@ _SINGLE: Final = frozenset({"host", "authorization", "content-type"})
 class BadRequest(Exception):
     """A request that cannot be read: `code` is one of the codes of errors."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, details: dict[str, object] | None = None) -> None:
         """`message` describes the error in a full sentence."""
         super().__init__(message)
         self.code = code
         self.message = message
+        self.details = details
         self.method = ""
         self.fields: dict[str, str] = {}
         """The readable part of the request."""

@@ -57,3 +57,8 @@ class Limits:
 def body_limit(path: str) -> int:
     """Return the maximum size of a request body in octets."""
     return MAX_BATCH_BYTES if path == BATCH_PATH or path.startswith(MANAGEMENT_PATH) else MAX_BODY_BYTES
+
+
+def too_large(actual_bytes: int, max_bytes: int) -> dict[str, object]:
+    """Return the details of the error for a body that is too large (ojs-payload-limits section 9.1)."""
+    return {"field": "envelope", "actual_bytes": actual_bytes, "max_bytes": max_bytes}

@@ -16,7 +16,7 @@ import httptools
 
 from waybill.backend.message import Request
 from waybill.backend.server.head import MAX_HEAD_BYTES, BadRequest, Head, read_head
-from waybill.backend.server.limits import MAX_LENGTH_DIGITS, Limits
+from waybill.backend.server.limits import MAX_LENGTH_DIGITS, Limits, too_large
 
 MAX_TARGET_BYTES: Final = 8 * 1024
 REMEMBERED_BYTES: Final = 1024
@@ -178,15 +178,15 @@ class RequestReader:
             fault = self._refusal(code, f"The request is not HTTP/1.1: {text}.")
         raise fault from None
 
-    def _refusal(self, code: str, message: str) -> BadRequest:
-        error = BadRequest(code, message)
+    def _refusal(self, code: str, message: str, details: dict[str, object] | None = None) -> BadRequest:
+        error = BadRequest(code, message, details)
         if self._head is not None and self.phase is Phase.BODY:
             error.method, error.fields = self._head.method, self._head.headers
         return error
 
-    def _fail(self, code: str, message: str) -> BadRequest:
+    def _fail(self, code: str, message: str, details: dict[str, object] | None = None) -> BadRequest:
         """Return the error for a callback, and store it: the parser does not pass it on."""
-        self._fault = self._refusal(code, message)
+        self._fault = self._refusal(code, message, details)
         return self._fault
 
     # --- called by the parser ---
@@ -227,7 +227,7 @@ class RequestReader:
     def _look_at(self, head: Head) -> None:
         size = head.limit if head.length < 0 else head.length
         if size > head.limit:
-            raise self._refusal("payload_too_large", "The body is too large.")
+            raise self._refusal("payload_too_large", "The body is too large.", too_large(size, head.limit))
         self.is_asked = head.is_asked
 
     def on_chunk_header(self) -> None:
@@ -245,7 +245,7 @@ class RequestReader:
             self._body += piece
         size = len(self._body)
         if self._head is not None and size > self._head.limit:
-            raise self._fail("payload_too_large", "The body is too large.")
+            raise self._fail("payload_too_large", "The body is too large.", too_large(size, self._head.limit))
         if size > self._reserved + UNRESERVED_BYTES:
             self._take_room(size - self._reserved)
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.ojs.errors import InvalidJob
+from waybill.ojs.errors import InvalidJob, JobTooLarge
 from waybill.ojs.spec.identifiers import is_uuid7
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, MAX_NESTING, MAX_WEIGHT, is_nested_deeper, is_too_heavy
 from waybill.ojs.spec.rate_limit import read_rate_limit
@@ -276,8 +276,8 @@ def validate(envelope: Envelope, now: datetime) -> None:
     check_queue(envelope.queue)
     check_args(envelope.args)
     check_json(envelope.meta, "meta", "INVALID_METADATA")
-    if envelope.meta and len(msgspec.json.encode(envelope.meta)) > MAX_META_BYTES:
-        raise InvalidJob("meta", f"is larger than {MAX_META_BYTES} bytes", code="METADATA_TOO_LARGE")
+    if envelope.meta and (size := len(msgspec.json.encode(envelope.meta))) > MAX_META_BYTES:
+        raise JobTooLarge("meta", size, MAX_META_BYTES, code="METADATA_TOO_LARGE")
     if envelope.tags:
         check_tags(envelope.tags)
     for name in ("timeout", "timeout_ms", "visibility_timeout", "visibility_timeout_ms"):
