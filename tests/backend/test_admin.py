@@ -153,6 +153,21 @@ async def test_workers_are_known_and_told_to_be_quiet_even_after_a_restart(uri: 
         assert (await client.ask("POST", "/ojs/v1/workers/heartbeat", {"worker_id": "w1"}))["directive"] == "running"
 
 
+async def test_a_worker_is_known_as_its_heartbeat_tells(client: Client) -> None:
+    """ojs-worker-protocol section 4.2; the queues of a fetch are those that count."""
+    told = {"hostname": "web-1", "pid": 12345, "concurrency": 10, "labels": ["canary"], "queues": ["email", "default"]}
+    began = {"started_at": "2025-06-01T10:00:00+02:00"}
+    await client.ask("POST", "/ojs/v1/workers/heartbeat", {"worker_id": "w1", "active_jobs": 0, **told, **began})
+    found = await get(client, "workers/w1")
+    assert {name: found[name] for name in told} == told
+    assert (found["id"], found["worker_id"]) == ("w1", "w1")
+    assert found["started_at"] == "2025-06-01T08:00:00.000Z"
+    await client.fetch("email")
+    await client.ask("POST", "/ojs/v1/workers/heartbeat", {"worker_id": "w1", "queues": 7, "started_at": "long ago"})
+    found = await get(client, "workers/w1")
+    assert (found["queues"], found["started_at"] > "2026") == (["email"], True)
+
+
 async def test_a_stale_worker_is_deregistered_and_its_jobs_go_on(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

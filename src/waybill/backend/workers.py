@@ -10,13 +10,14 @@ from typing import Final
 import msgspec
 
 from waybill.ojs.bounded_dict import BoundedDict
+from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.events import ReceivedEvent
-from waybill.ojs.spec.timestamps import format_timestamp, format_unix_time
+from waybill.ojs.spec.timestamps import format_timestamp, format_unix_time, parse_timestamp
 
 STALE_SECONDS: Final = 60.0
 FORGOTTEN_SECONDS: Final = 3600.0
 MOST: Final = 10_000
-_SHOWN: Final = ("hostname", "version", "metadata", "labels")
+_SHOWN: Final = ("hostname", "pid", "version", "metadata", "labels")
 """The fields of heartbeats that are shown."""
 
 
@@ -47,7 +48,7 @@ class HttpWorkers:
         self._pools: dict[str, str] = {}
 
     def record(self, worker_id: str, queues: list[str] | None, reported: dict[str, object] | None = None) -> None:
-        """Record a fetch or a heartbeat of a worker."""
+        """Record a fetch or a heartbeat, which has `reported`: its queues count until the first fetch."""
         if not worker_id:
             return
         now = time.monotonic()
@@ -56,7 +57,8 @@ class HttpWorkers:
             if len(self._seen) >= MOST:
                 self._forget(now)
             before = (now, now, [], {})
-        self._seen[worker_id] = (before[0], now, queues or before[2], before[3] if reported is None else reported)
+        known = (queues or before[2]) if reported is None else (before[2] or queues or [])
+        self._seen[worker_id] = (before[0], now, known, before[3] if reported is None else reported)
 
     def handlers_of(self, worker_id: str) -> object:
         """Return the latest handlers of a worker, None if unknown."""
@@ -93,14 +95,10 @@ class HttpWorkers:
                     worker_id,
                     queues,
                     "http",
-                    format_unix_time(started + offset),
+                    _told(reported.get("started_at")) or format_unix_time(started + offset),
                     format_unix_time(seen + offset),
                     concurrency if isinstance(concurrency, int) else None,
-                    reported={
-                        name: reported[name]
-                        for name in ("hostname", "version", "metadata", "labels")
-                        if name in reported
-                    },
+                    reported={name: reported[name] for name in _SHOWN if name in reported},
                 )
             )
         return found
@@ -151,6 +149,14 @@ class AmqpWorkers:
             worker.concurrency = concurrency
         worker.is_quiet = worker.is_quiet or event.type == "worker.quiet"
         self._known[event.subject] = worker
+
+
+def _told(time: object) -> str:
+    """Return a time from a heartbeat, "" if it is none."""
+    try:
+        return format_timestamp(parse_timestamp(time, "started_at")) if isinstance(time, str) else ""
+    except InvalidJob:
+        return ""
 
 
 def is_stale(worker: KnownWorker) -> bool:

@@ -143,7 +143,8 @@ class AdminWorkerRoutes:
 
     def _worker_form(self, worker: KnownWorker, prefix: str = "") -> Form:
         is_quiet = worker.is_quiet or self._backend.extensions.directives.get(worker.id) is not None
-        form: Form = msgspec.to_builtins(worker)
+        # The schema of a worker calls its id worker_id, the admin API id.
+        form: Form = msgspec.to_builtins(worker) | {"worker_id": worker.id}
         reported = form.pop("reported", {})
         form.pop("is_quiet", None)
         form["queues"] = [queue for queue in worker.queues if queue.startswith(prefix)]

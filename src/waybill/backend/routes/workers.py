@@ -246,7 +246,13 @@ class WorkerRoutes:
         visibility = _seconds(body, "visibility_timeout_ms")
         backend = self._backend
         read_handlers(body.get("handlers"))
-        backend.extensions.workers.record(worker_id, None, body)
+        queues = body.get("queues")
+        told = (
+            [f"{request.queue_prefix}{one}" for one in queues if isinstance(one, str)]
+            if isinstance(queues, list)
+            else []
+        )
+        backend.extensions.workers.record(worker_id, told, body)
         if body.get("pool") is not None:
             backend.extensions.scheduler.join(worker_id, body["pool"])
         extended: list[str] = []
