@@ -8,6 +8,7 @@ import pytest
 
 from tests.backend.conftest import FAST, Client, client_of
 from waybill.backend import backend, leases
+from waybill.backend.leases import MOST_BYTES, size_of
 from waybill.backend.source import Source
 from waybill.client import Delivery
 from waybill.ojs import Jobs, Worker
@@ -193,3 +194,31 @@ async def test_a_change_that_the_broker_does_not_take_is_no_success(
     error = (await client.nack(job_id, 504))["error"]
     assert (error["code"], error["retryable"]) == ("backend_timeout", True)
     assert (await client.job(job_id))["state"] == "active"
+
+
+async def test_large_jobs_are_not_leased_beyond_a_limit_of_memory(client: Client) -> None:
+    job = {"type": "email.send", "args": ["x" * 1_000_000], "options": {"queue": "large"}}
+    for _ in range(45):
+        await client.ask("POST", "/ojs/v1/jobs", job, 201)
+
+    async def fetch_all() -> list[str]:
+        found = await asyncio.gather(*(client.fetch("large", count=1000) for _ in range(10)))
+        return [job["id"] for jobs in found for job in jobs]
+
+    leased = await fetch_all()
+    most = MOST_BYTES // 2_000_000
+    assert most < len(leased) < 45
+    assert client.backend.leases.size < MOST_BYTES + 20_000_000
+    assert await fetch_all() == []
+    waiting = asyncio.ensure_future(client.fetch("large", count=1000, wait_ms=10_000))
+    for job_id in leased:
+        await client.ask("POST", "/ojs/v1/workers/ack", {"job_id": job_id, "worker_id": "w1"})
+    rest = [job["id"] for job in await waiting]
+    rest += await fetch_all()
+    assert len({*leased, *rest}) == len(leased) + len(rest) == 45
+
+
+def test_many_small_values_count_for_what_they_take() -> None:
+    assert size_of(b"x" * 1000) == 2000
+    assert size_of(b"[]," * 10_000) > 600_000
+    assert size_of(b'{"a":1},' * 10_000) > 2_500_000

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from waybill.backend.leases import Lease, Leases
+from waybill.backend.leases import MOST_BYTES, Lease, Leases, size_of
 from waybill.backend.limits import RECHECK_SECONDS, Limits
 from waybill.backend.scheduling.scheduler import Visit
 from waybill.backend.source import BYTES_AT_A_TIME, Source
@@ -59,6 +59,10 @@ class Fetcher:
         self._sources: dict[str, Source] = {}
         self._queues: list[str] = []
         self._opening = asyncio.Lock()
+        self._large = asyncio.Lock()
+        """Held while large jobs are taken: all fetches at once would take more than may be leased."""
+        self._arriving = 0
+        """The memory of jobs that are taken and not leased yet, about."""
         self._inspector = Inspector(broker.connection)
         self._connections = [broker.connection]
         """Those with the channels of queues."""
@@ -125,7 +129,7 @@ class Fetcher:
             if leases or loop.time() >= ends_at:
                 return leases
             # A pool at its limit can take jobs only after one of its jobs has ended.
-            await self._wait([*sources.values()] if plan.most else [], ends_at)
+            await self._wait([*sources.values()] if plan.most and self._leases.size <= MOST_BYTES else [], ends_at)
         return []
 
     async def _lease(
@@ -138,7 +142,7 @@ class Fetcher:
         fits: Fits | None,
     ) -> None:
         """Add leases of jobs of one queue, up to `count` in total."""
-        if source.is_paused:
+        if source.is_paused or self._leases.size > MOST_BYTES:
             return
         is_mixed = source.queue in self._limits.mixed
         if is_mixed:
@@ -147,28 +151,55 @@ class Fetcher:
         leases += [self._leases.begin(execution, worker_id, visibility_seconds) for execution in held]
         if is_mixed:
             return
-        while len(leases) < count and not self._limits.is_full(source.queue) and not _are_large(leases):
-            deliveries = await source.take(count - len(leases))
-            if not deliveries:
-                return
-            for index, delivery in enumerate(deliveries):
-                try:
-                    execution = await self._admit(source.queue, delivery)
-                    if execution is not None and fits is not None and not fits(execution):
-                        self._limits.hold(execution)
-                        execution = None
-                    if execution is not None and self._limits.apply_to(execution):
-                        execution = execution if await self._limits.admits(execution) else None
-                except Exception as error:  # noqa: BLE001 - an error of one job must not affect the others
-                    self._settlement.abandon(delivery, source.queue, error)
-                    continue
-                except asyncio.CancelledError:
-                    for one in deliveries[index:]:
-                        source.keep(one)
-                    raise
-                if execution is not None:
-                    self._limits.note_priority(source.queue, execution.envelope.priority)
-                    leases.append(self._leases.begin(execution, worker_id, visibility_seconds))
+        while deliveries := await self._take(source, count, leases):
+            size = sum(size_of(one.body) for one in deliveries)
+            self._arriving += size
+            try:
+                await self._begin_all(source, deliveries, worker_id, visibility_seconds, leases, fits)
+            finally:
+                self._arriving -= size
+
+    async def _take(self, source: Source, count: int, leases: list[Lease]) -> list[Delivery]:
+        """Take jobs of a queue if there is room for them."""
+        if not source.is_large:
+            return await self._take_now(source, count, leases)
+        async with self._large:
+            return await self._take_now(source, count, leases)
+
+    async def _take_now(self, source: Source, count: int, leases: list[Lease]) -> list[Delivery]:
+        is_full = self._limits.is_full(source.queue) or self._leases.size + self._arriving > MOST_BYTES
+        if len(leases) >= count or is_full or _are_large(leases):
+            return []
+        return await source.take(count - len(leases))
+
+    async def _begin_all(
+        self,
+        source: Source,
+        deliveries: list[Delivery],
+        worker_id: str,
+        visibility_seconds: float | None,
+        leases: list[Lease],
+        fits: Fits | None,
+    ) -> None:
+        """Lease those jobs that may run and fit."""
+        for index, delivery in enumerate(deliveries):
+            try:
+                execution = await self._admit(source.queue, delivery)
+                if execution is not None and fits is not None and not fits(execution):
+                    self._limits.hold(execution)
+                    execution = None
+                if execution is not None and self._limits.apply_to(execution):
+                    execution = execution if await self._limits.admits(execution) else None
+            except Exception as error:  # noqa: BLE001 - an error of one job must not affect the others
+                self._settlement.abandon(delivery, source.queue, error)
+                continue
+            except asyncio.CancelledError:
+                for one in deliveries[index:]:
+                    source.keep(one)
+                raise
+            if execution is not None:
+                self._limits.note_priority(source.queue, execution.envelope.priority)
+                leases.append(self._leases.begin(execution, worker_id, visibility_seconds))
 
     async def oldest(self, queue: str, count: int) -> list[Execution]:
         """Take up to `count` of the oldest jobs of a queue that may start, to settle them."""

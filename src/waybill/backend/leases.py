@@ -32,6 +32,11 @@ from waybill.ojs.worker.settlement import Settlement
 DEFAULT_VISIBILITY_SECONDS: Final = 1800.0
 MAX_VISIBILITY_SECONDS: Final = 7 * 86400.0
 STARTED: Final = "job.started"
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""The memory of leased jobs, about, from which on no more are fetched."""
+_SMALL_BYTES: Final = 4 * 1024
+_VALUE_BYTES: Final = 64
+_OBJECT_BYTES: Final = 256
 
 _log = logging.getLogger("waybill.backend")
 
@@ -50,12 +55,18 @@ class Lease:
         self.total_until = float("inf")
         """When the time of all attempts is over."""
         self.timer: asyncio.TimerHandle | None = None
+        self.size = size_of(execution.delivery.body)
         self.opened: bytes | None = None
-        """The JSON of the job as the worker got it, up to its fields for workers (see `open_text`)."""
+        """The JSON of a small job as the worker got it, up to its fields for workers (see `open_text`)."""
         self.is_known = False
         """Whether the view has applied the start of the attempt."""
         self.on_known: Callable[[], None] | None = None
         """Called when the view has applied it."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether its job takes so little memory that what was made of it may be kept."""
+        return len(self.execution.delivery.body) <= _SMALL_BYTES
 
     @property
     def silence_seconds(self) -> float:
@@ -103,6 +114,8 @@ class Leases:
         self._settlement = settlement
         self._backend_id = backend_id
         self._leases: dict[str, Lease] = {}
+        self.size = 0
+        """The memory of all leased jobs, about."""
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
@@ -123,6 +136,7 @@ class Leases:
         if envelope.total_timeout is not None and (end := total_end(envelope)) is not None:
             lease.total_until = execution.started + (end - datetime.now(UTC)).total_seconds()
         self._leases[envelope.id] = lease
+        self.size += lease.size
         self._view.expectations.tell((STARTED, envelope.id), lease.begun)
         self._events.record_started(
             envelope.id,
@@ -153,6 +167,7 @@ class Leases:
         """Remove and return a lease, to settle its job; None if there is none."""
         lease = self._leases.pop(job_id, None)
         if lease is not None:
+            self.size -= lease.size
             self._on_end(job_id)
             if lease.timer is not None:
                 lease.timer.cancel()
@@ -210,8 +225,7 @@ class Leases:
         if now < lease.ends_at:
             self._watch(job_id, lease)
             return
-        del self._leases[job_id]
-        self._on_end(job_id)
+        self.end(job_id)
         self._expire(lease, lease.exceeded(now))
 
     def _expire(self, lease: Lease, limit: Overrun | None) -> None:
@@ -245,3 +259,11 @@ def _visibility(execution: Execution, asked_seconds: float | None) -> float:
 
 def _clamped(seconds: float) -> float:
     return min(max(seconds, MIN_VISIBILITY_SECONDS), MAX_VISIBILITY_SECONDS)
+
+
+def size_of(body: bytes) -> int:
+    """Return how much memory a job takes, about: its JSON, and its arguments, which may be many small values."""
+    size = 2 * len(body)
+    if len(body) > _SMALL_BYTES:
+        size += _VALUE_BYTES * body.count(b",") + _OBJECT_BYTES * body.count(b"{")
+    return size

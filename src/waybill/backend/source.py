@@ -47,6 +47,11 @@ class Source:
         self._largest = UNKNOWN_SIZE
         """The size of the largest one of the jobs that were taken last."""
 
+    @property
+    def is_large(self) -> bool:
+        """Whether the jobs that were taken last are so large that few are taken together; also before the first."""
+        return self._largest > BYTES_AT_A_TIME // AT_A_TIME
+
     async def take(self, count: int) -> list[Delivery]:
         """Return up to `count` deliveries that are available now, fewer large ones. Raises ClientError."""
         taken: list[Delivery] = []

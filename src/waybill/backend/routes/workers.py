@@ -297,8 +297,9 @@ def _text_of(lease: Lease) -> msgspec.Raw | None:
     if envelope.priority:
         # The field is already in the text.
         del fields["priority"]
-    lease.opened = open_text(envelope, execution.delivery.body, FOR_WORKERS)
-    return None if lease.opened is None else with_fields(lease.opened, fields)
+    opened = open_text(envelope, execution.delivery.body, FOR_WORKERS)
+    lease.opened = opened if lease.is_small else None
+    return None if opened is None else with_fields(opened, fields)
 
 
 def _fields_of(lease: Lease) -> Form:
