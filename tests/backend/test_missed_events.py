@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.backend.conftest import Client
 from waybill.backend.missed_events import Gap, missed_events
 from waybill.backend.recent_events import MOST_MESSAGES, READ_AT_ONCE_BYTES, RecentEvents
 from waybill.ojs.spec import events
@@ -117,3 +118,16 @@ async def test_a_search_through_all_events_is_done_in_portions(monkeypatch: pyte
     assert most <= READ_AT_ONCE_BYTES
     assert [await one for one in searches] == [[]] * 5
     assert len(await recent.newest((), (), "job-evt_7", 10)) == 1
+
+
+async def test_recent_events_are_listed_page_by_page(client: Client) -> None:
+    pushed = [await client.push() for _ in range(5)]
+    path = "/ojs/v1/events?types=job.enqueued&limit=2"
+    page = await client.ask("GET", path)
+    found = page["events"]
+    while page["pagination"]["has_more"]:
+        page = await client.ask("GET", f"{path}&cursor={page['pagination']['next_cursor']}")
+        found += page["events"]
+    assert [one["subject"] for one in found] == pushed[::-1]
+    # An event that is no longer stored has nothing before it.
+    assert (await client.ask("GET", f"{path}&cursor=ZXZ0XzA"))["events"] == []

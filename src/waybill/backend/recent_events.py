@@ -41,24 +41,38 @@ class RecentEvents:
         """Called with new events."""
 
     async def newest(
-        self, types: Collection[str], queues: Collection[str], subject: str | None, limit: int, prefix: str = ""
+        self,
+        types: Collection[str],
+        queues: Collection[str],
+        subject: str | None,
+        limit: int,
+        prefix: str = "",
+        before: str = "",
     ) -> list[dict[str, object]]:
         """Return the last events of some types and queues, or all, newest first.
 
-        `prefix` limits them to queues whose names begin with it.
+        `prefix` limits them to queues whose names begin with it, `before` to events before the one with this id.
         """
         found: list[dict[str, object]] = []
         # A plain id appears literally in the message, so most messages need not be decoded.
         is_plain = subject is not None and subject.isascii() and subject.replace("-", "").isalnum()
         mark = (subject or "").encode() if is_plain else b""
+        last = before.encode(errors="replace")
         await self.steps.begin()
         size = 0
         for body in reversed([one for one in self._messages if mark in one]):
+            if last not in body:
+                # Nothing stands before an event that is not found.
+                continue
             size += len(body)
             if size > READ_AT_ONCE_BYTES:
                 size = len(body)
                 await self.steps.begin()
             for event in reversed(read_events(body)[0]):
+                if before:
+                    if event.id == before:
+                        before, last = "", b""
+                    continue
                 if (
                     not event.type.startswith(INTERNAL_PREFIX)
                     and (not types or event.type in types)
