@@ -144,6 +144,7 @@ class Backend(Service):
             )
             self.extensions.push_checks.drop = self._drop_oldest
             self.extensions.push_checks.record = broker.events.record
+            self.extensions.push_checks.tenants.record = broker.events.record
             self.extensions.push_checks.size_of = QueueSizes(self.view, self.events.on_events).of
             self.extensions.seen_count = lambda: self.events.seen_count
             await self.extensions.start()

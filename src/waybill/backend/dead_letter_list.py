@@ -6,7 +6,7 @@ One request at a time reads a dead letter queue: it holds messages that others w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -19,6 +19,7 @@ from waybill.client import Inspector
 from waybill.ojs.control.pauses import ASKED_AT_ONCE
 from waybill.ojs.dead_letters import DeadJob, DeadLetters
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.server_events import DeadLetterChanged, DeadLetterDeleted, DeadLetterRetried
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import parse_timestamp
 
@@ -122,17 +123,26 @@ class DeadLetterList:
         folded = self._backend.folded([("job.enqueued", one) for one in ids[:MAX_SEARCHED]])
         async with self._lock, DeadLetters(self._backend.jobs, queue) as dead:
             if len(ids) > 1:
-                return await dead.retry(ids, changes=changes, queue=target)
-            async with folded:
                 done = await dead.retry(ids, changes=changes, queue=target)
-                if not done:
-                    self._backend.view.forget("job.enqueued", ids[0])
+            else:
+                async with folded:
+                    done = await dead.retry(ids, changes=changes, queue=target)
+                    if not done:
+                        self._backend.view.forget("job.enqueued", ids[0])
+        self._tell(DeadLetterRetried, queue, ids, done)
         return done
 
     async def discard(self, queue: str, ids: list[str]) -> int:
         """Delete dead letters; returns how many were found."""
         async with self._lock, DeadLetters(self._backend.jobs, queue) as dead:
-            return await dead.discard(ids)
+            done = await dead.discard(ids)
+        self._tell(DeadLetterDeleted, queue, ids, done)
+        return done
+
+    def _tell(self, kind: type[DeadLetterChanged], queue: str, ids: Sequence[str], done: int) -> None:
+        """Publish what an operator has done with dead letters, if all of them were there: else nobody knows which."""
+        for job_id in ids if done == len(ids) else ():
+            self._backend.broker.events.record(job_id, kind(queue=queue, job_id=job_id))
 
     async def _all(self, queue: str, prefix: str) -> list[Form]:
         if not is_valid_queue_name(queue) or (queue and not queue.startswith(prefix)):

@@ -204,8 +204,14 @@ class Fetcher:
     async def oldest(self, queue: str, count: int) -> list[Execution]:
         """Take up to `count` of the oldest jobs of a queue that may start, to settle them."""
         source = await self._source(queue, creates=False)
-        found = [] if source is None else [await self._admit(queue, one) for one in await source.take(count)]
-        return [one for one in found if one is not None]
+        found: list[Execution] = []
+        # The first messages may be of jobs that have ended.
+        while source is not None and (deliveries := await source.take(count - len(found))):
+            for delivery in deliveries:
+                execution = await self._admit(queue, delivery)
+                if execution is not None:
+                    found.append(execution)
+        return found
 
     def give_back(self, leases: Sequence[Lease]) -> None:
         """Requeue jobs whose worker disconnected before it got them; no attempt is used."""

@@ -22,6 +22,7 @@ from waybill.client import Delivery
 from waybill.ojs.spec.enqueued_event import enqueued_event
 from waybill.ojs.spec.envelope import edit_envelope
 from waybill.ojs.spec.headers import requeue_properties
+from waybill.ojs.spec.operator_events import PriorityChanged
 from waybill.ojs.spec.priority import message_priority
 from waybill.ojs.spec.states import State
 
@@ -53,7 +54,23 @@ async def change_priority(
             if ids:
                 await find_waiting(backend.broker, queue, name, ids, MAX_SEARCHED, republish)
         failed |= dict.fromkeys(ids, NOT_FOUND)
+    for form in forms:
+        if str(form["id"]) not in failed and form["priority"] != priority:
+            _tell(backend, form, priority)
     return failed
+
+
+def _tell(backend: Backend, form: Form, priority: int) -> None:
+    """Publish that a job has another priority than before."""
+    job_id, before = str(form["id"]), form["priority"]
+    data = PriorityChanged(
+        job_id=job_id,
+        job_type=str(form["type"]),
+        queue=str(form["queue"]),
+        previous_priority=before if isinstance(before, int) else 0,
+        new_priority=priority,
+    )
+    backend.broker.events.record(job_id, data)
 
 
 async def _republish(backend: Backend, queue: str, priority: int, delivery: Delivery, message: WaitingMessage) -> bool:

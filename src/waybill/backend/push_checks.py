@@ -27,6 +27,7 @@ from waybill.backend.type_defaults import TypeDefaults
 from waybill.ojs.coordinator.job_counts import FollowedCounts
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.federation import REGION, meta_of, pinned_region
+from waybill.ojs.spec.operator_events import QueueFilled, QueueOverflow
 from waybill.ojs.spec.server_events import BackpressureCleared, BackpressureRejected, BackpressureWarning
 from waybill.ojs.spec.states import State
 
@@ -99,6 +100,8 @@ class PushChecks:
         self._unapplied_bytes: Counter[str] = Counter()
         """Their sizes."""
         self._warned: set[str] = set()
+        self._filled: set[str] = set()
+        """Queues that are full, as far as is known."""
         """Queues whose last event says that they are nearly full."""
         self._rejected_at: dict[str, float] = {}
         """When the last rejection was published, by queue."""
@@ -228,6 +231,7 @@ class PushChecks:
                 if full is None and await self._is_full(queue, depths[queue], count, sizes):
                     full = queue
             if full is None:
+                self._filled.difference_update(wanted)
                 self._unapplied.update(wanted)
                 self._unapplied_bytes.update(sizes)
                 return self._pressure({queue: depths[queue] + count for queue, count in wanted.items()})
@@ -247,7 +251,10 @@ class PushChecks:
             return False
         if bound.max_size_bytes and size > bound.max_size_bytes:
             return False
-        return await self.drop(queue, max(1, depth + count - bound.most)) > 0
+        dropped = await self.drop(queue, max(1, depth + count - bound.most))
+        if dropped and self.record is not None:
+            self.record(queue, QueueOverflow(queue=queue, count=dropped))
+        return dropped > 0
 
     async def _depths(self, queues: list[str]) -> dict[str, int]:
         by_queue = (await self._counts.now()).by_queue
@@ -310,6 +317,9 @@ class PushChecks:
         if self.record is None or now - self._rejected_at.get(queue, -1e9) < TELL_SECONDS:
             return
         self._rejected_at[queue] = now
+        if queue not in self._filled:
+            self._filled.add(queue)
+            self.record(queue, QueueFilled(queue=queue, depth=depth, bound=self._bound(queue)))
         job_type = next((str(job.get("type")) for job in jobs if queue_of(job) == queue), "")
         data = BackpressureRejected(queue=queue, depth=depth, bound=self._bound(queue), job_type=job_type)
         self.record(queue, data)

@@ -21,6 +21,8 @@ from waybill.backend.limits import Limits
 from waybill.backend.settings import Settings, SettingTable
 from waybill.ojs.coordinator.job_counts import JobCounts
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.operator_events import TenantLimitExceeded
 from waybill.ojs.spec.rate_limit import RateLimitPolicy
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import format_duration, parse_duration
@@ -28,6 +30,8 @@ from waybill.ojs.spec.timestamps import format_duration, parse_duration
 MOST: Final = 1_000_000_000
 NAMES: Final = ("max_concurrency", "max_queue_depth", "max_scheduled")
 _LATER: Final = frozenset({State.SCHEDULED.value, State.RETRYABLE.value})
+TELL_SECONDS: Final = 1.0
+"""How often an event tells of a limit that refuses pushes."""
 _WAITING: Final = _LATER | {State.AVAILABLE.value, State.PENDING.value}
 
 
@@ -61,6 +65,9 @@ class Tenants:
         self.weights = 0.0
         """The sum of the weights of all tenants."""
         self._pushed: dict[str, deque[tuple[float, int]]] = {}
+        self.record: Callable[[str, EventData], None] | None = None
+        """Publishes an event about a tenant."""
+        self._told_at: dict[str, float] = {}
         self._unapplied: Counter[str] = Counter()
         """Pushed jobs that the view has not applied yet."""
 
@@ -80,7 +87,11 @@ class Tenants:
                 found[tenant] += count
                 scheduled[tenant] += later.get(queue, 0)
         for tenant, count in found.items():
-            self._check(tenant, count, scheduled[tenant], counts)
+            try:
+                self._check(tenant, count, scheduled[tenant], counts)
+            except _LimitExceeded as error:
+                self._tell_exceeded(error)
+                raise
         for tenant, count in found.items():
             self._pushed.setdefault(tenant, deque()).append((self._clock(), count))
         self._unapplied.update(found)
@@ -101,10 +112,10 @@ class Tenants:
         config = self.table.get(tenant) or Tenant()
         depth = count_of(counts, tenant, _WAITING) + self._unapplied[tenant]
         if config.max_queue_depth is not None and depth + count > config.max_queue_depth:
-            raise _exceeded(tenant, "max_queue_depth", depth, config.max_queue_depth)
+            raise _LimitExceeded(tenant, "max_queue_depth", depth, config.max_queue_depth)
         waiting = count_of(counts, tenant, _LATER)
         if scheduled and config.max_scheduled is not None and waiting + scheduled > config.max_scheduled:
-            raise _exceeded(tenant, "max_scheduled", waiting, config.max_scheduled)
+            raise _LimitExceeded(tenant, "max_scheduled", waiting, config.max_scheduled)
         rate = config.max_enqueue_rate
         if rate is not None:
             pushed = self._pushed.setdefault(tenant, deque())
@@ -112,7 +123,14 @@ class Tenants:
                 pushed.popleft()
             lately = sum(number for _, number in pushed)
             if lately + count > rate.limit:
-                raise _exceeded(tenant, "max_enqueue_rate", lately, rate.limit)
+                raise _LimitExceeded(tenant, "max_enqueue_rate", lately, rate.limit)
+
+    def _tell_exceeded(self, error: _LimitExceeded) -> None:
+        """Publish that a tenant has reached a limit, at most once a second."""
+        now, tenant = self._clock(), error.event.tenant_id
+        if self.record is not None and now - self._told_at.get(tenant, -1e9) >= TELL_SECONDS:
+            self._told_at[tenant] = now
+            self.record(tenant, error.event)
 
     def _set_limits(self, table: SettingTable[Tenant]) -> None:
         self.weights = sum(one.fairness_weight for one in table.known.values())
@@ -122,6 +140,7 @@ class Tenants:
             if config.max_concurrency is not None
         }
         self._pushed = {name: one for name, one in self._pushed.items() if table.get(name) is not None}
+        self._told_at = {name: at for name, at in self._told_at.items() if table.get(name) is not None}
 
 
 def count_of(counts: JobCounts, tenant: str, states: frozenset[str]) -> int:
@@ -185,7 +204,12 @@ def _rate(value: object) -> EnqueueRate | None:
     return EnqueueRate(limit, read)
 
 
-def _exceeded(tenant: str, limit: str, current: int, maximum: int) -> RequestRefused:
-    details: Form = {"tenant_id": tenant, "limit": limit, "current": current, "maximum": maximum}
-    text = f"Tenant {tenant!r} has exceeded {limit} ({maximum})."
-    return RequestRefused("TENANT_LIMIT_EXCEEDED", text, details=details)
+class _LimitExceeded(RequestRefused):
+    """A push that is refused because of a limit of its tenant."""
+
+    def __init__(self, tenant: str, limit: str, current: int, maximum: int) -> None:
+        details: Form = {"tenant_id": tenant, "limit": limit, "current": current, "maximum": maximum}
+        super().__init__(
+            "TENANT_LIMIT_EXCEEDED", f"Tenant {tenant!r} has exceeded {limit} ({maximum}).", details=details
+        )
+        self.event = TenantLimitExceeded(tenant_id=tenant, limit=limit, current=current, maximum=maximum)

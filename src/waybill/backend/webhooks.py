@@ -34,9 +34,17 @@ from waybill.backend.webhook_sender import USER_AGENT, Answer, send, signature_o
 from waybill.backend.webhook_shares import DueDeliveries, OpenDeliveries
 from waybill.client import Channel, ClientError, Consumer, Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import ReceivedEvent, read_events
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper, shown
+from waybill.ojs.spec.operator_events import (
+    WEBHOOK_OUTCOMES,
+    WebhookDead,
+    WebhookDelivered,
+    WebhookFailed,
+    WebhookOutcome,
+)
 from waybill.ojs.spec.timestamps import format_timestamp
 
 QUEUE: Final = "ojs.webhooks"
@@ -79,7 +87,7 @@ class Subscription(msgspec.Struct, omit_defaults=True):
 
     def wants(self, event: ReceivedEvent) -> bool:
         """Whether an event is to be delivered."""
-        if not self.active or event.type.startswith(INTERNAL_PREFIX):
+        if not self.active or event.type.startswith(INTERNAL_PREFIX) or event.type in WEBHOOK_OUTCOMES:
             return False
         if self.tenant and not is_of(event, f"{self.tenant}."):
             return False
@@ -389,12 +397,30 @@ class Webhooks:
             after.ended_at = ""
             self._due.failing.add(sent.subscription)
             await self._records.put(key, after)
+            self._tell_outcome(WebhookFailed, delivery_id, after)
             return
         self._due.failing.discard(sent.subscription)
         self._open_ones.end(sent.subscription, len(msgspec.json.encode(sent.event)))
         kept = DEAD_RETENTION if after.state == "dead" else RETENTION
         await self._records.put(DONE + delivery_id, after, expires_at=format_timestamp(now + kept))
         await self._records.remove(key)
+        self._tell_outcome(WebhookDead if after.state == "dead" else WebhookDelivered, delivery_id, after)
+
+    def _tell_outcome(self, kind: type[WebhookOutcome], delivery_id: str, sent: Sent) -> None:
+        """Publish what has become of a delivery."""
+        data = kind(
+            subscription_id=sent.subscription,
+            delivery_id=delivery_id,
+            event_type=str(sent.event.get("type", "")),
+            attempts=sent.attempts,
+            status_code=sent.status_code,
+            error=sent.error or None,
+        )
+        self.tell(sent.subscription, data)
+
+    def tell(self, subscription: str, data: EventData) -> None:
+        """Publish an event about a subscription."""
+        self._broker.events.record(subscription, data)
 
     async def replay(self, delivery_id: str, sent: Sent) -> None:
         """Send an ended delivery again, with new attempts."""

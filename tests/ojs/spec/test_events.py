@@ -140,6 +140,22 @@ REQUIRED: dict[str, set[str]] = {
         f"job.{name}": {"job_id", "job_type", "queue", "timeout_kind", "limit_seconds", "elapsed_seconds", "attempt"}
         for name in ("timeout", "stalled", "ttl_expired", "total_timeout")
     },
+    "queue.created": {"queue"},
+    "queue.deleted": {"queue"},
+    "queue.config_updated": {"queue", "fields"},
+    "queue.full": {"queue", "depth", "bound"},
+    "queue.overflow": {"queue", "count"},
+    "priority.changed": {"job_id", "job_type", "queue", "previous_priority", "new_priority"},
+    "job.checkpointed": {"job_type", "queue", "attempt", "sequence"},
+    "tenant.created": {"tenant_id"},
+    "tenant.limit_exceeded": {"tenant_id", "limit", "current", "maximum"},
+    "scheduling.rebalanced": {"pool", "previous_strategy", "new_strategy"},
+    "webhook.subscription.created": {"subscription_id"},
+    "webhook.subscription.deleted": {"subscription_id"},
+    **{
+        f"webhook.{name}": {"subscription_id", "delivery_id", "event_type", "attempts", "status_code"}
+        for name in ("delivered", "failed", "dead")
+    },
     "record.put": {"value"},
     "record.removed": set(),
     "cron.triggered": {"cron_name", "cron_expr", "job_type", "job_id", "scheduled_at"},

@@ -15,7 +15,6 @@ from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import LIMIT, page_of
 from waybill.backend.queue_configs import DEFAULT
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
-from waybill.ojs.spec.server_events import DeadLetterDeleted, DeadLetterRetried
 from waybill.ojs.spec.states import State
 
 BASES: Final = ("/ojs/v1/dead-letter", "/ojs/v1/admin/dead-letter")
@@ -75,7 +74,6 @@ class DeadLetterRoutes:
             changes["meta"] = {**before, **added} if isinstance(before, dict) else added
         if not await self._dead.retry(queue, [job_id], changes, None if target is None else str(target)):
             raise not_found("dead letter", job_id)
-        self._backend.broker.events.record(job_id, DeadLetterRetried(queue=queue, job_id=job_id))
         found = await self._backend.detail(job_id)
         form: Form = {"id": job_id} if found is None else form_of(found, datetime.now(UTC))
         form["re_enqueued_at"] = form.get("enqueued_at", self._backend.now())
@@ -86,7 +84,6 @@ class DeadLetterRoutes:
         queue = await self._queue_of(job_id)
         if not await self._dead.discard(queue, [job_id]):
             raise not_found("dead letter", job_id)
-        self._backend.broker.events.record(job_id, DeadLetterDeleted(queue=queue, job_id=job_id))
         return answer({"deleted": True, "id": job_id, "job_id": job_id})
 
     # --- bulk requests ---

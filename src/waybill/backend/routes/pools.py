@@ -13,6 +13,7 @@ from waybill.backend.router import ADMIN, READ, Route
 from waybill.backend.scheduling.dispatches import WINDOW_SECONDS
 from waybill.backend.scheduling.pool import read_pool
 from waybill.backend.scheduling.scheduler import Scheduler
+from waybill.ojs.spec.operator_events import SchedulingRebalanced
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import format_duration
 
@@ -46,7 +47,11 @@ class PoolRoutes:
     async def _put(self, request: Request) -> Response:
         """Create or replace a pool."""
         name = request.parameters["name"]
-        await self._scheduler.pools.put(name, read_pool(name, request.json(required=True)))
+        before, pool = self._scheduler.pools.get(name), read_pool(name, request.json(required=True))
+        await self._scheduler.pools.put(name, pool)
+        if before is not None and (before.strategy, before.weights) != (pool.strategy, pool.weights):
+            told = SchedulingRebalanced(pool=name, previous_strategy=before.strategy, new_strategy=pool.strategy)
+            self._backend.broker.events.record(name, told)
         return answer(self._scheduler.form_of(name))
 
     async def _remove(self, request: Request) -> Response:

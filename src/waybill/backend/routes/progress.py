@@ -24,6 +24,7 @@ from waybill.ojs.spec.checkpoint import MAX_CHECKPOINT_BYTES, MAX_SEQUENCE, make
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.operator_events import JobCheckpointed
 from waybill.ojs.spec.states import State
 
 _ACTIVE: Final = State.ACTIVE.value
@@ -115,6 +116,8 @@ class ProgressRoutes:
             details: Form = {"max_bytes": MAX_CHECKPOINT_BYTES}
             raise RequestRefused("payload_too_large", f"{error}.", details=details) from None
         self._backend.extensions.progress.checkpoint(job, checkpoint, event_id)
+        told = JobCheckpointed(job_type=job.type, queue=job.queue, attempt=job.attempt, sequence=checkpoint.sequence)
+        self._backend.broker.events.record(job.id, told)
         return {"sequence": checkpoint.sequence, "created_at": checkpoint.created_at}
 
     async def _load(self, request: Request) -> Response:

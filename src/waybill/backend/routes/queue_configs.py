@@ -18,6 +18,7 @@ from waybill.backend.queue_configs import DEFAULT, FIELDS, QueueConfig, QueueCon
 from waybill.backend.queue_retention import QueueRetention
 from waybill.backend.router import ADMIN, READ, Route
 from waybill.ojs.spec.envelope import DEFAULT_TIMEOUT_SECONDS
+from waybill.ojs.spec.operator_events import QueueConfigUpdated
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, read_rate_limit
 from waybill.ojs.spec.timestamps import format_duration
 
@@ -88,6 +89,7 @@ async def configure(backend: Backend, name: str, given: Form) -> None:
             await table.remove(name)
         elif value != table.get(name):
             await table.put(name, value)  # type: ignore[arg-type]
+    backend.broker.events.record(name, QueueConfigUpdated(queue=name, fields=sorted(given)))
 
 
 def _check_no_circle(configs: QueueConfigs, name: str, target: str) -> None:

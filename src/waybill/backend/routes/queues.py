@@ -24,6 +24,7 @@ from waybill.ojs.control.pauses import paused_among
 from waybill.ojs.coordinator.job_store import JobFilter
 from waybill.ojs.errors import ResponseCode
 from waybill.ojs.spec.envelope import ErrorRecord, check_queue
+from waybill.ojs.spec.operator_events import QueueCreated, QueueDeleted
 from waybill.ojs.spec.states import State
 from waybill.ojs.worker.execution import Failure
 
@@ -93,6 +94,8 @@ class QueueRoutes:
         if config:
             await configure(self._backend, name, config)
         await self._backend.fetcher.has_queue(name, creates=True)
+        if not await created(self._backend, name):
+            self._backend.broker.events.record(name, QueueCreated(queue=name))
         await self._backend.extensions.known_queues.add(name, waits=True)
         await self._backend.coordinate_queue(name)
         self._deleted.pop(name, None)
@@ -211,6 +214,7 @@ class QueueRoutes:
     async def _forget(self, name: str) -> None:
         self._deleted[name] = _totals(await self._backend.counts())[name]
         await self._backend.forget_queue(name)
+        self._backend.broker.events.record(name, QueueDeleted(queue=name))
 
     async def _move(self, name: str, target: object, count: int) -> Response:
         """Move the jobs of a queue. Those that run, or have to wait, move when they come back."""

@@ -18,6 +18,7 @@ from waybill.backend.settings import SettingTable
 from waybill.backend.tenancy import prefix_of
 from waybill.backend.tenants import Tenant, check_name, count_of, form_of_limits, read_tenant
 from waybill.ojs.coordinator.job_counts import JobCounts
+from waybill.ojs.spec.operator_events import TenantCreated
 from waybill.ojs.spec.states import State
 
 BASE: Final = "/ojs/v1/admin/tenants"
@@ -60,15 +61,21 @@ class TenantRoutes:
             details: Form = {"field": "priority_boost"}
             raise RequestRefused("unsupported", "priority_boost cannot be set.", details=details)
         weight = read_weight(body.get("fairness_weight", 1), "fairness_weight")
-        await self._table.put(name, read_tenant(body.get("limits", {}), Tenant(fairness_weight=weight)))
+        await self._store(name, read_tenant(body.get("limits", {}), Tenant(fairness_weight=weight)))
         return answer(await self._with_settings(name))
 
     async def _limit(self, request: Request) -> Response:
         """Change some limits of a tenant."""
         name, body = request.parameters["id"], request.json(required=True)
         check_name(name)
-        await self._table.put(name, read_tenant(body, self._table.get(name) or Tenant()))
+        await self._store(name, read_tenant(body, self._table.get(name) or Tenant()))
         return answer(await self._with_settings(name))
+
+    async def _store(self, name: str, tenant: Tenant) -> None:
+        is_new = self._table.get(name) is None
+        await self._table.put(name, tenant)
+        if is_new:
+            self._backend.broker.events.record(name, TenantCreated(tenant_id=name))
 
     async def _remove(self, request: Request) -> Response:
         """Delete the settings of a tenant; its jobs are kept."""

@@ -15,6 +15,7 @@ from waybill.backend.router import ADMIN, READ, Route
 from waybill.backend.webhook_sender import check_url
 from waybill.backend.webhooks import Sent, Subscription, Webhooks, new_secret, new_subscription_id
 from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.operator_events import SubscriptionCreated, SubscriptionDeleted
 
 MAX_EVENTS: Final = 100
 MAX_NAME: Final = 255
@@ -60,6 +61,7 @@ class WebhookRoutes:
         )
         await self._webhooks.ensure_queue()
         await self._webhooks.subscriptions.put(made.id, made)
+        self._webhooks.tell(made.id, SubscriptionCreated(subscription_id=made.id))
         form = self._form_of(made) | {"secret": made.secret}
         return answer({**form, "subscription": form}, 201, [("Location", f"{_BASE}/subscriptions/{made.id}")])
 
@@ -79,6 +81,7 @@ class WebhookRoutes:
     async def _remove(self, request: Request) -> Response:
         one = self._one(request)
         await self._webhooks.remove(one.id)
+        self._webhooks.tell(one.id, SubscriptionDeleted(subscription_id=one.id))
         return answer({"deleted": True, "id": one.id})
 
     async def _rotate(self, request: Request) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.operator_events import OPERATOR_EVENT_TYPES
 from waybill.ojs.spec.rate_limit_events import RateLimitAdjusted, RateLimitDropped, RateLimitExceeded, RateLimitReleased
 from waybill.ojs.spec.record_events import RecordPut, RecordRemoved
 from waybill.ojs.spec.timeout_events import TIMEOUT_EVENT_TYPES
@@ -122,4 +123,5 @@ SERVER_EVENT_TYPES: Final[dict[type[EventData], str]] = {
     RecordPut: "record.put",
     RecordRemoved: "record.removed",
     **TIMEOUT_EVENT_TYPES,
+    **OPERATOR_EVENT_TYPES,
 }
