@@ -59,8 +59,8 @@ def parse_duration(text: str, field: str) -> timedelta:
 
 def format_duration(duration: timedelta) -> str:
     """Write a duration of ISO 8601 with hours, minutes and seconds: `PT1H`, `PT1M30S`, `PT0.5S`."""
-    minutes, seconds = divmod(duration.total_seconds(), 60)
-    hours, minutes = divmod(int(minutes), 60)
+    whole_minutes, seconds = divmod(duration.total_seconds(), 60)
+    hours, minutes = divmod(int(whole_minutes), 60)
     parts = [f"{count:g}{unit}" for count, unit in ((hours, "H"), (minutes, "M"), (seconds, "S")) if count]
     return f"PT{''.join(parts) or '0S'}"
 
