@@ -24,6 +24,7 @@ async def test_a_silent_worker_loses_its_job_to_the_next_attempt(client: Client)
     await client.fetch(visibility_timeout_ms=50)
     [fetched] = await client.fetch(worker="w2", wait_ms=10_000)
     assert (fetched["id"], fetched["attempt"]) == (job_id, 2)
+    assert [(one["type"], one["attempt"]) for one in fetched["errors"]] == [("visibility_timeout", 1)]
     await client.ack(job_id, 409, worker_id="w1")
     assert (await client.ack(job_id, worker_id="w2"))["attempt"] == 2
 

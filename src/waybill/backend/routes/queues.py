@@ -70,9 +70,10 @@ class QueueRoutes:
         paused = await paused_among(self._backend.broker, names)
         made = await self._backend.extensions.known_queues.created_at(names)
         queues = [
-            {"name": name, "status": self._status(name, is_paused=name in paused), "paused": name in paused}
+            {"name": name, "status": status, "state": status, "paused": name in paused}
             | ({"created_at": made[name]} if name in made else {})
             for name in names
+            for status in [self._status(name, is_paused=name in paused)]
         ]
         return answer({"queues": queues, "items": queues, "count": len(queues), "pagination": pagination})
 

@@ -20,6 +20,8 @@ ENQUEUE_TTL: Final = "enqueue_ttl"
 TOTAL: Final = "total"
 
 STALLED_TYPE: Final = "stalled"
+VISIBILITY_TYPE: Final = "visibility_timeout"
+"""The type of the error of an attempt whose lease at a server has ended (ojs-worker-protocol section 5.5)."""
 _ERRORS: Final = {
     EXECUTION: ("timeout", "HANDLER_TIMEOUT", "the handler exceeded its {:g} s"),
     STALLED: (STALLED_TYPE, "HANDLER_TIMEOUT", "the worker sent no heartbeat for {:g} s"),

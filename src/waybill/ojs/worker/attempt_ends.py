@@ -30,7 +30,7 @@ from waybill.ojs.spec.headers import max_attempts
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.retry import is_non_retryable, retry_delay_seconds
 from waybill.ojs.spec.timeout_events import EVENT_OF_KIND
-from waybill.ojs.spec.timeouts import STALLED_TYPE, exceeded
+from waybill.ojs.spec.timeouts import STALLED_TYPE, VISIBILITY_TYPE, exceeded
 from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
 from waybill.ojs.worker.delivered_job import named_in
 from waybill.ojs.worker.execution import LOST, Execution, Failure
@@ -88,7 +88,7 @@ async def next_checkpoint(control: Control, execution: Execution, failure: Failu
     if (
         execution.context is not None
         or execution.has_told_checkpoint
-        or failure.record.type not in {LOST, STALLED_TYPE}
+        or failure.record.type not in {LOST, STALLED_TYPE, VISIBILITY_TYPE}
     ):
         return carried
     try:

@@ -17,7 +17,7 @@ from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.checkpoint import Checkpoint
 from waybill.ojs.spec.envelope import MAX_ARGS_DEPTH, Envelope, ErrorRecord
 from waybill.ojs.spec.nesting import clean_text, is_nested_deeper
-from waybill.ojs.spec.timeouts import EXECUTION, Overrun, exceeded_total, total_end
+from waybill.ojs.spec.timeouts import EXECUTION, VISIBILITY_TYPE, Overrun, exceeded_total, total_end
 
 MAX_BACKTRACE_LINES: Final = 50
 MAX_BACKTRACE_CHARACTERS: Final = 10_000
@@ -135,7 +135,8 @@ def early_failure(execution: Execution, occurred_at: str, seconds: float) -> Fai
 def lost_failure(attempt: int, occurred_at: str, limit: Overrun | None = None) -> Failure:
     """Describe an attempt of which only the delivery is known, and for how long its worker was silent."""
     text = "the worker of the job stopped sending heartbeats"
-    failure = _plain(LOST, text, "HANDLER_PANIC", attempt, occurred_at)
+    kind = LOST if limit is None else VISIBILITY_TYPE
+    failure = _plain(kind, text, "HANDLER_PANIC", attempt, occurred_at)
     if limit is not None:
         failure.record.timeout_kind = limit.kind
         failure.record.limit_seconds, failure.record.elapsed_seconds = limit.in_whole
