@@ -16,6 +16,7 @@ from waybill.backend.message import Request
 from waybill.backend.queue_retention import PAUSE_SECONDS, QueueRetention
 from waybill.backend.router import ADMIN, OPERATE
 from waybill.backend.routes import routes_of
+from waybill.ojs.dead_letters import DeadJob, DeadLetters
 
 QUEUES = "/ojs/v1/queues"
 JOB = {"type": "email.send", "args": [], "options": {"queue": "email"}}
@@ -193,6 +194,29 @@ async def test_dead_letters_are_deleted_by_age_and_number(client: Client) -> Non
         while len(found := (await client.ask("GET", "/ojs/v1/events?types=dead_letter.pruned"))["events"]) < 2:
             await asyncio.sleep(0.01)
     assert [one["data"] for one in found] == [{"queue": "email", "count": 2}, {"queue": "email", "count": 1}]
+    await retention.close()
+
+
+async def test_dead_letters_are_deleted_few_at_a_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be more than fit into memory."""
+    monkeypatch.setattr("waybill.backend.queue_retention.DEAD_AT_A_TIME", 2)
+    read: list[int] = []
+    peek = DeadLetters.peek
+
+    async def noted(dead: DeadLetters, limit: int | None = None) -> list[DeadJob]:
+        found = await peek(dead, limit)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(DeadLetters, "peek", noted)
+    await configure(client, {"dead_letter_max_size": 2})
+    ids = [await client.push(retry={"max_attempts": 1}) for _ in range(7)]
+    await client.fetch(count=7)
+    for job_id in ids:
+        await client.nack(job_id)
+    retention = QueueRetention(client.backend)
+    assert (await retention.prune(datetime.now(UTC)), max(read)) == (5, 2)
+    assert await retention.prune(datetime.now(UTC) + timedelta(days=999)) == 0
     await retention.close()
 
 

@@ -19,6 +19,7 @@ from waybill.ojs.spec.timestamps import format_timestamp, parse_duration
 
 PAUSE_SECONDS: Final = 300.0
 PAGE: Final = 200
+DEAD_AT_A_TIME: Final = 100
 
 
 class QueueRetention(Repeated):
@@ -57,19 +58,23 @@ class QueueRetention(Repeated):
 
     async def _prune_dead(self, queue: str, config: QueueConfig, now: datetime) -> int:
         """Delete the dead letters of a queue that are too old, then the oldest of too many."""
-        jobs, events = self._backend.jobs, self._backend.broker.events
-        async with self._backend.dead_letter_lock, DeadLetters(jobs, queue) as dead:
-            found = await dead.peek()
-            over: list[str] = []
-            if config.dead_letter_ttl is not None:
-                until = format_timestamp(now - parse_duration(config.dead_letter_ttl, "dead_letter_ttl"))
+        ttl, until, count = config.dead_letter_ttl, "", 0
+        if ttl is not None:
+            until = format_timestamp(now - parse_duration(ttl, "dead_letter_ttl"))
+        # Few at a time: there may be more than fit into memory, and requests wait for the lock.
+        while True:
+            async with self._backend.dead_letter_lock, DeadLetters(self._backend.jobs, queue) as dead:
+                found = await dead.peek(DEAD_AT_A_TIME)
                 over = [one.id for one in found if (one.died_at or "~") < until]
-            if config.dead_letter_max_size is not None:
-                left = [one.id for one in found if one.id not in set(over)]
-                over += left[: max(0, len(left) - config.dead_letter_max_size)]
-            count = await dead.discard(over) if over else 0
+                if config.dead_letter_max_size is not None:
+                    left = [one.id for one in found if one.id not in set(over)]
+                    over += left[: max(0, await dead.count() - len(over) - config.dead_letter_max_size)]
+                done = await dead.discard(over) if over else 0
+            count += done
+            if not done or len(over) < len(found):
+                break
         if count:
-            events.record(queue, DeadLetterPruned(queue=queue, count=count))
+            self._backend.broker.events.record(queue, DeadLetterPruned(queue=queue, count=count))
         return count
 
     async def _prune(self, queue: str, state: str, until: str) -> int:
