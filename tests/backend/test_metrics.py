@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.backend.conftest import Client, client_of
 from waybill.backend.backend import Backend
-from waybill.backend.metrics import family, gauges
+from waybill.backend.metrics import MOST_QUEUES, OTHER, ServerMetrics, family, gauges
+from waybill.backend.routes.metrics import LINES_AT_ONCE
 from waybill.ojs.errors import DatabaseUnusable
+from waybill.ojs.spec.events import ReceivedEvent
 
 Value = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -102,3 +105,35 @@ def test_bounds_and_tenants_cost_no_look_at_all_queues_each() -> None:
         assert 'ojs_backpressure_pressure{queue="t0.email"} 0.5' in text
         reads.append(counts.reads)
     assert reads[0] == reads[1]
+
+
+def test_events_of_any_number_of_queues_take_a_bounded_number_of_counters() -> None:
+    metrics = ServerMetrics()
+    number = MOST_QUEUES + 5000
+    metrics.take(
+        ReceivedEvent(f"e{one}", "job.enqueued", "/t", "2026-01-01T00:00:00Z", "j", {"queue": f"q{one}"})
+        for one in range(number)
+    )
+    lines = [line for line in metrics.lines() if line.startswith("ojs_job_enqueued_total{")]
+    assert len(lines) == MOST_QUEUES + 1
+    assert f'ojs_job_enqueued_total{{queue="{OTHER}",type=""}} {number - MOST_QUEUES}' in lines
+
+
+async def test_metrics_of_many_queues_are_made_in_steps(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def many(_: Backend) -> Mapping[tuple[str, str], int]:
+        return {(f"q{one}", "available"): 1 for one in range(5 * LINES_AT_ONCE)}
+
+    monkeypatch.setattr(Backend, "counts", many)
+    await scrape(client)
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    others = asyncio.ensure_future(turn())
+    await scrape(client)
+    others.cancel()
+    assert turns >= 5

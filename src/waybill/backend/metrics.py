@@ -19,6 +19,8 @@ from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.timestamps import parse_timestamp
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+MOST_QUEUES: Final = 10_000
+"""Whose events are counted. An event may name any queue."""
 MOST_TYPES: Final = 1000
 MOST_TENANTS: Final = 1000
 OTHER: Final = "_other"
@@ -46,6 +48,7 @@ class ServerMetrics:
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._durations: dict[Labels, Histogram] = {}
         self._queue_times: dict[Labels, Histogram] = {}
+        self._queues: set[str] = set()
         self._types: set[str] = set()
         self._enqueued: BoundedDict[str, str] = BoundedDict(MOST_WAITING)
 
@@ -57,7 +60,8 @@ class ServerMetrics:
 
     def _take(self, event: ReceivedEvent) -> None:
         data = event.data
-        queue, kind = str(data.get("queue", "")), self._type(str(data.get("job_type", "")))
+        queue = _known(str(data.get("queue", "")), self._queues, MOST_QUEUES)
+        kind = _known(str(data.get("job_type", "")), self._types, MOST_TYPES)
         if event.type == "job.started":
             enqueued_at = self._enqueued.pop(event.subject, None)
             if enqueued_at is not None:
@@ -80,13 +84,6 @@ class ServerMetrics:
     ) -> None:
         if value is not None:
             found.setdefault(labels, Histogram(bounds)).add(value)
-
-    def _type(self, kind: str) -> str:
-        if kind not in self._types:
-            if len(self._types) >= MOST_TYPES:
-                return OTHER
-            self._types.add(kind)
-        return kind
 
     def lines(self) -> Iterator[str]:
         """Return counters and histograms as text."""
@@ -178,6 +175,15 @@ def _histograms(name: str, text: str, found: Mapping[Labels, Histogram]) -> Iter
             yield f"{name}_bucket{_written((*labels, ('le', bound)))} {total}"
         yield f"{name}_sum{_written(labels)} {one.sum:.6f}"
         yield f"{name}_count{_written(labels)} {total}"
+
+
+def _known(value: str, known: set[str], most: int) -> str:
+    """Return a label, of the first `most` different ones, or OTHER."""
+    if value not in known:
+        if len(known) >= most:
+            return OTHER
+        known.add(value)
+    return value
 
 
 def _labels(**labels: str) -> Labels:
