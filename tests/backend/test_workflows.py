@@ -60,6 +60,7 @@ async def test_a_chain_stops_at_a_failure(client: Client) -> None:
     found = await get(client, made["id"])
     assert (found["state"], found["failed_step_index"]) == ("failed", 0)
     assert [one["state"] for one in found["steps"]] == ["failed", "cancelled"]
+    assert [one["job_id"] for one in found["steps"]] == [first["id"], None]
     assert found["failed_job_ids"] == [first["id"]]
     assert found["errors"][0]["message"] == "no"
     assert await client.fetch("flow") == []
@@ -145,6 +146,7 @@ async def test_cancel(client: Client) -> None:
     found = await client.ask("DELETE", f"{WORKFLOWS}/{made['id']}")
     assert found["workflow"]["state"] == "cancelled"
     assert found["steps_cancelled"] == 2
+    assert [one["job_id"] for one in found["steps"]] == [one["job_id"] for one in made["steps"]]
     assert found["cancelled_at"]
     assert await client.fetch("flow", count=5) == []
     await client.ack(running["id"])

@@ -76,7 +76,7 @@ def _step(flow: Flow, node: Node) -> StepInfo:
     if node.kind != "job":
         info.steps = _parts(flow, node)
         info.omitted_count = max(len(node.steps) - MAX_SHOWN, 0)
-    elif state >= StepState.PENDING and (state != StepState.CANCELLED or flow.progress.times(node.number)):
+    elif state >= StepState.PENDING and (state != StepState.CANCELLED or _was_due(flow, node)):
         info.job_id = flow.job_id(node.number)
     if node.streamed:
         counts = flow.progress.members
@@ -86,6 +86,14 @@ def _step(flow: Flow, node: Node) -> StepInfo:
         info.started_at = _moment(flow, times[0])
         info.completed_at = _moment(flow, times[1]) if state >= StepState.COMPLETED else None
     return info
+
+
+def _was_due(flow: Flow, node: Node) -> bool:
+    """Return whether a cancelled job was enqueued: it has started, or what it waited for is completed."""
+    if flow.progress.times(node.number) is not None or node.parent is None:
+        return True
+    is_free = not node.callback and all(flow.state(one) == StepState.COMPLETED for one in node.after)
+    return is_free and _was_due(flow, node.parent)
 
 
 def _moment(flow: Flow, offset_ms: int) -> str:
