@@ -30,7 +30,6 @@ from waybill.ojs.worker.execution import Execution
 
 POLL_SECONDS: Final = 1.0
 _STATE: Final = State.COMPLETED.value
-_ENDED_OTHERWISE: Final = frozenset({State.CANCELLED.value, State.DISCARDED.value})
 _COMPLETED: Final = "job.completed"
 
 _decode = msgspec.json.Decoder(Ack).decode
@@ -148,7 +147,7 @@ class QuickAcks:
     def _tell_detail(self, waiting: _Waiting, detail: JobDetail | None) -> None:
         execution = waiting.lease.execution
         form = {"id": execution.envelope.id} if detail is None else form_of(detail, datetime.now(UTC))
-        if form.get("state") in _ENDED_OTHERWISE:
+        if form.get("state") == State.CANCELLED.value:
             waiting.asker.failed(ended_since(execution.envelope.id, form["state"]))
             return
         completed_at = form.get("completed_at") or self._backend.now()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -41,8 +41,6 @@ DIRECTIVES: Final = frozenset({"running", "quiet", "terminate"})
 
 _JITTER_OF_NONE: Final = 0.5
 _ACTIVE: Final = State.ACTIVE.value
-_CANCELLED: Final = frozenset({State.CANCELLED.value})
-_ENDED_OTHERWISE: Final = frozenset({State.CANCELLED.value, State.DISCARDED.value})
 
 
 class WorkerRoutes:
@@ -118,7 +116,7 @@ class WorkerRoutes:
             self._backend.settlement.completed(execution, body.get("result"), duration)
         if execution.envelope.workflow_id is not None:
             await self._workflows.wait_for_next_jobs(execution.envelope.workflow_id)
-        ended = await self._ended(job_id, _ENDED_OTHERWISE)
+        ended = await self._ended(job_id)
         return answer(
             {
                 "acknowledged": True,
@@ -153,7 +151,7 @@ class WorkerRoutes:
             backend.settlement.failed(execution, failure, duration, delay=delay)
         if not again and envelope.workflow_id is not None:
             await self._workflows.wait_for_next_jobs(envelope.workflow_id)
-        form = await self._ended(envelope.id, _CANCELLED)
+        form = await self._ended(envelope.id)
         found: Form = {
             "id": envelope.id,
             "job_id": envelope.id,
@@ -190,7 +188,7 @@ class WorkerRoutes:
         job_id = execution.envelope.id
         async with self._backend.folded([("job.scheduled", job_id)]):
             self._backend.settlement.postponed(execution, delay_seconds)
-        form = await self._ended(job_id, _CANCELLED)
+        form = await self._ended(job_id)
         state = State.SCHEDULED if delay_seconds else State.AVAILABLE
         found = {"id": job_id, "job_id": job_id, "state": state.value, "attempt": execution.attempt}
         return answer({**found, "requeued": True, "job": form})
@@ -221,11 +219,11 @@ class WorkerRoutes:
         leases.end(job_id)
         return lease
 
-    async def _ended(self, job_id: str, too_late: Collection[str]) -> Form:
-        """Return a job after its attempt. Raises RequestRefused if it had ended before, in one of these states."""
+    async def _ended(self, job_id: str) -> Form:
+        """Return a job after its attempt. Raises RequestRefused if it had been cancelled before."""
         found = await self._backend.view.detail(job_id)
         form: Form = {"id": job_id} if found is None else form_of(found, datetime.now(UTC))
-        if form.get("state") in too_late:
+        if form.get("state") == State.CANCELLED.value:
             raise ended_since(job_id, form["state"])
         return form
 
