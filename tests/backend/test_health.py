@@ -52,6 +52,12 @@ async def test_a_server_that_works_says_what_it_works_with(client: Client, lasti
     assert (await health(lasting))["database"]["type"] == "sqlite"
 
 
+async def test_a_health_check_leaves_nothing_in_the_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    await health(client)
+    assert not [one.message for one in caplog.records if one.name == "waybill.broker"]
+
+
 async def test_a_database_that_cannot_be_written_to(lasting: Client) -> None:
     view = lasting.backend.view
     await limit_pages(lasting, 1)
