@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.backend.test_shortcuts import Caller, caller
 from waybill.backend import request_limits
 from waybill.backend.application import Application
 from waybill.backend.asgi_app import BackendApp
-from waybill.backend.keys import Key, KeyRing, hash_of
+from waybill.backend.keys import InvalidKeyFile, Key, KeyRing, add_key, hash_of, read_keys
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.request_limits import RequestLimits
 from waybill.backend.router import OPEN, READ, Route
@@ -100,6 +101,20 @@ async def test_each_client_has_its_own_bucket(clock: Clock) -> None:
         assert [(one.status, told(one)[1]) for one in found] == [(401, 1), (401, 0), (429, 0)]
     # The same network of IPv6.
     assert (await get(application, "[2001:db8::2]:1")).status == 429
+
+
+async def test_a_key_may_have_its_own_limit(clock: Clock, tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    texts = {name: add_key(path, name, "read", request_limit=limit) for name, limit in (("few", 0), ("many", 4))}
+    application = application_of((2, 60), read_keys(path))
+    few, many = [[await get(application, **{"x-api-key": texts[name]}) for _ in range(5)] for name in texts]
+    assert [one.status for one in few] == [200] * 2 + [429] * 3
+    assert [one.status for one in many] == [200] * 4 + [429]
+    assert [told(few[0])[:2], told(many[0])[:2]] == [(2, 1), (4, 3)]
+    assert msgspec.json.decode(many[4].body)["error"]["details"]["limit"] == 4
+    path.write_text(path.read_text().replace('"request_limit": 4', '"request_limit": -4'))
+    with pytest.raises(InvalidKeyFile):
+        read_keys(path)
 
 
 async def test_health_is_not_limited(clock: Clock) -> None:

@@ -12,7 +12,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -36,6 +36,8 @@ class Key(msgspec.Struct, frozen=True, omit_defaults=True):
     role: Role
     hash: str
     tenant: str = ""
+    request_limit: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """How many requests the key may make in a window, 0 for as many as the server says: see `request_limits`."""
 
 
 class KeyFile(msgspec.Struct):
@@ -68,6 +70,10 @@ class KeyRing:
             raise RequestRefused("permission_denied", text)
         return key
 
+    def request_limits(self) -> dict[str, int]:
+        """Return the limits of requests of the keys that have their own, by name."""
+        return {key.name: key.request_limit for key in self._keys if key.request_limit}
+
     def find(self, headers: Mapping[str, str]) -> Key | None:
         """Return the key of a request, None if it has no known one."""
         shown = _shown(headers)
@@ -98,7 +104,7 @@ def read_keys(path: Path) -> KeyRing:
     return KeyRing(found.keys)
 
 
-def add_key(path: Path, name: str, role: Role, tenant: str = "") -> str:
+def add_key(path: Path, name: str, role: Role, tenant: str = "", request_limit: int = 0) -> str:
     """Create a key, and store its hash in a file that only its owner can read; returns the key.
 
     A key of this name is replaced. Raises InvalidKeyFile, OSError.
@@ -106,7 +112,8 @@ def add_key(path: Path, name: str, role: Role, tenant: str = "") -> str:
     check_tenant(tenant)
     found = _read(path) if path.exists() else KeyFile()
     key = PREFIX + secrets.token_urlsafe(32)
-    found.keys = [*(one for one in found.keys if one.name != name), Key(name, role, hash_of(key), tenant)]
+    made = Key(name, role, hash_of(key), tenant, request_limit)
+    found.keys = [*(one for one in found.keys if one.name != name), made]
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

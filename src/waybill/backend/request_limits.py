@@ -24,6 +24,8 @@ UNLIMITED: Final = frozenset({"/ojs/v1/health"})
 RequestLimit = tuple[int, int]
 """How many requests a client may make, and within how many seconds."""
 
+KEY: Final = "key "
+"""How the names of clients with keys begin."""
 _TOLERANCE: Final = 1e-6
 """A part of a token that may be missing: times are not exact."""
 
@@ -35,7 +37,8 @@ class RequestLimits:
         """`keys` are those that count as clients."""
         self._limit, self._window_seconds = limit
         self._keys = keys
-        self._interval = self._window_seconds / self._limit
+        self._own = {f"{KEY}{name}": most for name, most in ({} if keys is None else keys.request_limits()).items()}
+        """The limits of clients that have their own."""
         self._full_at: BoundedDict[str, float] = BoundedDict(MOST_CLIENTS)
         """By client, the client that was active last at the end. Absent ones are full."""
 
@@ -52,7 +55,7 @@ class RequestLimits:
             return
         _, seconds = self._left(client)
         wait = max(1, math.ceil(seconds))
-        limit, window = self._limit, self._window_seconds
+        limit, window = self._limit_of(client), self._window_seconds
         details: dict[str, object] = {"limit": limit, "window_seconds": window, "retry_after_seconds": wait}
         text = f"More than {limit} requests in {window} s: try again in {wait} s."
         raise RequestRefused("rate_limited", text, details=details, headers=[("Retry-After", str(wait))])
@@ -64,7 +67,7 @@ class RequestLimits:
     def take(self, client: str) -> None:
         """Take a token of a client that has one."""
         full_at = max(self._full_at.pop(client, 0.0), time.monotonic())
-        self._full_at[client] = full_at + self._interval
+        self._full_at[client] = full_at + self._window_seconds / self._limit_of(client)
 
     def charge(self, request: Request) -> None:
         """Take a token for a request that is refused for another reason, if there is one."""
@@ -95,18 +98,23 @@ class RequestLimits:
 
     def _client_of(self, request: Request) -> str:
         key = None if self._keys is None else self._keys.find(request.headers)
-        return address_of(request.peer) if key is None else f"key {key.name}"
+        return address_of(request.peer) if key is None else f"{KEY}{key.name}"
+
+    def _limit_of(self, client: str) -> int:
+        return self._own.get(client, self._limit)
 
     def _left(self, client: str) -> tuple[int, float]:
         """Return how many tokens a client has, and in how many seconds it has one more; 0 if it has all."""
+        limit = self._limit_of(client)
+        interval = self._window_seconds / limit
         full_in = self._full_at.get(client, 0.0) - time.monotonic()
-        used = max(0, math.ceil(full_in / self._interval - _TOLERANCE))
-        return self._limit - used, full_in - (used - 1) * self._interval if used else 0.0
+        used = max(0, math.ceil(full_in / interval - _TOLERANCE))
+        return limit - used, full_in - (used - 1) * interval if used else 0.0
 
     def _headers(self, client: str) -> list[tuple[str, str]]:
         left, seconds = self._left(client)
         return [
-            ("X-RateLimit-Limit", str(self._limit)),
+            ("X-RateLimit-Limit", str(self._limit_of(client))),
             ("X-RateLimit-Remaining", str(max(0, left))),
             ("X-RateLimit-Reset", str(math.ceil(time.time() + seconds))),
         ]

@@ -29,11 +29,16 @@ def command() -> None:
     help="Role: read jobs; also push and work; or everything.",
 )
 @click.option("--tenant", default="", help="Tenant of the key, which only has access to the queues of this tenant.")
+@click.option(
+    "--request-limit",
+    type=click.IntRange(1, 10_000_000),
+    help="Maximum requests in a window, instead of `waybill serve --request-limit`.",
+)
 @json_option
-def add(file: Path, name: str, role: str, tenant: str, *, as_json: bool) -> None:
+def add(file: Path, name: str, role: str, tenant: str, request_limit: int | None, *, as_json: bool) -> None:
     """Create a key called NAME, print it, and store its hash in FILE. It replaces an older key of this name."""
     try:
-        key = add_key(file, name, cast("Role", role), tenant)
+        key = add_key(file, name, cast("Role", role), tenant, request_limit or 0)
         echo(json.dumps(_document(name, role, tenant, key)) if as_json else key)
     except InvalidKeyFile as error:
         raise click.ClickException(str(error)) from None
