@@ -98,6 +98,32 @@ async def test_all_events_are_a_channel(serving: Serving) -> None:
         assert (told["event"], told["data"]["queue"]) == ("queue.paused", "other")
 
 
+async def test_the_events_themselves_are_a_channel(serving: Serving) -> None:
+    """ojs-events section 6.2."""
+    async with connected(serving) as (socket, http):
+        chosen = {"event_types": ["job.enqueued", "job.started"], "queues": ["email"], "job_types": ["email.send"]}
+        first = await subscribe(socket, "events", filter=chosen)
+        second = await subscribe(socket, "events", filter={"event_types": ["queue.paused"]})
+        assert [(one["action"], one["channel"]) for one in (first, second)] == [("subscribed", "events")] * 2
+        assert first["subscription_id"] != second["subscription_id"]
+        await push(http, "other")
+        job_id = await push(http)
+        told = await socket.receive_json()
+        assert (told["specversion"], told["type"], told["subject"]) == ("1.0", "job.enqueued", job_id)
+        assert told["id"].startswith("evt_")
+        assert told["source"].startswith("ojs://")
+        # The arguments of a job are for those who may read it.
+        assert told["data"] == {"job_type": "email.send", "queue": "email", "priority": 0}
+        await run(http)
+        assert (await socket.receive_json())["type"] == "job.started"
+        await socket.send_json({"action": "unsubscribe", "subscription_id": first["subscription_id"]})
+        assert await socket.receive_json() == {"action": "unsubscribed", "subscription_id": first["subscription_id"]}
+        await push(http)
+        async with http.post("/ojs/v1/queues/email/pause"):
+            pass
+        assert (await socket.receive_json())["type"] == "queue.paused"
+
+
 @pytest.mark.parametrize(
     ("message", "code"),
     [
@@ -108,6 +134,8 @@ async def test_all_events_are_a_channel(serving: Serving) -> None:
         ('{"action": "subscribe", "channel": "queue:"}', "invalid_request"),
         ('{"action": "subscribe", "channel": "thing:7"}', "invalid_request"),
         ('{"action": "subscribe", "channel": "all", "event_types": 7}', "invalid_request"),
+        ('{"action": "subscribe", "channel": "events", "filter": 7}', "invalid_request"),
+        ('{"action": "subscribe", "channel": "events", "filter": {"queues": 7}}', "invalid_request"),
         ('{"action": "subscribe", "channel": "job:019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0f"}', "not_found"),
         ('{"action": "subscribe", "channel": "queue:nothing"}', "not_found"),
         ('{"action": "resume", "last_event_id": 7}', "invalid_request"),

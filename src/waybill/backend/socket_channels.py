@@ -1,4 +1,8 @@
-"""The channels of a WebSocket: a client subscribes to a job, a queue or all events (ojs-realtime section 3)."""
+"""The channels of a WebSocket: a client subscribes to a job, a queue or all events (ojs-realtime section 3).
+
+The channel `events` has the events themselves, as they are in the stream (ojs-events section 6.2). A client may have
+several of them, each with a filter and an id of its own.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from waybill.backend.recent_events import INTERNAL_PREFIX, form_of, is_of
 from waybill.backend.sockets import GOING_AWAY, Socket, SocketClosed
 from waybill.backend.state_changes import CHANGED, StateChanges
 from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import format_unix_time
 
@@ -25,6 +30,8 @@ MOST_CHANNELS: Final = 100
 MOST_TYPES: Final = 50
 MAX_NAME: Final = 300
 ALL: Final = "all"
+EVENTS: Final = "events"
+_CHANNELS: Final = "channel: must be job:ID, queue:NAME, all or events."
 
 
 class _Refused(Exception):
@@ -42,6 +49,8 @@ class _Channel(NamedTuple):
     wanted: Predicate
     changes: StateChanges
     types: tuple[str, ...]
+    subscription: str = ""
+    """The id of a channel for the events themselves."""
 
 
 class SocketChannels:
@@ -86,22 +95,29 @@ class SocketChannels:
         if action == "resume":
             await self._resume(body.get("last_event_id"))
             return
-        name = body.get("channel")
+        name, subscription = body.get("channel"), body.get("subscription_id")
         if action not in {"subscribe", "unsubscribe"}:
             raise _Refused("invalid_request", "action: must be subscribe, unsubscribe or resume.")
+        if action == "unsubscribe" and isinstance(subscription, str):
+            await self._stop(subscription)
+            await self._send({"action": "unsubscribed", "subscription_id": subscription[:MAX_NAME]})
+            return
         if not isinstance(name, str) or len(name) > MAX_NAME:
-            raise _Refused("invalid_request", "channel: must be job:ID, queue:NAME or all.")
+            raise _Refused("invalid_request", _CHANNELS)
         await self._stop(name)
         if action == "unsubscribe":
             await self._send({"type": "unsubscribed", "channel": name})
             return
         if len(self._tasks) >= MOST_CHANNELS:
             raise _Refused("conflict", f"A connection may have {MOST_CHANNELS} channels.")
-        types = _types_of(body.get("event_types"))
-        channel, current = await self._open(name, types)
-        self._channels[name] = channel
+        if name == EVENTS:
+            channel, current = self._open_events(body.get("filter")), None
+        else:
+            channel, current = await self._open(name, _types_of(body.get("event_types"), "event_types"))
+        key = channel.subscription or name
+        self._channels[key] = channel
         ready = asyncio.get_running_loop().create_future()
-        self._tasks[name] = asyncio.get_running_loop().create_task(self._follow(channel, current, ready))
+        self._tasks[key] = asyncio.get_running_loop().create_task(self._follow(channel, current, ready))
         await ready
 
     async def _stop(self, name: str) -> None:
@@ -127,16 +143,39 @@ class SocketChannels:
             return channel, form if job.state in TERMINAL else None
         queue = self._prefix + rest
         if kind != "queue" or not rest or not is_valid_queue_name(queue):
-            raise _Refused("invalid_request", "channel: must be job:ID, queue:NAME or all.")
+            raise _Refused("invalid_request", _CHANNELS)
         if queue not in await self._backend.queues():
             raise _Refused("not_found", "The queue does not exist.")
         return _Channel(name, lambda event: event.data.get("queue") == queue, StateChanges({}, types), types), None
+
+    def _open_events(self, given: object) -> _Channel:
+        """Return a channel for the events that a filter selects. Raises _Refused."""
+        selected = {} if given is None else given
+        if not isinstance(selected, dict):
+            raise _Refused("invalid_request", "filter: must be an object.")
+        types, queues, job_types = (
+            _types_of(selected.get(name), f"filter.{name}") for name in ("event_types", "queues", "job_types")
+        )
+        own_queues = {self._prefix + one for one in queues}
+
+        def is_wanted(event: ReceivedEvent) -> bool:
+            return (
+                is_of(event, self._prefix)
+                and not event.type.startswith(INTERNAL_PREFIX)
+                and (not types or event.type in types)
+                and (not own_queues or event.data.get("queue") in own_queues)
+                and (not job_types or event.data.get("job_type") in job_types)
+            )
+
+        return _Channel(EVENTS, is_wanted, StateChanges({}), types, f"sub_{new_id()}")
 
     async def _follow(self, channel: _Channel, current: Form | None, ready: asyncio.Future[None]) -> None:
         """Send the events of a channel."""
         try:
             with self._backend.events.listeners.listening(channel.wanted) as listener:
                 told: Form = {"type": "subscribed", "channel": channel.name}
+                if channel.subscription:
+                    told |= {"action": "subscribed", "subscription_id": channel.subscription}
                 await self._send(told | ({"event_types": channel.types} if channel.types else {}))
                 if current is not None and (not channel.types or CHANGED in channel.types):
                     await self._tell(channel.name, CHANGED, current, "", str(current["timestamp"]))
@@ -161,6 +200,13 @@ class SocketChannels:
                 ready.cancel()
 
     async def _show(self, channel: _Channel, event: ReceivedEvent) -> None:
+        if channel.subscription:
+            whole = form_of(event)
+            data = whole["data"]
+            if isinstance(data, dict) and isinstance(data.get("queue"), str):
+                data["queue"] = self._shown(data["queue"])
+            await self._send(whole)
+            return
         found = channel.changes.form_of(event)
         if found is None and channel.name == ALL and not event.type.startswith((INTERNAL_PREFIX, "job.")):
             # Events of queues, workers, workflows and cron jobs.
@@ -216,9 +262,9 @@ class SocketChannels:
         return missed_events(recent, self._resumed, recent.seen_count)
 
 
-def _types_of(given: object) -> tuple[str, ...]:
+def _types_of(given: object, name: str) -> tuple[str, ...]:
     if given is None:
         return ()
     if not isinstance(given, list) or len(given) > MOST_TYPES or not all(isinstance(one, str) for one in given):
-        raise _Refused("invalid_request", f"event_types: must be an array of at most {MOST_TYPES} strings.")
+        raise _Refused("invalid_request", f"{name}: must be an array of at most {MOST_TYPES} strings.")
     return tuple(given)
