@@ -80,6 +80,23 @@ async def test_what_is_to_be_put_off_is(client: Client) -> None:
     assert await fetched(client) == ids[:1]
     await client.ack(ids[0])
     assert await fetched(client, wait_ms=5000) == ids[1:]
+    assert (await client.job(ids[1]))["state"] == "active"
+
+
+async def test_what_is_put_off_is_shown_so(client: Client) -> None:
+    """ojs-rate-limiting section 6.2: it is moved to the state `scheduled`. A retry stays `retryable`."""
+    limit = {"key": "push", "rate": {"limit": 1, "period": "PT1H"}, "on_limit": "reschedule"}
+    retry = {"max_attempts": 2, "initial_interval": "PT0.01S", "jitter": False}
+    first = await client.push(rate_limit=limit, retry=retry)
+    (second,) = await push(client, limit)
+    assert await fetched(client) == [first]
+    while (later := await client.job(second))["state"] != "scheduled":
+        await asyncio.sleep(0.02)
+    assert later["scheduled_at"] > client.backend.now()
+    await client.nack(first)
+    while (await client.job(first)).get("next_attempt_at", "") < later["scheduled_at"]:
+        assert await fetched(client) == []
+        await asyncio.sleep(0.02)
 
 
 async def test_a_cancelled_job_that_waits_never_starts(client: Client) -> None:

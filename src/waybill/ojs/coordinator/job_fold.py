@@ -43,6 +43,7 @@ _PHASES: Final = {
     "job.started": (1, _ACTIVE),
     "job.retrying": (2, State.RETRYABLE.value),
 }
+_WAITING: Final = frozenset({_AVAILABLE, State.SCHEDULED.value})
 DELETED: Final = "job.deleted"
 _END_RANK: Final = 1 << 40
 MAX_NUMBER: Final = 2**31 - 1
@@ -284,11 +285,19 @@ def _let_go(job: JobRecord) -> None:
 
 
 def _postpone(job: JobRecord, event: ReceivedEvent) -> None:
-    """Undo the start of a postponed attempt, unless it has started again since."""
+    """Let an attempt begin later: undo its start, unless it has started again since, or it has not started yet."""
+    later = _text(event.data.get("scheduled_at"))
     if job.state == _ACTIVE and job.started_at is not None and job.started_at <= event.time:
         job.state = State.SCHEDULED.value
-        job.scheduled_at = _text(event.data.get("scheduled_at"))
+        job.scheduled_at = later
         job.rank = job.attempt * _PHASES_PER_ATTEMPT
+    elif later is None or job.enqueued_at is None or job.enqueued_at > event.time:
+        return
+    elif job.state in _WAITING:
+        job.state = State.SCHEDULED.value
+        job.scheduled_at = later
+    elif job.state == State.RETRYABLE.value and job.next_retry_at is not None and job.next_retry_at <= event.time:
+        job.next_retry_at = later
 
 
 def _begin_anew(job: JobRecord) -> None:
