@@ -74,8 +74,8 @@ class JobRequests:
 
     async def _cancel_when_known(self, request: Request) -> None:
         job = await self._view.get(request.body.job_id)
-        if job is None or job.state == State.ACTIVE.value:
-            # The job's events may be on their way: other requests need not wait for them.
+        if job is None or job.state in {State.ACTIVE.value, State.PENDING.value}:
+            # Events of the job may be on their way: other requests need not wait for them.
             self._responder.spawn(self._responder.attempt(request, self._cancel_for))
         else:
             await self._cancel_for(request)
