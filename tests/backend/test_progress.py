@@ -50,11 +50,11 @@ async def test_progress_is_known_at_once_and_never_goes_back(client: Client) -> 
     found = await progress(client, job_id)
     assert (found["progress"], found["data"], found["state"]) == (None, None, "active")
     assert (await put(client, job_id, progress=0.47, data={"rows": 14}))["acknowledged"]
-    await put(client, job_id, progress=0.25)
+    assert (await put(client, job_id, progress=0.25))["progress"] == 0.47
     found = await progress(client, job_id)
     assert (found["progress"], found["data"], found["job_id"]) == (0.47, {"rows": 14}, job_id)
-    for said, known in ((1.3, 1.0), (-4, 1.0)):
-        await put(client, job_id, progress=said, message="nearly")
+    for said, known in ((0.3, 0.47), (1.3, 1.0), (-4, 1.0)):
+        assert (await put(client, job_id, progress=said, message="nearly"))["progress"] == known
         assert (await progress(client, job_id))["progress"] == known
     assert (await progress(client, job_id))["message"] == "nearly"
     headers = dict((await client.send("GET", f"/ojs/v1/jobs/{job_id}/progress")).headers)

@@ -61,8 +61,8 @@ class ProgressWriter:
         self._reported: dict[str, _Reported] = {}
         self._loop = asyncio.get_running_loop()
 
-    def report(self, job: JobInfo, report: Report) -> None:
-        """Publish the progress of a job within a second."""
+    def report(self, job: JobInfo, report: Report) -> float | None:
+        """Publish the progress of a job within a second; returns it, which never decreases, None if none is known."""
         reported = self._reported_of(job)
         self._leases.extend(job.id, job.worker_id or "", None)
         reported.pending = (job, _later(reported.pending, report))
@@ -70,6 +70,8 @@ class ProgressWriter:
             reported.timer = self._loop.call_at(
                 max(self._loop.time(), reported.sent_at + EVERY_SECONDS), self._send, job.id
             )
+        pending = reported.pending[1].progress
+        return job.progress if pending is None else max(pending, reported.percent / 100)
 
     def checkpoint(self, job: JobInfo, checkpoint: Checkpoint | None, event_id: str | None = None) -> None:
         """Publish a checkpoint for the next attempt immediately, None to delete it; `event_id` is optional."""

@@ -64,12 +64,13 @@ class ProgressRoutes:
         report = read_report(body)
         job = (await self._backend.known(request.parameters["id"])).info
         is_active = job.state == _ACTIVE and _is_of(job, body)
+        progress = job.progress
         if is_active:
             # A job that has ended meanwhile is not an error (section 6.1).
             if body.get("checkpoint") is not None:
                 self._publish_checkpoint(job, body["checkpoint"])
-            self._backend.extensions.progress.report(job, report)
-        return answer({"acknowledged": is_active, "job_id": job.id, "state": job.state, "progress": report.progress})
+            progress = self._backend.extensions.progress.report(job, report)
+        return answer({"acknowledged": is_active, "job_id": job.id, "state": job.state, "progress": progress})
 
     async def _get(self, request: Request) -> Response:
         job = await self._current(request)
