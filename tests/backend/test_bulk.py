@@ -35,6 +35,10 @@ async def test_each_job_of_a_bulk_is_told_of(client: Client) -> None:
     twice = (await bulk(client, "", {"jobs": [unique, unique]}, 207))["items"]
     assert twice[1]["error"]["details"]["existing_job_id"] == twice[0]["job"]["id"]
     assert len(twice[1]["error"]["details"]["uniqueness_key"]) == 64
+    ignored = unique | {"unique": {"keys": ["type"], "on_conflict": "ignore"}}
+    (created, there) = (await bulk(client, "", {"jobs": [JOB, ignored]}, 201))["items"]
+    assert (created["status"], there["status"]) == ("created", "duplicate")
+    assert there["job"] == {"id": twice[0]["job"]["id"], "type": "email.once", "state": "available"}
     await bulk(client, "", {"jobs": []}, 400)
     await bulk(client, "", {"jobs": [JOB], "atomicity": "some"}, 400)
 

@@ -17,6 +17,7 @@ from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import ADMIN, OPERATE, Route
 from waybill.ojs.errors import DuplicateJob, InvalidJob, PushFailed
 from waybill.ojs.push.publisher import BatchFailed
+from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.server_events import BulkCancelled, BulkDeleted, BulkEnqueued, BulkRetried
 
 ATOMIC: Final = "atomic"
@@ -137,6 +138,7 @@ class BulkRoutes:
             await backend.coordinate_queue(queue)
         ids = [str(job["id"]) for job in jobs.values()]
         failures: Sequence[PushFailed] = ()
+        pushed: list[Envelope] = []
         if ids:
             async with backend.folded([(_ENQUEUED, job_id) for job_id in ids], is_certain=True):
                 try:
@@ -145,7 +147,8 @@ class BulkRoutes:
                     pushed, failures = list(error.pushed), error.failures
                 for job_id in set(ids) - {envelope.id for envelope in pushed}:
                     backend.view.forget(_ENQUEUED, job_id)
-            made = {one.id: form_of_push(one, msgspec.json.decode(one.encode(), type=Form)) for one in pushed}
+        made = {one.id: one for one in pushed if not one.is_duplicate}
+        existing = iter([one for one in pushed if one.is_duplicate])
         failed = {error.job_id: error for error in failures}
         items: dict[int, Form] = {}
         for index, job in jobs.items():
@@ -154,9 +157,13 @@ class BulkRoutes:
             if failure is not None:
                 items[index] = {"index": index, "status": "failed", "error": _error_of(failure, request)}
             elif job_id in made:
-                items[index] = {"index": index, "status": "created", "job": made[job_id]}
+                envelope = made[job_id]
+                form = form_of_push(envelope, msgspec.json.decode(envelope.encode(), type=Form))
+                items[index] = {"index": index, "status": "created", "job": form}
             else:
-                items[index] = {"index": index, "status": "duplicate", "job": {"id": job_id}}
+                found = next(existing)
+                there: Form = {"id": found.id, "type": found.type, "state": found.state}
+                items[index] = {"index": index, "status": "duplicate", "job": there}
         return items
 
 
