@@ -73,6 +73,9 @@ async def test_the_state_is_made_anew_from_a_stream_that_is_not_the_one_before(
         (before, *_) = await push(5)
         async with Coordinator(jobs, queues=[queue_name], database=database):
             assert await known(jobs, [before]) == [True]
+            for _ in range(3):
+                # Each is folded by itself, so that the database's position is at the end of the stream.
+                assert await known(jobs, await push(1)) == [True]
         assert "deleted and created again" not in caplog.text
         await delete_stream(jobs)
     new = await push(1 if is_shorter else 30)

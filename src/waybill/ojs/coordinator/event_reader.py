@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -13,6 +14,8 @@ from waybill.ojs.coordinator.stream_identity import StreamIdentity, StreamMark
 from waybill.ojs.errors import TopologyConflict
 
 PREFETCH: Final = 50
+END_SECONDS: Final = 1.0
+"""After so long without another message, the one before was the last of the stream."""
 
 _log = logging.getLogger("waybill.ojs.coordinator")
 
@@ -46,9 +49,11 @@ class EventReader:
         self._replaced = replaced
         self._identity = StreamIdentity()
         self._next_offset = 0
+        self._broker: BrokerConnection | None = None
         self._channel: Channel | None = None
         self._queue = ""
         self._stream: Consumer | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     @property
     def stream(self) -> str:
@@ -62,6 +67,8 @@ class EventReader:
 
     async def open(self, broker: BrokerConnection, partition: int = 0) -> None:
         """Prepare to read the stream of a broker, or one of its partitions."""
+        self._broker = broker
+        broker.connection.on_reconnect(self._look_for_end)
         self._channel = await broker.connection.channel(prefetch_count=PREFETCH)
         self._queue = broker.declarer.topology.event_streams[partition]
 
@@ -76,6 +83,12 @@ class EventReader:
             first = offset if mark is None else mark.offset
             arguments: dict[str, object] = {"x-stream-offset": first or "first"}
             self._stream = await self._channel.consume(self._queue, self._look_at, arguments=arguments)
+            self._look_for_end()
+
+    def close(self) -> None:
+        """Look for nothing more. The messages end with the channel."""
+        if self._looking is not None:
+            self._looking.cancel()
 
     def folded(self, mark: StreamMark) -> None:
         """After a lost connection, continue behind this message, which identifies the stream."""
@@ -86,6 +99,45 @@ class EventReader:
         """Stop reading: the stream, or the store's copy of it, was replaced."""
         self.is_replaced = True
         self._replaced()
+
+    def _look_for_end(self) -> None:
+        self.close()
+        if self._broker is not None and self._stream is not None:
+            first = self._stream.arguments["x-stream-offset"]
+            if isinstance(first, int):
+                self._looking = asyncio.get_running_loop().create_task(self._find(self._broker, first))
+
+    async def _find(self, broker: BrokerConnection, first: int) -> None:
+        """Notice that the stream ends before the message that reading begins with.
+
+        From an offset that does not exist yet, RabbitMQ sends nothing until it exists, so a stream that was made anew,
+        and is shorter, would look as if nothing happened. "last" begins within the last messages.
+        """
+        try:
+            async with await broker.connection.channel(prefetch_count=PREFETCH) as channel:
+                found = await channel.consume(self._queue, arguments={"x-stream-offset": "last"})
+                longest: float | None = None
+                offset = -1
+                while offset < first:
+                    async with asyncio.timeout(longest):
+                        delivery = await anext(found)
+                    delivery.ack()
+                    headers = delivery.properties.headers or {}
+                    number = headers.get("x-stream-offset")
+                    offset = number if isinstance(number, int) else offset
+                    longest = END_SECONDS
+        except TimeoutError:
+            if not self.is_replaced:
+                self._was_made_anew()
+        except (ClientError, StopAsyncIteration, ValueError) as error:
+            _log.debug("the end of the stream %s is not known: %r", self._queue, error)
+
+    def _was_made_anew(self) -> None:
+        _log.warning(
+            "the event stream was deleted and created again: rebuilding the job state from its first event;"
+            " jobs without an event in it are forgotten"
+        )
+        self.replace()
 
     def _look_at(self, delivery: Delivery) -> None:
         try:
@@ -99,12 +151,8 @@ class EventReader:
             return
         mark = self._identity.note(offset, delivery.body)
         if mark is None:
-            _log.warning(
-                "the event stream was deleted and created again: rebuilding the job state from its first event;"
-                " jobs without an event in it are forgotten"
-            )
             delivery.ack()
-            self.replace()
+            self._was_made_anew()
         elif offset < self._next_offset:
             delivery.ack()
         else:

@@ -114,6 +114,8 @@ class JobView(EventFollower):
 
     async def close(self) -> None:
         """Stop reading, and close the store."""
+        for one in self._streams:
+            one.close()
         for folding in self._tasks[1:]:
             folding.cancel()
             await asyncio.gather(folding, return_exceptions=True)

@@ -119,6 +119,10 @@ class StreamFold:
         await self._reader.open(broker, self.partition)
         await self._reader.begin(*await self._host.in_thread(functools.partial(store.begin, self.partition)))
 
+    def close(self) -> None:
+        """Read no more."""
+        self._reader.close()
+
     async def check(self, store: JobStore) -> None:
         """Begin anew if the database has lost what it had confirmed: the next event may take long to come."""
         try:
