@@ -1,6 +1,6 @@
 """Push, fetch and acknowledge jobs over HTTP, and print what it costs.
 
-    python -m benchmarks.http_jobs [--connections 16] [--jobs 100000] [--memory] [--only NAME]
+    python -m benchmarks.http_jobs [--connections 16] [--jobs 100000] [--memory] [--database sqlite|URL] [--only NAME]
 
 Starts `waybill serve` with a broker in its process, on a disk with fsync unless `--memory` is given. `ojsload`, a
 program in C (benchmarks/tools), is the client; the CPU is that of the server, broker included. The latencies and the
@@ -31,10 +31,12 @@ POLL: Final = json.dumps({"queues": ["idle"], "worker_id": "w", "wait_ms": 60_00
 
 
 @contextmanager
-def server(*, memory: bool) -> Iterator[tuple[int, int]]:
+def server(database: str | None, *, memory: bool) -> Iterator[tuple[int, int]]:
     """Start a server; its port and its process."""
     with tempfile.TemporaryDirectory(prefix="waybill-http-") as directory:
         where = ["--memory"] if memory else ["--data-dir", directory]
+        if database is not None:
+            where += ["--database", f"{directory}/jobs.db" if database == "sqlite" else database]
         command = [sys.executable, "-m", "waybill", "serve", "--port", "0", *where]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             try:
@@ -117,15 +119,16 @@ async def polls(port: int, pid: int, count: int) -> str:
 @click.option("--jobs", default=60_000, show_default=True)
 @click.option("--polls", "poll_count", default=10_000, show_default=True)
 @click.option("--memory", is_flag=True, help="Without a disk.")
+@click.option("--database", help="Where the state of jobs is kept: sqlite, or the URL of an empty PostgreSQL database.")
 @click.option("--only", help="enqueue, batch, cycle, paced or polls.")
-def main(connections: int, jobs: int, poll_count: int, *, memory: bool, only: str | None) -> None:
+def main(connections: int, jobs: int, poll_count: int, *, memory: bool, database: str | None, only: str | None) -> None:
     """Measure everything, and print a line for each."""
     from waybill.transport.descriptors import raise_descriptor_limit  # noqa: PLC0415 - of the package that is measured
 
     raise_descriptor_limit()
     subprocess.run([sys.executable, "-m", "waybill", "--version"], check=True)
     click.echo(f"load average {os.getloadavg()[0]:.1f}")
-    with server(memory=memory) as (port, pid):
+    with server(database, memory=memory) as (port, pid):
         for name, mode, count, queue in (
             ("enqueue", "enq", jobs, "single"),
             ("batch", "batch:100", jobs * 2, "batch"),

@@ -97,8 +97,7 @@ class QuickAcks:
         view, execution = backend.view, lease.execution
         envelope = execution.envelope
         if (
-            not view.is_in_memory
-            or (ack.worker_id and lease.worker_id and ack.worker_id != lease.worker_id)
+            (ack.worker_id and lease.worker_id and ack.worker_id != lease.worker_id)
             or ack.attempt not in {0, execution.attempt}
             or envelope.workflow_id is not None
             or envelope.unique is not None

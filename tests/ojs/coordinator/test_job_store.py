@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.client.breaking import until
@@ -53,6 +54,17 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobStore]:
         database = make_database(request.getfixturevalue("postgresql"))
     with open_job_store(database) as store:
         yield store
+
+
+def test_unknown_jobs_are_found_with_few_statements(store: JobStore) -> None:
+    ids = [f"job-{number}" for number in range(1100)]
+    store.apply([(0, [event("job.enqueued", one, 1) for one in ids[::2]])])
+    statements: list[object] = []
+    if isinstance(store, SqlJobStore):
+        sqlalchemy.event.listen(store._engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    assert store.missing(ids) == ids[1::2]
+    assert store.missing([]) == []
+    assert len([one for one in statements if "waybill_job" in str(one)]) <= 3
 
 
 def test_events_move_a_job_forward_only(store: JobStore) -> None:

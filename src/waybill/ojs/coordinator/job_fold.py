@@ -38,8 +38,9 @@ ENDS: Final = {
 _ACTIVE: Final = State.ACTIVE.value
 _AVAILABLE: Final = State.AVAILABLE.value
 END_STATES: Final = frozenset(state.value for state in TERMINAL)
+ENQUEUED: Final = "job.enqueued"
 _PHASES: Final = {
-    "job.enqueued": (0, _AVAILABLE),
+    ENQUEUED: (0, _AVAILABLE),
     "job.started": (1, _ACTIVE),
     "job.retrying": (2, State.RETRYABLE.value),
 }
@@ -239,14 +240,14 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
     attempt = _number(data.get("attempt"))
     rank = attempt * _PHASES_PER_ATTEMPT + phase
     # A coordinator may push a job twice, but the second copy does not run: see `claims`.
-    is_copy = event.type == "job.enqueued" and (job.enqueued_at or job.ended_at) and event.id == push_event_id(job.id)
+    is_copy = event.type == ENQUEUED and (job.enqueued_at or job.ended_at) and event.id == push_event_id(job.id)
     if is_copy and job.enqueued_at is not None:
         return
-    is_again = event.type in {"job.enqueued", "job.started"} and not is_copy
+    is_again = event.type in {ENQUEUED, "job.started"} and not is_copy
     if is_again and job.ended_at is not None and job.ended_at < event.time:
         # A dead letter was tried again: everything begins anew. The event of its start may arrive first.
         _begin_anew(job)
-    if event.type == "job.enqueued":
+    if event.type == ENQUEUED:
         # The first event counts: no other program knows the id before.
         job.owner = job.owner or _text(event.user)
         if job.enqueued_at is None or job.enqueued_at <= event.time:

@@ -6,7 +6,7 @@ nothing is folded twice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, Self
 
@@ -16,7 +16,7 @@ from mypy_extensions import mypyc_attr
 from waybill.ojs.coordinator.failure_group import FailureGroup, Hours, fingerprint_of
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R, StoredRow
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark
-from waybill.ojs.coordinator.job_fold import ENDS, info_of
+from waybill.ojs.coordinator.job_fold import ENDS, ENQUEUED, info_of
 from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.coordinator.stream_identity import StreamMark
@@ -129,8 +129,12 @@ class JobStore:
         """The watched jobs whose ends were folded, until the reader removes them."""
         self.expected: Collection[tuple[str, str]] = ()
         """Events to note in `arrived` when they are folded, by type and job or by type and id."""
-        self.arrived: list[tuple[str, str]] = []
-        """The expected events that were folded, until the reader removes them."""
+        self.arrived: list[tuple[tuple[str, str], JobRecord | None]] = []
+        """The expected events that were folded, each with its job if that is loaded, until the reader removes them."""
+        self.enqueued: list[str] = []
+        """The jobs that were enqueued, until the reader removes them, unless the store is in memory."""
+        self.changed: Mapping[str, JobRecord] = {}
+        """The jobs that the last `apply` has written, if events were expected."""
         self.marks: dict[int, StreamMark] = {}
         """By partition, a message at or before the next ones to fold: it is kept with the position."""
 
@@ -242,9 +246,14 @@ class JobStore:
         return None if job is None else detail_of(job)
 
     def note(self, events: Sequence[ReceivedEvent]) -> None:
-        """Note which watched jobs have ended, and which expected events have arrived."""
+        """Note which jobs were enqueued, which watched ones have ended, and which expected events have arrived."""
+        if not self.is_in_memory:
+            self.enqueued += [event.subject for event in events if event.type == ENQUEUED]
         if self.expected:
-            self.arrived += [key for event in events for key in keys_of(event) if key in self.expected]
+            changed = self.changed
+            self.arrived += [
+                (key, changed.get(event.subject)) for event in events for key in keys_of(event) if key in self.expected
+            ]
         watched = self.watched
         if watched:
             self.ended += [event.subject for event in events if event.type in ENDS and event.subject in watched]

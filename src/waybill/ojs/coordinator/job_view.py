@@ -24,6 +24,7 @@ from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobStore, keys_of
 from waybill.ojs.coordinator.open_store import open_job_store
 from waybill.ojs.coordinator.partition_lag import PartitionLag
+from waybill.ojs.coordinator.recent_jobs import RecentJobs
 from waybill.ojs.coordinator.store_thread import StoreThread
 from waybill.ojs.coordinator.stream_fold import NOTHING_LEFT, StreamFold
 from waybill.ojs.observe.event_writer import EventWriter
@@ -40,6 +41,8 @@ SETTLE_SECONDS: Final = 1.0
 
 COUNT_SECONDS: Final = 5.0
 """How long a scrape waits for the store: Prometheus waits for 10 seconds."""
+QUERY_SECONDS: Final = 1.0
+"""How long new jobs may take to be folded here before a database is queried: another coordinator may have done it."""
 VERDICT_SECONDS: Final = 30.0
 """How long an event of this process may take to come back."""
 
@@ -78,6 +81,9 @@ class JobView(EventFollower):
         self.expectations = Expectations()
         """Waiters for events."""
         self._folded = asyncio.Event()
+        self._recent = RecentJobs()
+        self._asking = 0
+        """How many ask after each fold whether it has brought their jobs."""
         self._own: dict[str, tuple[Sequence[OwnEvent], str | None]] = {}
         """Messages of this process that are not confirmed yet."""
         self.on_the_way: dict[str, bytes] = {}
@@ -395,9 +401,14 @@ class JobView(EventFollower):
         self._tell_folded()
 
     def knows_now(self, job_ids: Sequence[str]) -> bool:
-        """Return whether an event of each of these jobs is folded; False also if the store is busy or may block."""
+        """Return whether an event of each of these new jobs is folded; False also if the store is busy.
+
+        With a database, that is known for a while, and told once.
+        """
         store = self._known
-        if not store.is_in_memory or not self._lock.acquire(blocking=False):
+        if not store.is_in_memory:
+            return self._recent.take(job_ids)
+        if not self._lock.acquire(blocking=False):
             return False
         try:
             return not store.missing(job_ids)
@@ -406,19 +417,25 @@ class JobView(EventFollower):
 
     async def knows(self, job_ids: Sequence[str], seconds: float) -> bool:
         """Return once an event of each of these jobs is folded; False if that takes longer."""
-        if self.knows_now(job_ids):
-            return True
-        store = self._known
+        now = asyncio.get_running_loop().time
+        query_at = now() + (0.0 if self.is_in_memory else QUERY_SECONDS)
+        self._asking += 1
         try:
             async with asyncio.timeout(seconds):
-                while True:
+                while not self.knows_now(job_ids):
                     folded = self._folded
-                    job_ids = await self.soon(functools.partial(store.missing, job_ids))
-                    if not job_ids:
-                        return True
-                    await folded.wait()
+                    if now() >= query_at:
+                        job_ids = await self.soon(functools.partial(self._known.missing, job_ids))
+                        if not job_ids:
+                            return True
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(QUERY_SECONDS):
+                            await folded.wait()
+                return True
         except TimeoutError:
             return False
+        finally:
+            self._asking -= 1
 
     @property
     def skipped_count(self) -> int:
@@ -427,19 +444,21 @@ class JobView(EventFollower):
 
     def is_waited_for(self) -> bool:
         """Whether a waiter needs an event."""
-        return bool(self._verdicts or self.watched or self.expectations.waiting)
+        return bool(self._asking or self._verdicts or self.watched or self.expectations.waiting)
 
     def was_folded(self, store: JobStore, verdicts: Verdicts, skipped: int) -> None:
         """Notify the waiters for the events of a fold."""
         self._skipped_count += skipped
+        enqueued, store.enqueued = store.enqueued, []
+        self._recent.add(enqueued)
         if store.ended:
             ended, store.ended = store.ended, []
             for tell_ends in self.on_end:
                 tell_ends(ended)
         if store.arrived:
             arrived, store.arrived = store.arrived, []
-            for key in arrived:
-                self.expectations.arrived(key)
+            for key, job in arrived:
+                self.expectations.arrived(key, job)
         if verdicts:
             for tell in self.on_feature:
                 tell()

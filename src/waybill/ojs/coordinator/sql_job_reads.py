@@ -145,9 +145,12 @@ def _cut(rows: Iterable[Sequence[object]], limit: int, last: str) -> tuple[list[
     return found, last
 
 
-def record_of(row: Sequence[object]) -> JobRecord:
-    """Return the job of a row."""
+def record_of(row: Sequence[object], *, for_fold: bool = False) -> JobRecord:
+    """Return the job of a row. Its envelope stays JSON `for_fold`, which does not read it."""
     fields = dict(zip(COLUMNS, row, strict=False))
+    envelope = fields["envelope"]
+    if for_fold and isinstance(envelope, str):
+        fields["envelope"] = msgspec.Raw(envelope.encode())
     for name in JSON_FIELDS:
         text = fields[name]
         if isinstance(text, str):

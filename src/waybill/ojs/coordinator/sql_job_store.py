@@ -238,6 +238,7 @@ class SqlJobStore(SqlJobReads):
         raise StreamReplaced(f"{text} {found.next_offset}, after {self._folded[partition]}. Events are folded again")
 
     def recall(self, events: Sequence[ReceivedEvent], partition: int = 0) -> dict[str, JobInfo | None]:
+        self.changed = {}
         with self._connected(partition) as (connection, _):
             return self._recalled(connection, events)
 
@@ -272,6 +273,7 @@ class SqlJobStore(SqlJobReads):
         verdicts |= fold_all(events, jobs, same)
         # Others that a reservation competes with may belong to other partitions.
         written = {job_id: jobs[job_id] for job_id in ids if job_id in jobs}
+        self.changed = written if self.expected else {}
         for chunk in _chunks([job_id for job_id in known_jobs if job_id not in written]):
             connection.execute(sql.delete(JOBS).where(JOBS.c.id.in_(chunk)))
         if written:
@@ -342,9 +344,14 @@ class SqlJobStore(SqlJobReads):
         with self._engine.connect() as connection:
             return list(_stored_rows(connection.execute(select)).items())
 
+    def missing(self, job_ids: Sequence[str]) -> list[str]:
+        with self._engine.connect() as connection:
+            known = {row[0] for row in self._matching(connection, JOBS.c.id, JOBS.c.id, job_ids)}
+        return [job_id for job_id in job_ids if job_id not in known]
+
     def _find(self, job_id: str) -> JobRecord | None:
         with self._engine.connect() as connection:
-            return self._load(connection, JOBS.c.id, [job_id]).get(job_id)
+            return next((record_of(row) for row in self._matching(connection, JOBS, JOBS.c.id, [job_id])), None)
 
     def _prepare(self) -> None:
         wanted = set(self._epochs)
@@ -393,31 +400,36 @@ class SqlJobStore(SqlJobReads):
         return same
 
     def _load(self, connection: Connection, column: sql.Column[str], values: Sequence[object]) -> dict[str, JobRecord]:
-        return {row[0]: record_of(row) for row in self._matching(connection, JOBS, column, values)}
+        """Return jobs for a fold."""
+        return {row[0]: record_of(row, for_fold=True) for row in self._matching(connection, JOBS, column, values)}
 
     def _matching(
-        self, connection: Connection, table: sql.Table, column: sql.Column[str], values: Sequence[object]
+        self,
+        connection: Connection,
+        wanted: sql.Table | sql.Column[str],
+        column: sql.Column[str],
+        values: Sequence[object],
     ) -> Iterator[Any]:
-        """Yield the rows whose column has one of these values."""
+        """Yield what is wanted of the rows whose column has one of these values."""
         if self._partitions is not None and values:
             texts = [str(value) for value in values]
             # The range lets PostgreSQL skip partitions, whatever plan it has.
             bounds = {"texts": array_of(texts), "lowest": min(texts), "highest": max(texts)}
-            yield from connection.execute(_select_any(column), bounds)
+            yield from connection.execute(_select_any(wanted, column), bounds)
             return
         for chunk in _chunks(values):
-            yield from connection.execute(sql.select(table).where(column.in_(chunk)))
+            yield from connection.execute(sql.select(wanted).where(column.in_(chunk)))
 
     def _load_rows(self, connection: Connection, keys: Sequence[str]) -> dict[str, StoredRow]:
         return _stored_rows(self._matching(connection, ROWS, ROWS.c.key, keys))
 
 
 @functools.cache
-def _select_any(column: sql.Column[str]) -> sql.Select[Any]:
-    """Return a statement for the rows whose column has one of the texts of an array."""
-    wanted = sql.cast(sql.bindparam("texts", type_=sql.String), sql.ARRAY(sql.String))
+def _select_any(wanted: sql.Table | sql.Column[str], column: sql.Column[str]) -> sql.Select[Any]:
+    """Return a statement for what is wanted of the rows whose column has one of the texts of an array."""
+    texts = sql.cast(sql.bindparam("texts", type_=sql.String), sql.ARRAY(sql.String))
     lowest, highest = (sql.bindparam(name, type_=column.type) for name in ("lowest", "highest"))
-    return sql.select(column.table).where(column == sql.any_(wanted), column >= lowest, column <= highest)
+    return sql.select(wanted).where(column == sql.any_(texts), column >= lowest, column <= highest)
 
 
 def _reservations(events: Sequence[ReceivedEvent]) -> list[ReceivedEvent]:

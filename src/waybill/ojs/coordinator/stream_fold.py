@@ -31,8 +31,6 @@ from waybill.ojs.coordinator.store_thread import Outage
 from waybill.ojs.coordinator.stream_identity import StreamMark, StreamReplaced
 
 FOLD_SECONDS: Final = 0.02
-WATCHED_FOLD_SECONDS: Final = 0.002
-"""While somebody waits for the end of a job."""
 FOLD_SHARE: Final = 2.0
 """How much longer than it takes to fold is waited for more before, FOLD_SECONDS at most."""
 FOLLOW_SECONDS: Final = 0.02
@@ -56,7 +54,6 @@ class FoldHost(Protocol):
     on_the_way: dict[str, bytes]
     """Messages of this process that the streams are still to bring, each with what is to be folded of it then."""
     on_message: list[Callable[[bytes], None]]
-    watched: set[str]
 
     async def in_thread(self, call: Callable[[], T]) -> T:
         """Run what may take long, or wait, in the store's thread."""
@@ -148,14 +145,11 @@ class StreamFold:
                 self._arrived.clear()
                 await self._follow(store)
                 continue
-            # What comes within a moment is folded in one transaction, unless the broker would soon have to wait for us.
-            # The wait is short where folds are: a step of a workflow goes through several, one after another.
-            with contextlib.suppress(TimeoutError):
-                longest = WATCHED_FOLD_SECONDS if self._host.watched or store.expected else FOLD_SECONDS
-                if store.expected and store.is_in_memory:
-                    longest = 0.0
-                if longest:
-                    async with asyncio.timeout(min(longest, fold_seconds * FOLD_SHARE)):
+            # What comes within a moment is folded in one transaction, unless somebody waits for it, or the broker would
+            # soon have to wait for us.
+            if not self._host.is_waited_for():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(FOLD_SECONDS, fold_seconds * FOLD_SHARE)):
                         await self._many_wait.wait()
             self._arrived.clear()
             self._many_wait.clear()
