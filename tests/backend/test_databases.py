@@ -56,9 +56,9 @@ async def test_what_another_server_has_folded_is_found_by_a_query(
 ) -> None:
     await client.push("email")
     view = client.backend.view
-    monkeypatch.setattr("waybill.ojs.coordinator.job_view.QUERY_SECONDS", 0.01)
     job_id = await client.push("email")
     # The push has asked for it, and nobody tells twice.
+    monkeypatch.setattr("waybill.ojs.coordinator.job_view.QUERY_SECONDS", 0.01)
     queries = _queries(monkeypatch)
     assert await view.knows([job_id], 5.0)
     assert queries == ["missing"]

@@ -340,12 +340,12 @@ def breaking(monkeypatch: pytest.MonkeyPatch, times: int) -> Callable[[], int]:
     failed = 0
     apply = SqlJobStore.apply
 
-    def fail_first(store: SqlJobStore, messages: object, *, partition: int) -> dict[str, JobInfo | None]:
+    def fail_first(store: SqlJobStore, messages: object, **how: object) -> dict[str, JobInfo | None]:
         nonlocal failed
         if failed < times:
             failed += 1
             raise ConnectionError("the database is away")
-        return apply(store, messages, partition=partition)  # type: ignore[arg-type]
+        return apply(store, messages, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SqlJobStore, "apply", fail_first)
     return lambda: failed
