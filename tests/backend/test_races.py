@@ -14,6 +14,7 @@ from tests.backend.conftest import FAST, Client
 from waybill.backend.backend import Backend
 from waybill.broker import Broker
 from waybill.ojs import Jobs
+from waybill.ojs.coordinator import job_requests
 from waybill.ojs.coordinator.staged import Staged
 from waybill.ojs.spec.events import JobCancellation
 
@@ -64,6 +65,22 @@ async def test_bulk_cancels_what_is_given_back_meanwhile(racing: Client) -> None
     )
     assert (status, found["items"][0]["status"]) == (200, "cancelled")
     assert (await racing.job(job_id))["state"] == "cancelled"
+
+
+async def test_a_job_that_a_worker_does_not_stop_is_not_said_to_be_cancelled(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_requests, "LEAVE_SECONDS", 0.01)
+    job_id = await client.push()
+    # As a worker over AMQP does.
+    events = client.backend.broker.events
+    async with client.backend.folded([("job.started", job_id)]):
+        events.record_started(job_id, events.timestamp(), "email.send", "email", 1, "elsewhere")
+    for method, path in (("DELETE", f"{JOBS}/{job_id}"), ("POST", f"/ojs/v1/admin/jobs/{job_id}/cancel")):
+        assert (await client.ask(method, path))["state"] == "active"
+    found = await client.ask("POST", f"{JOBS}/bulk/cancel", {"job_ids": [job_id]}, 422)
+    assert (found["cancelled"], found["items"][0]["status"]) == (0, "failed")
+    assert "told to stop" in found["items"][0]["reason"]
 
 
 @pytest.mark.parametrize("unique", [None, {"keys": ["args"], "period": "PT1H"}])

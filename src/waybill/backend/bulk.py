@@ -36,9 +36,7 @@ DEFAULT_STATES: Final = {
     "delete": TERMINAL,
     "update": frozenset({State.AVAILABLE.value}),
 }
-CANCELLED: Final = frozenset({State.CANCELLED.value, State.ACTIVE.value})
-"""The states of a cancelled job: a worker over AMQP may run it to its end."""
-WAITING: Final = UNFINISHED - CANCELLED
+WAITING: Final = UNFINISHED - {State.ACTIVE.value}
 DONE: Final = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
 
 _DROPPED: Final = (*SYSTEM_MANAGED, "scheduled_at", "delay_until")
@@ -124,18 +122,31 @@ async def apply(backend: Backend, action: str, selection: Selection) -> list[Out
 
 
 async def cancel(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
-    """Cancel jobs; returns the reasons for those that could not be cancelled."""
-    states = await cancel_all(backend, [(str(form["id"]), str(form["queue"])) for form in forms])
-    failed: dict[str, str] = {}
-    for job_id, state in states.items():
-        if state in TERMINAL - {State.CANCELLED.value}:
-            failed[job_id] = ended_since(job_id, state).message
-        elif state not in CANCELLED:
-            failed[job_id] = not_seen_yet(job_id, state).message
-    return failed
+    """Cancel jobs; returns the reasons for those that are not cancelled then."""
+    states = await _cancel_all(backend, [(str(form["id"]), str(form["queue"])) for form in forms])
+    running = "Its worker has been told to stop the job, and is still running it."
+    return {
+        job_id: running if state == State.ACTIVE.value else _not_cancelled(job_id, state).message
+        for job_id, state in states.items()
+        if state != State.CANCELLED.value
+    }
 
 
-async def cancel_all(backend: Backend, jobs: Sequence[tuple[str, str]]) -> dict[str, str]:
+async def cancel_one(backend: Backend, job_id: str, queue: str) -> Form:
+    """Cancel a job, and return it: a worker over AMQP may still be running it. Raises RequestRefused."""
+    states = await _cancel_all(backend, [(job_id, queue)])
+    form = form_of(await backend.known(job_id), datetime.now(UTC))
+    state = states[job_id]
+    if state not in {State.CANCELLED.value, State.ACTIVE.value}:
+        raise _not_cancelled(job_id, state)
+    return form
+
+
+def _not_cancelled(job_id: str, state: str) -> RequestRefused:
+    return ended_since(job_id, state) if state in TERMINAL else not_seen_yet(job_id, state)
+
+
+async def _cancel_all(backend: Backend, jobs: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Cancel jobs, each given by its id and queue; returns their states then.
 
     A job that is still active is one whose worker over AMQP has not stopped it. A job that waits was not cancelled yet

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.bulk import cancel, refusal_of, retry
+from waybill.backend.bulk import cancel_one, refusal_of, retry
 from waybill.backend.errors import RequestRefused, invalid, not_seen_yet
 from waybill.backend.job_form import DEFAULT_POLICY, Form, form_of, times_of
 from waybill.backend.job_list import list_jobs
@@ -93,27 +93,34 @@ class AdminJobRoutes:
         return answer(found)
 
     async def _cancel(self, request: Request) -> Response:
-        return await self._change(request, "cancel")
+        form = await self._changeable(request, "cancel")
+        after = await cancel_one(self._backend, str(form["id"]), str(form["queue"]))
+        return answer({**after, "job": after, "previous_state": form["state"]})
 
     async def _retry(self, request: Request) -> Response:
-        return await self._change(request, "retry")
-
-    async def _change(self, request: Request, action: str) -> Response:
-        form = await self._known(request)
-        why = refusal_of(action, form)
-        if not why:
-            failed = await (cancel if action == "cancel" else retry)(self._backend, [form])
-            why = failed.get(str(form["id"]), "")
+        form = await self._changeable(request, "retry")
+        why = (await retry(self._backend, [form])).get(str(form["id"]))
         after = await self._known(request)
-        if why:
-            details: Form = {"job_id": form["id"], "current_state": after["state"]}
-            raise RequestRefused("conflict", why, details=details)
-        if action == "retry" and after.get("enqueued_at") == form.get("enqueued_at"):
+        if why is not None:
+            raise _conflict(after, why)
+        if after.get("enqueued_at") == form.get("enqueued_at"):
             raise not_seen_yet(str(form["id"]), form["state"])
         return answer({**after, "job": after, "previous_state": form["state"]})
 
+    async def _changeable(self, request: Request, action: str) -> Form:
+        """Return a job that can be changed like this. Raises RequestRefused."""
+        form = await self._known(request)
+        if why := refusal_of(action, form):
+            raise _conflict(form, why)
+        return form
+
     async def _known(self, request: Request) -> Form:
         return form_of(await self._backend.known(request.parameters["id"]), datetime.now(UTC))
+
+
+def _conflict(form: Form, why: str) -> RequestRefused:
+    details: Form = {"job_id": form["id"], "current_state": form["state"]}
+    return RequestRefused("conflict", why, details=details)
 
 
 def _priority(form: Form) -> int:

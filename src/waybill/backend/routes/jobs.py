@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 from waybill.backend.backend import Backend
-from waybill.backend.bulk import cancel_all
+from waybill.backend.bulk import cancel_one
 from waybill.backend.end_wait import wait_for_end
 from waybill.backend.enqueue import envelope_of, envelopes_of, is_pending
-from waybill.backend.errors import RequestRefused, duplicate_of, ended_since, not_seen_yet, partial_failure
+from waybill.backend.errors import RequestRefused, duplicate_of, ended_since, partial_failure
 from waybill.backend.job_form import TERMINAL, Form, about_result, form_of, form_of_push
 from waybill.backend.job_list import list_jobs
 from waybill.backend.message import Request, Response, answer
@@ -272,13 +272,7 @@ class JobRoutes:
         if before in TERMINAL:
             details: dict[str, object] = {"job_id": job_id, "current_state": before}
             raise RequestRefused("conflict", f"A job that is {before} cannot be cancelled.", details=details)
-        states = await cancel_all(self._backend, [(job_id, detail.info.queue)])
-        form = form_of(await self._backend.known(job_id), datetime.now(UTC))
-        state = states[job_id]
-        if state in TERMINAL - {State.CANCELLED.value}:
-            raise ended_since(job_id, state)
-        if state not in {State.CANCELLED.value, State.ACTIVE.value}:
-            raise not_seen_yet(job_id, state)
+        form = await cancel_one(self._backend, job_id, detail.info.queue)
         return answer(_twice(form | {"previous_state": before, "cancel_requested": True}))
 
     async def _activate(self, request: Request) -> Response:
