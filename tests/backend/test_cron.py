@@ -111,3 +111,15 @@ async def test_a_change_that_is_wrong_is_refused(client: Client) -> None:
 async def test_unknown(client: Client) -> None:
     for method, path in (("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/trigger"), ("GET", "/history")):
         await client.ask(method, f"{CRON}/nobody{path}", {} if method == "PATCH" else None, 404)
+
+
+async def test_the_jobs_of_a_cron_job_have_its_options(client: Client) -> None:
+    """ojs-cron section 2.2: options are those of a push."""
+    options = {"queue": "ticks", "total_timeout": 100, "enqueue_ttl": 50, "heartbeat_timeout": 20, "grace_period": 5}
+    options |= {"result_ttl": 60, "result_size_limit": 1000}
+    body = {"name": "often", "cron": "* * * * * *", "type": "report.make", "version": "2.0", "options": options}
+    made = await client.ask("POST", "/ojs/v1/cron", body, 201)
+    assert made["cron_job"]["options"] == options | {"version": "2.0"}
+    [job] = await client.fetch("ticks", wait_ms=10_000)
+    assert {name: job[name] for name in made["cron_job"]["options"]} == made["cron_job"]["options"]
+    await client.ask("POST", "/ojs/v1/cron", body | {"options": {"enqueue_ttl": "soon"}}, 400)

@@ -15,7 +15,19 @@ from waybill.backend.errors import invalid
 from waybill.backend.job_form import Form
 from waybill.ojs.cron.definition import OPTIONS, CronFiring, CronInfo, CronJob, read_cron_job
 
-_TEMPLATE: Final = ("type", "args", "meta", "options", "queue", "priority", "retry", "timeout", "timeout_ms", "tags")
+_TEMPLATE: Final = (
+    "type",
+    "args",
+    "meta",
+    "options",
+    "queue",
+    "priority",
+    "retry",
+    "timeout",
+    "timeout_ms",
+    "tags",
+    "version",
+)
 _OWN: Final = ("name", "overlap_policy", "missed_policy", "enabled", "description", "jitter")
 _POLICIES: Final = {"cancel": "cancel_previous"}
 _EXPRESSIONS: Final = ("expression", "cron", "schedule")

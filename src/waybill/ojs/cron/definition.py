@@ -28,7 +28,8 @@ MAX_BYTES: Final = 256 * 1024
 MAX_JITTER_SECONDS: Final = 86_400.0
 OPTIONS: Final = frozenset({
     "queue", "priority", "timeout", "timeout_ms", "visibility_timeout", "visibility_timeout_ms", "retry", "tags",
-    "meta", "rate_limit",
+    "meta", "rate_limit", "result_ttl", "result_size_limit", "total_timeout", "enqueue_ttl", "heartbeat_timeout",
+    "grace_period", "version",
 })  # fmt: skip
 """The job options that a cron job may set."""
 
