@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from waybill.backend.workers import FORGOTTEN_SECONDS, HttpWorkers
+from tests.backend.conftest import Client
+from waybill.backend.workers import FORGOTTEN_SECONDS, STALE_SECONDS, HttpWorkers
 
 DAY = 86_400.0
 
@@ -29,3 +30,26 @@ def test_one_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch, jump: fl
     monkeypatch.setattr(time, "time", lambda: wall() + jump)
     monkeypatch.setattr(time, "monotonic", lambda: steady() + FORGOTTEN_SECONDS + 1)
     assert workers.all() == []
+
+
+async def test_a_worker_that_says_that_it_is_quiet_gets_no_jobs(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ojs-graceful-shutdown section 5.1."""
+
+    async def beat(state: str) -> None:
+        await client.ask("POST", "/ojs/v1/workers/heartbeat", {"worker_id": "w1", "state": state, "active_jobs": []})
+
+    ids = [await client.push() for _ in range(3)]
+    await beat("quiet")
+    assert await client.fetch(worker="w1") == []
+    [known] = (await client.ask("GET", "/ojs/v1/admin/workers"))["items"]
+    assert known["state"] == "quiet"
+    assert [one["id"] for one in await client.fetch(worker="w2")] == ids[:1]
+    await beat("running")
+    assert [one["id"] for one in await client.fetch(worker="w1")] == ids[1:2]
+    # One that is silent since may be another process with the same name.
+    await beat("quiet")
+    steady = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: steady() + STALE_SECONDS)
+    assert [one["id"] for one in await client.fetch(worker="w1")] == ids[2:]

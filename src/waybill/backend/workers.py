@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,7 @@ from waybill.ojs.spec.timestamps import format_timestamp, format_unix_time, pars
 STALE_SECONDS: Final = 60.0
 FORGOTTEN_SECONDS: Final = 3600.0
 MOST: Final = 10_000
+QUIET: Final = "quiet"
 _SHOWN: Final = ("hostname", "pid", "version", "metadata", "labels")
 """The fields of heartbeats that are shown."""
 
@@ -39,12 +40,26 @@ class KnownWorker(msgspec.Struct, omit_defaults=True):
         return not prefix or any(queue.startswith(prefix) for queue in self.queues)
 
 
+class _Seen(NamedTuple):
+    """What is known of a worker. Times are in seconds of a clock that nobody sets."""
+
+    began: float
+    seen: float
+    queues: list[str]
+    reported: dict[str, object]
+    """Its last heartbeat."""
+    reported_at: float
+
+    def is_quiet(self, now: float) -> bool:
+        """Whether it takes no jobs, as it says; a worker that is silent has perhaps begun anew."""
+        return self.reported.get("state") == QUIET and now - self.reported_at < STALE_SECONDS
+
+
 class HttpWorkers:
     """The workers that fetch from this server."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[float, float, list[str], dict[str, object]]] = {}
-        """When each began and was seen last, in seconds of a clock that nobody sets, and what it told."""
+        self._seen: dict[str, _Seen] = {}
         self._pools: dict[str, str] = {}
 
     def record(self, worker_id: str, queues: list[str] | None, reported: dict[str, object] | None = None) -> None:
@@ -56,14 +71,21 @@ class HttpWorkers:
         if before is None:
             if len(self._seen) >= MOST:
                 self._forget(now)
-            before = (now, now, [], {})
-        known = (queues or before[2]) if reported is None else (before[2] or queues or [])
-        self._seen[worker_id] = (before[0], now, known, before[3] if reported is None else reported)
+            before = _Seen(now, now, [], {}, now)
+        if reported is None:
+            self._seen[worker_id] = before._replace(seen=now, queues=queues or before.queues)
+        else:
+            self._seen[worker_id] = _Seen(before.began, now, before.queues or queues or [], reported, now)
 
     def handlers_of(self, worker_id: str) -> object:
         """Return the latest handlers of a worker, None if unknown."""
         found = self._seen.get(worker_id)
-        return None if found is None else found[3].get("handlers")
+        return None if found is None else found.reported.get("handlers")
+
+    def is_quiet(self, worker_id: str) -> bool:
+        """Return whether a worker has told that it takes no jobs (ojs-graceful-shutdown section 5.1)."""
+        found = self._seen.get(worker_id)
+        return found is not None and found.is_quiet(time.monotonic())
 
     def join(self, worker_id: str, pool: str) -> None:
         """Add a worker to a pool, and remove it from others (ojs-fair-scheduling section 6.2)."""
@@ -85,26 +107,29 @@ class HttpWorkers:
 
     def all(self) -> list[KnownWorker]:
         """Return the workers seen within the last hour."""
-        self._forget(time.monotonic())
-        offset = time.time() - time.monotonic()
+        now = time.monotonic()
+        self._forget(now)
+        offset = time.time() - now
         found = []
-        for worker_id, (started, seen, queues, reported) in self._seen.items():
+        for worker_id, one in self._seen.items():
+            reported = one.reported
             concurrency = reported.get("concurrency")
             found.append(
                 KnownWorker(
                     worker_id,
-                    queues,
+                    one.queues,
                     "http",
-                    _told(reported.get("started_at")) or format_unix_time(started + offset),
-                    format_unix_time(seen + offset),
+                    _told(reported.get("started_at")) or format_unix_time(one.began + offset),
+                    format_unix_time(one.seen + offset),
                     concurrency if isinstance(concurrency, int) else None,
+                    is_quiet=one.is_quiet(now),
                     reported={name: reported[name] for name in _SHOWN if name in reported},
                 )
             )
         return found
 
     def _forget(self, now: float) -> None:
-        old = [name for name, entry in self._seen.items() if entry[1] < now - FORGOTTEN_SECONDS]
+        old = [name for name, entry in self._seen.items() if entry.seen < now - FORGOTTEN_SECONDS]
         for name in [*old, *list(self._seen)[: max(0, len(self._seen) - len(old) - MOST + 1)]]:
             self.drop(name)
 

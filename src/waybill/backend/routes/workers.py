@@ -34,7 +34,7 @@ MOST_JOBS: Final = 1000
 MOST_WAIT_MS: Final = 60_000
 MAX_REASON: Final = 500
 MAINTENANCE_SECONDS: Final = 1.0
-"""How long a fetch waits during maintenance."""
+"""How long a fetch waits during maintenance, or from a quiet worker."""
 MOST_BEATS: Final = 10_000
 MOST_DELAY_MS: Final = 30 * 86_400_000
 DIRECTIVES: Final = frozenset({"running", "quiet", "terminate"})
@@ -74,7 +74,9 @@ class WorkerRoutes:
         backend = self._backend
         backend.extensions.workers.record(worker_id, list(queues or ()))
         visit = backend.extensions.scheduler.visit(worker_id, body, queues, count)
-        if backend.extensions.maintenance.get(MAINTENANCE) is not None:
+        if backend.extensions.maintenance.get(MAINTENANCE) is not None or backend.extensions.workers.is_quiet(
+            worker_id
+        ):
             await asyncio.sleep(min(wait_ms / 1000, MAINTENANCE_SECONDS))
             return answer({"jobs": []})
         for queue in visit.queues:
