@@ -208,6 +208,32 @@ async def test_directives_of_the_server_are_followed(jobs: Jobs, wire: Wire) -> 
     await asyncio.wait_for(running, 20)
 
 
+async def test_the_server_knows_whether_a_worker_is_quiet(jobs: Jobs, wire: Wire) -> None:
+    """ojs-graceful-shutdown section 5."""
+    told: list[object] = []
+    workers = wire.client.backend.extensions.workers
+    record = workers.record
+
+    def noted(worker_id: str, queues: list[str] | None, reported: dict[str, object] | None = None) -> None:
+        if reported is not None:
+            told.append(reported.get("state"))
+        record(worker_id, queues, reported)
+
+    workers.record = noted  # type: ignore[method-assign]
+
+    @jobs.handler("count")
+    async def count() -> int:
+        return 1
+
+    async with Worker(jobs) as worker:
+        worker.quiet()
+        await until(lambda: workers.is_quiet(worker.id))
+        job = await count.push()
+        worker.resume()
+        assert await job.result(20) == 1
+    assert told == ["running", "quiet", "running", "quiet", "terminate"]
+
+
 async def test_a_worker_that_stops_finishes_what_runs_and_gives_back_the_rest(jobs: Jobs, wire: Wire) -> None:
     started, go_on = asyncio.Event(), asyncio.Event()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ BEAT_SECONDS: Final = 5.0
 VISIBILITY_SECONDS: Final = 60.0
 """How long the server waits for a heartbeat before it gives a job to another worker."""
 PAUSE_SECONDS: Final = 0.05
+TELL_SECONDS: Final = 1.0
 MAX_BATCH: Final = 100
 
 _log = logging.getLogger("waybill.ojs.worker")
@@ -35,6 +37,11 @@ _log = logging.getLogger("waybill.ojs.worker")
 
 class Directed(Protocol):
     """Follows the directives of a server."""
+
+    @property
+    def lifecycle(self) -> str:
+        """What heartbeats tell of it: running, quiet or terminate."""
+        ...
 
     def quiet(self) -> None: ...
     def resume(self) -> None: ...
@@ -154,6 +161,7 @@ class Fetching:
         held = dict(self._settlement.held)
         body = {
             "worker_id": self._worker_id,
+            "state": directed.lifecycle,
             "active_jobs": list(held),
             "active_job_ids": list(held),
             "queues": list(self._weights),
@@ -166,6 +174,12 @@ class Fetching:
                 if self._settlement.held.get(job_id) is held[job_id] and not held[job_id].is_settling:
                     await self._lost(job_id, held[job_id])
         self._follow(directed, str(answer.get("directive") or answer.get("state") or ""))
+
+    async def tell(self, directed: Directed) -> None:
+        """Tell the state of the worker now, unless the server does not answer soon: the next heartbeat has it, too."""
+        with contextlib.suppress(NoAnswer, RequestRefused, TimeoutError):
+            async with asyncio.timeout(TELL_SECONDS):
+                await self.beat(directed)
 
     async def beat_for_ever(self, directed: Directed) -> None:
         """Send heartbeats now and then."""

@@ -39,6 +39,14 @@ class HttpWorker(Worker):
         self._control = HttpControl(self._exchange)
         self._fetching: Fetching | None = None
         self._fetch_task: asyncio.Task[None] | None = None
+        self._is_leaving = False
+
+    @property
+    def lifecycle(self) -> str:
+        """What heartbeats tell of this worker: running, quiet or terminate."""
+        if self._is_leaving:
+            return "terminate"
+        return "quiet" if self._quiet else "running"
 
     @property
     def is_consuming(self) -> bool:
@@ -63,6 +71,7 @@ class HttpWorker(Worker):
     async def start(self) -> None:
         """Find the server, and start to fetch. Raises NoAnswer, RequestRefused."""
         self._jobs.bind()
+        self._is_leaving = False
         loop = self._loop = asyncio.get_running_loop()
         self._started = loop.time()
         broker = HttpBroker(self._control)
@@ -113,13 +122,18 @@ class HttpWorker(Worker):
             return
         self._quiet = True
         await self._fetch_no_more()
+        if self._fetching is not None:
+            await self._fetching.tell(self)
         _log.info("worker %s is quiet, %d jobs are running", self.id, len(self._runner.active))
 
     async def _go_on(self) -> None:
         if self._quiet and self._fetching is not None and not self._stop_requested.is_set():
             self._quiet = False
-            self._fetch_task = asyncio.get_running_loop().create_task(self._fetching.fetch_for_ever())
-            _log.info("worker %s fetches again", self.id)
+            fetching = self._fetching
+            await fetching.tell(self)
+            if not self._quiet and self._fetch_task is None and self._fetching is fetching:
+                self._fetch_task = asyncio.get_running_loop().create_task(fetching.fetch_for_ever())
+                _log.info("worker %s fetches again", self.id)
 
     async def _register_cron_jobs(self, _broker: object = None) -> None:
         from waybill.ojs.cron.crons import register_all  # noqa: PLC0415 - most workers need it not, and start sooner
@@ -136,7 +150,10 @@ class HttpWorker(Worker):
 
     async def _disconnect(self) -> None:
         await self._fetch_no_more()
-        self._fetching = None
+        fetching, self._fetching = self._fetching, None
+        self._is_leaving = True
+        if fetching is not None:
+            await fetching.tell(self)
         await self._exchange.close()
 
 
