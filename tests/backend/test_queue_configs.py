@@ -255,3 +255,8 @@ async def test_a_configured_queue_is_known_before_its_first_job(client: Client) 
     await client.ask("PUT", "/ojs/v1/admin/queues/new/config", {"backpressure": {"max_depth": 5}})
     found = await client.ask("GET", "/ojs/v1/admin/queues/new")
     assert (found["configuration"]["backpressure"]["max_depth"], found["counts"]["available"]) == (5, 0)
+    await client.push("new")
+    await client.push("plain")
+    changed = (await client.ask("GET", "/ojs/v1/queues/new"))["updated_at"]
+    assert (await client.ask("GET", "/ojs/v1/queues/new/config"))["updated_at"] == changed <= client.backend.now()
+    assert "updated_at" not in await client.ask("GET", "/ojs/v1/queues/plain")

@@ -59,7 +59,7 @@ class QueueConfigRoutes:
     async def _get(self, request: Request) -> Response:
         name = request.parameters["name"]
         check_name(name)
-        return answer(shown_config(self._backend, name))
+        return answer({**shown_config(self._backend, name), **configured_at(self._backend, name)})
 
     async def _put(self, request: Request) -> Response:
         """Set the configuration of a queue, which need not exist yet."""
@@ -106,8 +106,14 @@ def _check_no_circle(configs: QueueConfigs, name: str, target: str) -> None:
 
 def is_configured(backend: Backend, name: str) -> bool:
     """Return whether anything is set for a queue, which need not exist yet."""
+    return bool(configured_at(backend, name))
+
+
+def configured_at(backend: Backend, name: str) -> Form:
+    """Return when the configuration of a queue was last changed, nothing if it has none of its own."""
     tables = backend.extensions.push_checks.bounds, backend.limits.queues, _configs_of(backend).table
-    return any(table.get(name) is not None for table in tables)
+    times = [table.updated_at(name) for table in tables if table.get(name) is not None]
+    return {"updated_at": max(times)} if times else {}
 
 
 def shown_config(backend: Backend, name: str) -> Form:

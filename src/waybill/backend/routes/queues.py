@@ -19,7 +19,7 @@ from waybill.backend.queue_configs import QueueMove
 from waybill.backend.queue_stats import stats_of
 from waybill.backend.redirections import Redirections
 from waybill.backend.router import ADMIN, OPERATE, READ, Route
-from waybill.backend.routes.queue_configs import configure, shown_config
+from waybill.backend.routes.queue_configs import configure, configured_at, shown_config
 from waybill.ojs.control.pauses import paused_among
 from waybill.ojs.coordinator.job_store import JobFilter
 from waybill.ojs.errors import ResponseCode
@@ -123,6 +123,7 @@ class QueueRoutes:
                 "stats": stats,
                 "computed_at": self._backend.now(),
                 **await created(self._backend, name),
+                **configured_at(self._backend, name),
             }
         )
 
