@@ -18,6 +18,7 @@ from waybill.cli.text_log import log_as_text
 from waybill.client import ClientError
 from waybill.ojs import Coordinator, InvalidJob
 from waybill.ojs.coordinator.policy import ControlPolicy
+from waybill.transport.allocator import return_large_blocks
 from waybill.transport.loop import run
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def command(
     Prints `ready` once it is running. Several may run: one is the leader, and another takes over when it stops.
     """
     log_as_text()
+    return_large_blocks()
     try:
         policy = ControlPolicy(trusted=trust)
         coordinator = Coordinator(

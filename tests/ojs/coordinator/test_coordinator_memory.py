@@ -11,9 +11,11 @@ from waybill.client import BasicProperties, Delivery, connect
 from waybill.ojs import Coordinator, Jobs
 from waybill.ojs.bounded_dict import Generations
 from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.coordinator.event_reader import EventReader
 from waybill.ojs.coordinator.job_store import JobStore
 from waybill.ojs.coordinator.job_view import PREFETCH
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
+from waybill.ojs.coordinator.stream_fold import MOST_BYTES, SMALL_RUN
 from waybill.ojs.observe.event_batch import MAX_CHARACTERS_PER_MESSAGE
 from waybill.ojs.observe.event_forms import EventForms
 from waybill.ojs.observe.event_writer import EventWriter
@@ -51,10 +53,14 @@ class SlowStore:
         original = MemoryJobStore.apply
 
         def apply(
-            store: MemoryJobStore, messages: list[tuple[int, list[ReceivedEvent]]], *, partition: int
+            store: MemoryJobStore,
+            messages: list[tuple[int, list[ReceivedEvent]]],
+            *,
+            partition: int,
+            keeps_position: bool = False,
         ) -> dict[str, JobInfo | None]:
             self._count(messages)
-            return original(store, messages, partition=partition)
+            return original(store, messages, partition=partition, keeps_position=keeps_position)
 
         monkeypatch.setattr(MemoryJobStore, "apply", apply)
 
@@ -91,6 +97,48 @@ async def test_a_coordinator_that_is_behind_holds_few_messages_and_fewer_events(
         assert store.most_deliveries <= PREFETCH
     # The last piece is let go of when the next one is there.
     assert 0 < store.most_events * len(event) <= 2 * (JobStore().fold_bytes + len(body))
+
+
+@pytest.mark.plain_source
+async def test_large_messages_wait_one_at_a_time(
+    broker_uri: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large_id, small_id, large_size = new_id(), new_id(), 8 << 20
+    forms = EventForms("/test")
+    large = f"[{forms.started('evt_x', TIME, large_id, 'a.b', queue_name, 1, 'w' * large_size)}]".encode()
+    small = f"[{forms.started('evt_y', TIME, small_id, 'a.b', queue_name, 1, 'w')}]".encode()
+    store = SlowStore(monkeypatch, large_id, large)
+    prefetched: list[int] = []
+    pauses: list[None] = []
+    pause, resume = EventReader.pause, EventReader.resume
+
+    def paused(reader: EventReader) -> None:
+        pauses.append(None)
+        pause(reader)
+
+    async def noted(reader: EventReader, prefetch: int) -> None:
+        prefetched.append(prefetch)
+        await resume(reader, prefetch)
+
+    monkeypatch.setattr(EventReader, "pause", paused)
+    monkeypatch.setattr(EventReader, "resume", noted)
+    async with (
+        Jobs(broker_uri) as jobs,
+        Coordinator(jobs, queues=[queue_name]) as coordinator,
+        connect(broker_uri) as connection,
+    ):
+        channel = await connection.channel()
+        properties = BasicProperties(delivery_mode=2, type=BATCH_TYPE)
+        for body in (*[large] * 12, *[small] * (SMALL_RUN + 10)):
+            await channel.publish(body, exchange=Topology().events, routing_key=BATCH_TYPE, properties=properties)
+        await until(lambda: bool(pauses), 60)
+        store.may_go_on.set()
+        await until(lambda: store.folded == 12 and prefetched[-1:] == [PREFETCH], 60)
+        while await coordinator.view.get(small_id) is None:
+            pass
+    assert store.folded == 12
+    assert prefetched[0] == 1
+    assert store.most_deliveries <= MOST_BYTES // large_size + 1
 
 
 async def test_messages_of_events_are_small(broker_uri: str, queue_name: str) -> None:

@@ -157,6 +157,21 @@ def test_events_over_which_a_fold_fails_are_skipped_at_once(database: str) -> No
         assert all(store.get(f"{JOB_ID}{number}") is not None for number in range(100))
 
 
+def test_a_large_message_is_folded_in_pieces(database: str) -> None:
+    small = [json.dumps(event(subject=f"{JOB_ID}small{number}")).encode() for number in range(2)]
+    parts: list[object] = [event(subject=f"{JOB_ID}{number}", padding="x" * 300_000) for number in range(10)]
+    poison = event("cron.registered", subject="x", data={"job": {"name": 5}})
+    large = json.dumps([*parts[:5], 7, poison, *parts[5:]]).encode()
+    messages = [(0, small[0], "guest"), (1, large, "guest"), (2, small[1], "guest")]
+    with open_job_store(database) as store:
+        store.features = Features(lambda _: True).folds
+        _, skipped = fold_messages(store, messages)
+        assert skipped == 2
+        assert store.next_offset == 3
+        names = (*(f"small{number}" for number in range(2)), *map(str, range(10)))
+        assert all(store.get(f"{JOB_ID}{name}") is not None for name in names)
+
+
 def test_a_store_that_fails_while_a_fold_asks_it_is_not_the_fault_of_the_event() -> None:
     def away(_: object) -> dict[str, StoredRow]:
         raise OSError("away")

@@ -19,6 +19,7 @@ from waybill.ojs.coordinator.job_fold import is_foldable
 from waybill.ojs.coordinator.job_store import JobStore
 from waybill.ojs.coordinator.stream_identity import StreamReplaced
 from waybill.ojs.spec.control_message import JobInfo
+from waybill.ojs.spec.event_pieces import PIECE_BYTES, event_pieces
 from waybill.ojs.spec.events import ReceivedEvent, read_events
 from waybill.ojs.spec.nesting import shown
 
@@ -37,6 +38,18 @@ def fold_messages(store: JobStore, messages: Sequence[Message], partition: int =
 
     Returns what `JobStore.apply` does, and how many events were skipped. Raises errors of the store.
     """
+    for index, message in enumerate(messages):
+        if len(message[1]) > PIECE_BYTES:
+            found = _fold_small(store, messages[:index], partition)
+            large = _fold_large(store, message, partition)
+            rest = fold_messages(store, messages[index + 1 :], partition)
+            return found[0] | large[0] | rest[0], found[1] + large[1] + rest[1]
+    return _fold_small(store, messages, partition)
+
+
+def _fold_small(store: JobStore, messages: Sequence[Message], partition: int) -> tuple[Verdicts, int]:
+    if not messages:
+        return {}, 0
     skipped = 0
     found = []
     for message in messages:
@@ -64,10 +77,11 @@ def recall_messages(store: JobStore, messages: Sequence[Message], partition: int
     Raises StreamReplaced if the store has lost them since.
     """
     verdicts: Verdicts = {}
-    for message in messages:
-        events, _ = _events_of(store, message)
-        verdicts |= store.recall(events, partition)
-        store.note(events)
+    for offset, body, user in messages:
+        for piece in event_pieces(body):
+            events, _ = _events_of(store, (offset, piece, user))
+            verdicts |= store.recall(events, partition)
+            store.note(events)
     return verdicts
 
 
@@ -94,6 +108,26 @@ def fold_what_can_be(store: JobStore, messages: Sequence[Message], partition: in
     return verdicts, skipped
 
 
+def _fold_large(store: JobStore, message: Message, partition: int) -> tuple[Verdicts, int]:
+    """Fold a message in pieces. The store's position passes it at the end: after an error, it is folded again."""
+    offset, body, user = message
+    verdicts: Verdicts = {}
+    skipped = 0
+    for piece in event_pieces(body):
+        events, unreadable = _events_of(store, (offset, piece, user))
+        skipped += unreadable
+        try:
+            verdicts |= store.apply([(offset, events)], partition=partition, keeps_position=True)
+        except EventRefused:
+            found, refused = _one_by_one(store, offset, events, partition)
+            verdicts |= found
+            skipped += refused
+        else:
+            store.note(events)
+    store.apply([(offset, [])], partition=partition)
+    return verdicts, skipped
+
+
 def _fold_one(store: JobStore, offset: int, events: Sequence[ReceivedEvent], partition: int) -> tuple[Verdicts, int]:
     """Fold one message without the events that fail; also returns their number."""
     try:
@@ -105,6 +139,12 @@ def _fold_one(store: JobStore, offset: int, events: Sequence[ReceivedEvent], par
 
 
 def _take_apart(store: JobStore, offset: int, events: Sequence[ReceivedEvent], partition: int) -> tuple[Verdicts, int]:
+    found = _one_by_one(store, offset, events, partition)
+    store.apply([(offset, [])], partition=partition)
+    return found
+
+
+def _one_by_one(store: JobStore, offset: int, events: Sequence[ReceivedEvent], partition: int) -> tuple[Verdicts, int]:
     verdicts: Verdicts = {}
     skipped = 0
     for event in events:
@@ -126,7 +166,6 @@ def _take_apart(store: JobStore, offset: int, events: Sequence[ReceivedEvent], p
                     continue
                 skipped += 1
                 _step_over(event, offset, error, has_trace=True)
-    store.apply([(offset, [])], partition=partition)
     return verdicts, skipped
 
 

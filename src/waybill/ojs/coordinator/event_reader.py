@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -45,6 +46,8 @@ class EventReader:
         """How many messages had unreadable properties."""
         self.is_replaced = False
         """Whether reading has stopped until `begin` is called again."""
+        self.is_paused = False
+        """Whether reading has stopped until `resume` is called."""
         self._take = take
         self._replaced = replaced
         self._identity = StreamIdentity()
@@ -54,6 +57,11 @@ class EventReader:
         self._queue = ""
         self._stream: Consumer | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._prefetch = PREFETCH
+        self._folded: StreamMark | None = None
+        self._cancelling: asyncio.Task[None] | None = None
+        """Ends the consumer of a pause."""
+        self._beginning = asyncio.Lock()
 
     @property
     def stream(self) -> str:
@@ -72,17 +80,47 @@ class EventReader:
         self._channel = await broker.connection.channel(prefetch_count=PREFETCH)
         self._queue = broker.declarer.topology.event_streams[partition]
 
+    def pause(self) -> None:
+        """Stop reading. What comes until the broker knows is dropped, and read again by `resume`."""
+        self.is_paused = True
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            self._cancelling = asyncio.get_running_loop().create_task(_cancel(stream))
+
+    async def resume(self, prefetch: int) -> None:
+        """Read on behind the message that was folded last, so many messages at a time."""
+        if self._folded is not None and self._channel is not None:
+            if prefetch != self._prefetch:
+                await self._channel.qos(prefetch)
+                self._prefetch = prefetch
+            await self.begin(self._folded.offset + 1, self._folded)
+
     async def begin(self, offset: int, mark: StreamMark | None) -> None:
         """Read from `offset` on; a message before it, if known, identifies the stream."""
-        if self._stream is not None:
-            await self._stream.cancel()
-        self._identity = StreamIdentity(offset, mark)
-        self._next_offset = offset
-        self.is_replaced = False
-        if self._channel is not None:
-            first = offset if mark is None else mark.offset
-            arguments: dict[str, object] = {"x-stream-offset": first or "first"}
-            self._stream = await self._channel.consume(self._queue, self._look_at, arguments=arguments)
+        async with self._beginning:
+            if self._stream is not None:
+                await self._stream.cancel()
+            if self._cancelling is not None:
+                await self._cancelling
+                self._cancelling = None
+            self._identity = StreamIdentity(offset, mark)
+            self._next_offset = offset
+            self.is_replaced = False
+            if self._channel is not None:
+                self.is_paused = False
+                await self._consume(self._channel, offset if mark is None else mark.offset)
+
+    async def _consume(self, channel: Channel, first: int) -> None:
+        arguments: dict[str, object] = {"x-stream-offset": first or "first"}
+        try:
+            self._stream = await channel.consume(self._queue, self._look_at, arguments=arguments)
+        except BaseException:
+            self.is_paused = True
+            raise
+        if self.is_paused:
+            # The first messages came before the answer, and there was no room for them.
+            self.pause()
+        else:
             self._look_for_end()
 
     def close(self) -> None:
@@ -92,6 +130,7 @@ class EventReader:
 
     def folded(self, mark: StreamMark) -> None:
         """After a lost connection, continue behind this message, which identifies the stream."""
+        self._folded = mark
         if self._stream is not None:
             self._stream.arguments["x-stream-offset"] = mark.offset
 
@@ -146,7 +185,7 @@ class EventReader:
             _log.warning("a message of the event stream has malformed properties and is skipped")
             self.malformed_count += 1
             offset = None
-        if self.is_replaced or not isinstance(offset, int):
+        if self.is_replaced or self.is_paused or not isinstance(offset, int):
             delivery.ack()
             return
         mark = self._identity.note(offset, delivery.body)
@@ -158,3 +197,9 @@ class EventReader:
         else:
             self._next_offset = offset + 1
             self._take(mark, delivery)
+
+
+async def _cancel(consumer: Consumer) -> None:
+    """End a consumer; one of a lost connection has ended."""
+    with contextlib.suppress(ClientError):
+        await consumer.cancel()

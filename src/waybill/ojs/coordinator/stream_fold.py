@@ -2,7 +2,8 @@
 
 A message of the stream is acknowledged once it is folded: while a database is out of reach, or more happens than can be
 folded, the broker holds back what comes after. Few messages wait here, and as they came: as objects, events take five
-times as much.
+times as much. AMQP limits their number and not their size. So when much waits, reading pauses until that is folded, and
+goes on with one message at a time until they are small again.
 
 Where coordinators share a database, one of them owns a partition, and the others follow: they read it, too, and let its
 messages wait until the position in the database has passed them. So whoever becomes the owner has what is not folded
@@ -41,6 +42,11 @@ RETRY_SECONDS: Final = 1.0
 SOON_BYTES: Final = 32 * 1024
 """So much is folded in the loop where the store is in memory: a thread takes longer to begin."""
 NOTHING_LEFT: Final = b"[]"
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""How much waits, or one message."""
+SMALL_BYTES: Final = MOST_BYTES // PREFETCH
+SMALL_RUN: Final = 200
+"""After so many small messages, several are read at a time again."""
 
 T = TypeVar("T")
 Waiting = tuple[StreamMark, Delivery]
@@ -82,6 +88,10 @@ class StreamFold:
         """Messages that are to be folded, each with its place in the stream."""
         self._folding: Sequence[Waiting] = ()
         """Those that are being folded."""
+        self._size = 0
+        """Of all messages that wait or are being folded."""
+        self._small_run = SMALL_RUN
+        """How many small messages have come in a row, up to SMALL_RUN. If there are less, one is read at a time."""
         self._arrived = asyncio.Event()
         self._many_wait = asyncio.Event()
         self._passed = 0
@@ -144,10 +154,11 @@ class StreamFold:
             if not self.is_owner:
                 self._arrived.clear()
                 await self._follow(store)
+                await self._read_on()
                 continue
             # What comes within a moment is folded in one transaction, unless somebody waits for it, or the broker would
             # soon have to wait for us.
-            if not self._host.is_waited_for():
+            if not self._host.is_waited_for() and self._small_run >= SMALL_RUN:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(FOLD_SECONDS, fold_seconds * FOLD_SHARE)):
                         await self._many_wait.wait()
@@ -159,6 +170,7 @@ class StreamFold:
             while self._waiting and self.is_owner and not self._reader.is_replaced:
                 # The other half arrives meanwhile.
                 await self._fold(store, self._next(store.fold_bytes))
+            await self._read_on()
             fold_seconds = loop.time() - began
 
     def _next(self, most_bytes: int) -> list[Waiting]:
@@ -170,7 +182,34 @@ class StreamFold:
             size += len(taken[-1][1].body)
         return taken
 
+    async def _read_on(self) -> None:
+        """End a pause, once everything before it is folded."""
+        if self._waiting or not self._reader.is_paused or self._reader.is_replaced:
+            return
+        try:
+            await self._reader.resume(PREFETCH if self._small_run >= SMALL_RUN else 1)
+        except Exception:  # noqa: BLE001 - whatever a broker can have against it
+            _log.exception("the event stream cannot be read on, trying again in %g s", RETRY_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
+            self._arrived.set()
+
+    def _has_room(self, size: int) -> bool:
+        """Whether a message of this size may wait here, too; if not, pause until the others are folded."""
+        if self._size and self._size + size > MOST_BYTES:
+            self._small_run = 0
+            self._reader.pause()
+            return False
+        if self._small_run < SMALL_RUN:
+            self._small_run = self._small_run + 1 if size <= SMALL_BYTES else 0
+            if self._small_run == SMALL_RUN:
+                self._reader.pause()
+        self._size += size
+        return True
+
     def _take(self, mark: StreamMark, delivery: Delivery) -> None:
+        if not self._has_room(len(delivery.body)):
+            delivery.ack()
+            return
         for take in self._host.on_message:
             take(delivery.body)
         if self._host.on_the_way and not self._waiting and self._is_known(mark, delivery):
@@ -190,6 +229,7 @@ class StreamFold:
         for _, delivery in self._waiting:
             delivery.ack()
         self._waiting.clear()
+        self._size = 0
         self._host.on_the_way.clear()
         self._passed = 0
         run = self._host.in_thread
@@ -214,6 +254,9 @@ class StreamFold:
             return False
         del self._host.on_the_way[message_id]
         self._reader.folded(mark)
+        self._size -= len(delivery.body)
+        if self._reader.is_paused:
+            self._arrived.set()
         return True
 
     def _body_of(self, delivery: Delivery) -> bytes:
@@ -255,6 +298,7 @@ class StreamFold:
         self._reader.folded(waiting[-1][0])
         self._folding = ()
         for _, delivery in waiting:
+            self._size -= len(delivery.body)
             delivery.ack()
         self._host.was_folded(store, verdicts, skipped)
 
