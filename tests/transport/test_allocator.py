@@ -34,3 +34,25 @@ def test_free_blocks_are_returned(settings: dict[str, str], how: str, blocks: in
         [sys.executable, "-c", PROGRAM, how], env={**env, **settings}, check=True, capture_output=True, text=True
     )
     assert abs(int(found.stdout) - blocks) <= 1
+
+
+BURSTS = """
+import resource
+from waybill.transport.allocator import return_large_blocks
+
+return_large_blocks()
+for round in range(101):
+    blocks = [b"x" * 100_000 for _ in range(40)]
+    blocks.clear()
+    if not round:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc keeps it")
+def test_bursts_of_messages_use_the_same_pages() -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    found = subprocess.run([sys.executable, "-c", BURSTS], env=env, check=True, capture_output=True, text=True)
+    # 4 MB are a thousand pages.
+    assert int(found.stdout) < 5000
