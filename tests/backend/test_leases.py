@@ -8,7 +8,7 @@ import pytest
 
 from tests.backend.conftest import FAST, Client, client_of
 from waybill.backend import backend, leases
-from waybill.backend.leases import MOST_BYTES, size_of
+from waybill.backend.leases import LEASED_MEMORY, size_of
 from waybill.backend.source import Source
 from waybill.client import Delivery
 from waybill.ojs import Jobs, Worker
@@ -197,20 +197,25 @@ async def test_a_change_that_the_broker_does_not_take_is_no_success(
     assert (await client.job(job_id))["state"] == "active"
 
 
-async def test_large_jobs_are_not_leased_beyond_a_limit_of_memory(client: Client) -> None:
+async def test_large_jobs_are_not_leased_beyond_a_limit_of_memory(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     job = {"type": "email.send", "args": ["x" * 1_000_000], "options": {"queue": "large"}}
-    for _ in range(45):
-        await client.ask("POST", "/ojs/v1/jobs", job, 201)
+    ids = [(await client.ask("POST", "/ojs/v1/jobs", job, 201))["job"]["id"] for _ in range(45)]
 
     async def fetch_all() -> list[str]:
         found = await asyncio.gather(*(client.fetch("large", count=1000) for _ in range(10)))
         return [job["id"] for jobs in found for job in jobs]
 
     leased = await fetch_all()
-    most = MOST_BYTES // 2_000_000
+    most = LEASED_MEMORY // 2_000_000
     assert most < len(leased) < 45
-    assert client.backend.leases.size < MOST_BYTES + 20_000_000
+    assert client.backend.leases.size < LEASED_MEMORY + 20_000_000
     assert await fetch_all() == []
+    assert caplog.text.count("get no more until some have ended") == 1
+    waits = next(one for one in ids if one not in leased)
+    reasons = (await client.ask("GET", f"/ojs/v1/admin/jobs/{waits}/why"))["reasons"]
+    assert "leased_memory" in [one["code"] for one in reasons]
     waiting = asyncio.ensure_future(client.fetch("large", count=1000, wait_ms=10_000))
     for job_id in leased:
         await client.ask("POST", "/ojs/v1/workers/ack", {"job_id": job_id, "worker_id": "w1"})

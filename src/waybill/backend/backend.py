@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from waybill.backend.errors import not_found
 from waybill.backend.extensions import Extensions
 from waybill.backend.fetcher import Fetcher
-from waybill.backend.leases import STARTED, Lease, Leases
+from waybill.backend.leases import LEASED_MEMORY, STARTED, Lease, Leases
 from waybill.backend.limits import Limits
 from waybill.backend.operator_view import OperatorView
 from waybill.backend.queue_sizes import QueueSizes
@@ -73,10 +73,11 @@ class Backend(Service):
         keep_days: int | None = None,
         is_test: bool = False,
         allows_private: bool = False,
+        leased_memory: int = LEASED_MEMORY,
     ) -> None:
         """`jobs` is a separate client without handlers. `database` and `keep_days`: see `Coordinator`.
 
-        `is_test` lets jobs set the directives for their workers.
+        `is_test` lets jobs set the directives for their workers. `leased_memory`: see `Leases`.
         """
         jobs.describes_jobs = True
         jobs.create_queues = jobs.guard.creates = True
@@ -97,6 +98,7 @@ class Backend(Service):
         self.next_prune_at = ""
         """When jobs are deleted next, by the retention of their queues."""
         self._allows_private = allows_private
+        self._leased_memory = leased_memory
         self.started = time.monotonic()
         self._database = database
         self._keep_days = keep_days
@@ -127,7 +129,7 @@ class Backend(Service):
             settlement = Settlement(broker, "dead_letter", exact_delays=True)
             settings = Settings(Records(self.view, broker.events), self.coordinator.records)
             self.limits = Limits(self.jobs, settlement, broker.events, _levels(broker), settings)
-            self.leases = Leases(broker.events, self.view, settlement, self.id, self._lease_ended)
+            self.leases = Leases(broker.events, self.view, settlement, self.id, self._lease_ended, self._leased_memory)
             self.fetcher = Fetcher(broker, self.view, settlement, self.leases, self.id, self.limits)
             self._settlement = settlement
             await self.fetcher.start()

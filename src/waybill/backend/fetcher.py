@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from waybill.backend.leases import MOST_BYTES, Lease, Leases, size_of
+from waybill.backend.leases import Lease, Leases, size_of
 from waybill.backend.limits import RECHECK_SECONDS, Limits
 from waybill.backend.scheduling.scheduler import Visit
 from waybill.backend.source import BYTES_AT_A_TIME, Source
@@ -129,7 +129,7 @@ class Fetcher:
             if leases or loop.time() >= ends_at:
                 return leases
             # A pool at its limit can take jobs only after one of its jobs has ended.
-            await self._wait([*sources.values()] if plan.most and self._leases.size <= MOST_BYTES else [], ends_at)
+            await self._wait([*sources.values()] if plan.most and not self._leases.is_full() else [], ends_at)
         return []
 
     async def _lease(
@@ -142,7 +142,7 @@ class Fetcher:
         fits: Fits | None,
     ) -> None:
         """Add leases of jobs of one queue, up to `count` in total."""
-        if source.is_paused or self._leases.size > MOST_BYTES:
+        if source.is_paused or self._leases.is_full():
             return
         is_mixed = source.queue in self._limits.mixed
         if is_mixed:
@@ -167,7 +167,7 @@ class Fetcher:
             return await self._take_now(source, count, leases)
 
     async def _take_now(self, source: Source, count: int, leases: list[Lease]) -> list[Delivery]:
-        is_full = self._limits.is_full(source.queue) or self._leases.size + self._arriving > MOST_BYTES
+        is_full = self._limits.is_full(source.queue) or self._leases.is_full(self._arriving)
         if len(leases) >= count or is_full or _are_large(leases):
             return []
         return await source.take(count - len(leases))

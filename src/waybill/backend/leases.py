@@ -32,8 +32,10 @@ from waybill.ojs.worker.settlement import Settlement
 DEFAULT_VISIBILITY_SECONDS: Final = 1800.0
 MAX_VISIBILITY_SECONDS: Final = 7 * 86400.0
 STARTED: Final = "job.started"
-MOST_BYTES: Final = 64 * 1024 * 1024
-"""The memory of leased jobs, about, from which on no more are fetched."""
+LEASED_MEMORY: Final = 64 * 1024 * 1024
+"""The memory of leased jobs, about, from which on no more are fetched, unless a setting says otherwise."""
+FULL_SECONDS: Final = 60.0
+"""How often the log tells that no more are fetched."""
 _SMALL_BYTES: Final = 4 * 1024
 _VALUE_BYTES: Final = 64
 _OBJECT_BYTES: Final = 256
@@ -106,8 +108,12 @@ class Leases:
         settlement: Settlement,
         backend_id: str,
         on_end: Callable[[str], None],
+        memory: int = LEASED_MEMORY,
     ) -> None:
-        """`backend_id` stands for workers without a name. `on_end` is called with each job whose lease has ended."""
+        """`backend_id` stands for workers without a name. `on_end` is called with each job whose lease has ended.
+
+        No more jobs are fetched while those that are leased take more than `memory` bytes, about.
+        """
         self._on_end = on_end
         self._events = events
         self._view = view
@@ -116,10 +122,26 @@ class Leases:
         self._leases: dict[str, Lease] = {}
         self.size = 0
         """The memory of all leased jobs, about."""
+        self.memory = memory
+        self._told_at = float("-inf")
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
         return len(self._leases)
+
+    def is_full(self, arriving: int = 0) -> bool:
+        """Whether the leased jobs, with those of `arriving` bytes, take so much memory that no more may be fetched."""
+        if self.size + arriving <= self.memory:
+            return False
+        if (now := self._loop.time()) >= self._told_at + FULL_SECONDS:
+            self._told_at = now
+            _log.warning(
+                "workers have %d jobs of this server, which take about %d MiB, and get no more until some have ended:"
+                " http.leased_memory is the limit, and further servers of the same broker take further jobs",
+                len(self._leases),
+                self.size >> 20,
+            )
+        return True
 
     def get(self, job_id: str) -> Lease | None:
         """Return the lease of a job, None if this backend has not leased it."""

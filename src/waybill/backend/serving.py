@@ -13,6 +13,7 @@ from waybill.backend.asgi import WAITING_PATHS
 from waybill.backend.audit import record_change
 from waybill.backend.backend import Backend
 from waybill.backend.keys import KeyRing
+from waybill.backend.leases import LEASED_MEMORY
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.redaction import Redaction
 from waybill.backend.request_limits import RequestLimit, RequestLimits
@@ -46,6 +47,7 @@ class Serving(Service):
         keep_days: int | None = None,
         keys: KeyRing | None = None,
         request_limit: RequestLimit | None = None,
+        leased_memory: int = LEASED_MEMORY,
         tls: ssl.SSLContext | None = None,
         limits: Limits | None = None,
         is_test: bool = False,
@@ -60,7 +62,7 @@ class Serving(Service):
 
         `redacts` are names of arguments to hide: see `Redaction`. `trace_url` is the URL of a trace, with `{trace_id}`.
         `region` is the region of this server in a federation. `beside` wraps the application in one that also answers
-        other paths. `request_limit` is for each client.
+        other paths. `request_limit` is for each client. `leased_memory`: see `Leases`.
         """
         self._make_jobs = make_jobs
         self._host = host
@@ -70,6 +72,7 @@ class Serving(Service):
         self._keys = keys
         # The buckets outlive a reset.
         self._request_limits = None if request_limit is None else RequestLimits(request_limit, keys)
+        self._leased_memory = leased_memory
         self._is_test = is_test
         self._codec = codec
         self._allows_private = allows_private or is_test
@@ -117,6 +120,7 @@ class Serving(Service):
                 keep_days=self._keep_days,
                 is_test=self._is_test,
                 allows_private=self._allows_private,
+                leased_memory=self._leased_memory,
             )
         )
         self._backend = backend

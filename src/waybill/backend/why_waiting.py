@@ -41,6 +41,9 @@ async def why_waiting(backend: Backend, form: Form) -> list[Reason]:
     if (await backend.operator_view.paused([queue]))[0]:
         reasons.append(Reason("paused", f"Queue {queue} is paused."))
     reasons += await _worker_reasons(backend, queue)
+    if backend.leases.is_full():
+        text = f"Workers have jobs of about {backend.leases.size >> 20} MiB: they get no more until some have ended."
+        reasons.append(Reason("leased_memory", text))
     if state == State.AVAILABLE.value and not reasons:
         reasons += await _queue_reasons(backend, form, queue)
     return reasons

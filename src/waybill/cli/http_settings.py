@@ -32,6 +32,7 @@ class HttpSettings:
     trace_url: str | None
     region: str | None
     request_limit: tuple[int, int] | None
+    leased_memory: int
 
 
 def http_settings(configuration: Configuration) -> HttpSettings:
@@ -54,6 +55,7 @@ def http_settings(configuration: Configuration) -> HttpSettings:
         configuration.text_or_none("http.trace_url"),
         configuration.text_or_none("http.region"),
         None if limit is None else (limit, configuration.integer("http.request_window_s")),
+        configuration.integer("http.leased_memory"),
     )
 
 

@@ -150,6 +150,7 @@ async def _serve(
         trace_url=http.trace_url,
         region=http.region,
         request_limit=http.request_limit,
+        leased_memory=http.leased_memory,
     )
     async with serving:
         await _until_stopped(serving, stopping)

@@ -30,6 +30,7 @@ HTTP_SHORT: Final = {
     "http.redact": "--redact",
     "http.request_limit": "--request-limit",
     "http.request_window_s": "--request-window",
+    "http.leased_memory": "--leased-memory",
     "http.region": "--region",
     "http.trace_url": "--trace-url",
 }

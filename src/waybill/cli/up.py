@@ -139,6 +139,7 @@ async def _up(settings: UpSettings, broker: Broker, reloader: Reloader) -> int:
         trace_url=http.trace_url,
         region=http.region,
         request_limit=http.request_limit,
+        leased_memory=http.leased_memory,
         limits=LIMITS,
         beside=partial(CombinedApplication, management),
     )

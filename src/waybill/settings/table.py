@@ -211,6 +211,12 @@ SETTINGS: Final = (
         "Maximum requests of an API key, or of an address without one, in a window.  [default: no limit]",
     ),
     Setting("http.request_window_s", Integer(1, 86_400), 60, "Length of that window, in seconds."),
+    Setting(
+        "http.leased_memory",
+        Size(1 << 20, 1 << 40),
+        64 << 20,
+        "Memory of the jobs that workers have fetched and not ended, from which on they get no more.",
+    ),
     Setting("http.region", Text(64), None, "The region of this server, in a federation. Refuse jobs of others."),
     Setting(
         "http.trace_url",
