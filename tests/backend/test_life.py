@@ -157,6 +157,7 @@ async def test_a_fetch_makes_no_queues(client: Client) -> None:
     assert (await client.ask("GET", "/ojs/v1/queues"))["queues"] == []
     await client.ask("GET", "/ojs/v1/queues/tpyo/stats", status=404)
     await client.ask("POST", "/ojs/v1/workers/fetch", {"queues": ["Not Good"]}, 400)
+    await client.ask("POST", "/ojs/v1/workers/fetch", {"worker_id": "w1"}, 400)
 
 
 async def test_large_jobs_are_fetched_and_listed_a_few_at_a_time(client: Client) -> None:

@@ -113,6 +113,8 @@ async def test_a_checkpoint_is_there_for_the_next_attempt(client: Client) -> Non
     await client.nack(job_id)
     [again] = await client.fetch(wait_ms=10_000)
     assert (again["checkpoint"]["state"], again["checkpoint"]["sequence"]) == ({"row": 2}, 2)
+    # ojs-progress section 6.2
+    assert again["last_checkpoint"] == {"row": 2}
     assert (await client.ask("POST", path, {"state": None}))["checkpoint"]["sequence"] == 3
     assert (await client.ask("DELETE", path))["deleted"]
     await client.ask("GET", path, status=404)

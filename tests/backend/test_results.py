@@ -23,6 +23,20 @@ async def test_a_result_is_waited_for(client: Client) -> None:
     assert len(client.backend.events.listeners) == 0
 
 
+async def test_a_result_that_is_too_large_is_refused_and_the_job_stays_active(client: Client) -> None:
+    """ojs-results section 7.2."""
+    for option, limit in ((None, 1024 * 1024), (10, 10)):
+        job_id = await client.push() if option is None else await client.push(result_size_limit=option)
+        await client.fetch()
+        for attempt in ({}, {"attempt": 1}):
+            error = (await client.ack(job_id, 413, result="x" * (limit - 1), **attempt))["error"]
+            assert (error["code"], error["retryable"]) == ("RESULT_TOO_LARGE", False)
+            assert error["details"] == {"job_id": job_id, "actual_bytes": limit + 1, "max_bytes": limit}
+        assert (await client.job(job_id))["state"] == "active"
+        result = "x" * (limit - 2)
+        assert (await client.ack(job_id, result=result))["job"]["result"] == result
+
+
 async def test_results_are_told_together(client: Client) -> None:
     done, waiting = await client.push(), await client.push("other")
     await client.fetch()

@@ -39,6 +39,9 @@ KINDS: Final[dict[str, Kind]] = {
     "duplicate": Kind(409, "Use the job in details.existing_job_id, or another unique key."),
     "request_timeout": Kind(408, "Send the whole request without pauses.", is_retryable=True),
     "payload_too_large": Kind(413, "Store large data elsewhere and send a reference to it.", shows_details=True),
+    "RESULT_TOO_LARGE": Kind(
+        413, "Store the result elsewhere, and acknowledge the job with a reference to it.", shows_details=True
+    ),
     "uri_too_long": Kind(414, "Send a shorter path and query."),
     "UNSUPPORTED_COMPRESSION": Kind(415, "Send the body as it is, or compressed with gzip or zstd."),
     "expectation_failed": Kind(417, "Leave out the header Expect, or send 100-continue."),

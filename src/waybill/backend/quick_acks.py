@@ -26,6 +26,7 @@ from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
 from waybill.ojs.spec.states import State
+from waybill.ojs.worker.attempt_ends import result_limit
 from waybill.ojs.worker.execution import Execution
 
 POLL_SECONDS: Final = 1.0
@@ -97,7 +98,8 @@ class QuickAcks:
         view, execution = backend.view, lease.execution
         envelope = execution.envelope
         if (
-            (ack.worker_id and lease.worker_id and ack.worker_id != lease.worker_id)
+            len(body) > result_limit(envelope)
+            or (ack.worker_id and lease.worker_id and ack.worker_id != lease.worker_id)
             or ack.attempt not in {0, execution.attempt}
             or envelope.workflow_id is not None
             or envelope.unique is not None

@@ -23,12 +23,13 @@ from waybill.backend.router import OPERATE, Route
 from waybill.backend.scheduling.pool import read_queues
 from waybill.backend.versions import read_handlers
 from waybill.backend.workflows import Workflows
-from waybill.ojs.spec.envelope import MAX_SAFE_INTEGER
+from waybill.ojs.spec.checkpoint import read_checkpoint
+from waybill.ojs.spec.envelope import MAX_SAFE_INTEGER, Envelope
 from waybill.ojs.spec.headers import max_attempts
 from waybill.ojs.spec.retry import retry_delay_seconds
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import parse_timestamp
-from waybill.ojs.worker.attempt_ends import delay_of, gets_another
+from waybill.ojs.worker.attempt_ends import delay_of, gets_another, result_limit
 
 MOST_JOBS: Final = 1000
 MOST_WAIT_MS: Final = 60_000
@@ -110,9 +111,11 @@ class WorkerRoutes:
 
     async def _ack(self, request: Request) -> Response:
         body = request.json()
-        lease = await self._take(body)
+        lease = await self._held(body)
         execution = lease.execution
         job_id = execution.envelope.id
+        _check_result(execution.envelope, body.get("result"))
+        self._backend.leases.end(job_id)
         duration = self._backend.loop_time() - execution.started
         async with self._backend.folded([("job.completed", job_id)]):
             self._backend.settlement.completed(execution, body.get("result"), duration)
@@ -197,6 +200,12 @@ class WorkerRoutes:
 
     async def _take(self, body: Form) -> Lease:
         """End and return the lease of a worker. Raises RequestRefused if it has none."""
+        lease = await self._held(body)
+        self._backend.leases.end(lease.execution.envelope.id)
+        return lease
+
+    async def _held(self, body: Form) -> Lease:
+        """Return the lease of a worker. Raises RequestRefused if it has none."""
         job_id = body.get("job_id", body.get("id"))
         if not isinstance(job_id, str) or not job_id:
             raise invalid("job_id", "must be a string")
@@ -218,7 +227,6 @@ class WorkerRoutes:
             details = {"job_id": job_id, "current_state": state, "expected_state": State.ACTIVE.value}
             text = f"This server has not given out job {job_id}: it is {state}."
             raise RequestRefused("conflict", text, details=details)
-        leases.end(job_id)
         return lease
 
     async def _ended(self, job_id: str) -> Form:
@@ -279,6 +287,17 @@ class WorkerRoutes:
         return state
 
 
+def _check_result(envelope: Envelope, result: object) -> None:
+    """Refuse a result that is too large: its job stays active (ojs-results section 7.2). Raises RequestRefused."""
+    if result is None:
+        return
+    size, limit = len(msgspec.json.encode(result)), result_limit(envelope)
+    if size > limit:
+        text = f"The result has {size} bytes, and may have {limit}."
+        details: Form = {"job_id": envelope.id, "actual_bytes": size, "max_bytes": limit}
+        raise RequestRefused("RESULT_TOO_LARGE", text, details=details)
+
+
 def _naming_job(request: Request) -> Request:
     """Return a request whose body names the job of its path."""
     request.body = msgspec.json.encode({**request.json(), "job_id": request.parameters["id"]})
@@ -327,6 +346,9 @@ def _form_of(lease: Lease) -> Form:
     envelope = execution.envelope
     form: Form = msgspec.json.decode(execution.delivery.body, type=dict[str, object])
     form |= _fields_of(lease)
+    checkpoint = read_checkpoint(envelope.checkpoint)
+    if checkpoint is not None:
+        form["last_checkpoint"] = checkpoint.state
     list_parents(form)
     if execution.attempt > 1 and not envelope.policy.jitter:
         delay = retry_delay_seconds(envelope.policy, execution.attempt - 1, _JITTER_OF_NONE)

@@ -165,8 +165,10 @@ class Scheduler:
         name = self._pool_of(worker_id, body)
         pool = self.pools.get(name) if name else None
         if pool is None:
+            if queues is None:
+                raise invalid("queues", "must name at least one queue, unless the worker is in a pool")
             strategy = read_strategy(body.get("strategy", STRICT))
-            allowed = self._open_queues(queues or ["default"])
+            allowed = self._open_queues(queues)
             return Visit(
                 self, allowed, strategy, self._weights(strategy, allowed, read_weights(body.get("weights"))), count
             )

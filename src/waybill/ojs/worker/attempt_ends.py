@@ -45,13 +45,17 @@ def encoded_result(execution: Execution, result: object) -> tuple[bytes | None, 
     """Return a result as JSON, or why that is impossible."""
     handler, envelope = execution.handler, execution.envelope
     encode = msgspec.json.encode if handler is None else handler.result.encode
-    limit = envelope.result_size_limit
-    limit = DEFAULT_SIZE_LIMIT if limit is None else min(max(limit, 0), MAX_RESULT_BYTES)
-    encoded = encode_result(result, encode, limit)
+    encoded = encode_result(result, encode, result_limit(envelope))
     if isinstance(encoded, bytes):
         return encoded, None
     _log.error("job %s (%s): %s", shown(envelope.id), shown(envelope.type), encoded.message)
     return None, encoded
+
+
+def result_limit(envelope: Envelope) -> int:
+    """Return how many bytes the result of a job may have."""
+    limit = envelope.result_size_limit
+    return DEFAULT_SIZE_LIMIT if limit is None else min(max(limit, 0), MAX_RESULT_BYTES)
 
 
 def kept_result(execution: Execution, encoded: bytes | None) -> tuple[bytes | None, str | None]:
