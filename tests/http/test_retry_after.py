@@ -91,6 +91,7 @@ async def test_a_fetch_waits(slept: list[float]) -> None:
     assert min(slept) >= 7.5
 
 
+@pytest.mark.plain_source
 async def test_an_outcome_waits(slept: list[float]) -> None:
     settlement = object.__new__(HttpSettlement)
     settlement._requests = HttpControl(Busy(2))
