@@ -39,6 +39,11 @@ def test_an_unknown_verb_is_a_usage_error() -> None:
     assert "No such command 'dance'" in result.output
 
 
+def test_a_verb_that_is_misspelt_is_suggested() -> None:
+    result = CliRunner().invoke(main, ["brker"])
+    assert (result.exit_code, "Did you mean 'broker'?" in result.output) == (2, True)
+
+
 def test_the_command_starts_without_what_its_verbs_need() -> None:
     script = (
         "import sys; from waybill.cli.main import main; main(['--version'], standalone_mode=False);"

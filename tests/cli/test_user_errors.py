@@ -2,8 +2,10 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,6 +130,53 @@ def test_a_program_that_cannot_be_used(program: str, says: str) -> None:
     assert result.exit_code == 2, result.output
     assert says in result.output
     assert "secret" not in result.output
+
+
+def test_a_decorator_without_parentheses() -> None:
+    Path("program.py").write_text("from waybill import Jobs\njobs = Jobs()\n@jobs.handler\ndef send(): ...")
+    result = run("worker", "program")
+    assert (result.exit_code, "not @jobs.handler" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "arguments"),
+    [
+        ("backports", "http", ["up", "--memory", "--amqp-port=0", "--port=0"]),
+        ("backports", "http", ["serve", "--memory", "--port=0"]),
+        ("aiohttp", "http", ["worker", "program", "--uri=http://localhost:1"]),
+        ("sqlalchemy", "state", ["state", "current", "jobs.db"]),
+        ("alembic", "state", ["state", "migrate", "jobs.db"]),
+        ("pyarrow", "spark", ["pipeline", "run", "--uri=amqp://localhost:1", "--data=data"]),
+        ("pyspark", "spark", ["pipeline", "compact", "--data=data"]),
+    ],
+)
+def test_what_is_not_installed_names_its_extra(package: str, extra: str, arguments: list[str]) -> None:
+    Path("program.py").write_text("from waybill import Jobs\njobs = Jobs()")
+    Path("data").mkdir()
+    Path("jobs.db").touch()
+    script = f"import sys; sys.modules[{package!r}] = None\nfrom waybill.cli.main import main; main({arguments!r})"
+    environment = {name: value for name, value in program_environment().items() if not name.startswith("WAYBILL_")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60, env=environment
+    )
+    assert done.returncode == 1
+    assert f"pip install 'waybill-amqp[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_tls_on_one_side_only(free_port: int) -> None:
+    with socket.create_server(("127.0.0.1", free_port)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as peer:
+                peer.recv(1)
+                peer.sendall(b"AMQP\0\0\x09\x01")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        result = run("queue", "list", "--uri", f"amqps://127.0.0.1:{free_port}/")
+        thread.join(10)
+    assert (result.exit_code, "Without TLS, the URI begins with amqp://" in result.output) == (1, True)
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:

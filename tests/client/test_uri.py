@@ -47,6 +47,7 @@ def test_everything() -> None:
         "amqp://u:s3cret@host/?unknown=1",
         "amqp://u:s3cret@host/?verify=maybe",
         "amqp://u:s3#cret@host/",
+        "amqp:/s3cret",
         "amqp://u:s3cret@[host/",
     ],
 )

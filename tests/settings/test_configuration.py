@@ -102,6 +102,7 @@ def test_variables_that_other_parts_read_are_no_mistakes() -> None:
     [
         ("[amqp", "is not TOML"),
         ("port = 1\nport = 2", "is not TOML"),
+        ('data_dir = "C:\\Users\\ada"', "A path with backslashes stands in single quotes"),
         ("x = " + "[" * 100_000, "is not TOML"),
         ("amqp = 3", "there is no setting amqp"),
         ("[amqp.port]\nx = 1", "amqp.port must be a whole number"),

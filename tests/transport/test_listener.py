@@ -62,6 +62,17 @@ def context(tmp_path: Path) -> ssl.SSLContext:
     return server_context(tmp_path / "c.pem", tmp_path / "k.pem")
 
 
+async def test_an_address_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listener = Listener(
+            lambda: Pump(lambda _: Recorder(), Clock(), on_lost=print), "127.0.0.1", port, Door().admission
+        )
+        with pytest.raises(OSError, match=f"127.0.0.1:{port}: Address already in use") as caught:
+            await listener.start()
+    assert caught.value.errno == errno.EADDRINUSE
+
+
 @pytest.fixture
 def peers() -> Iterator[ExitStack]:
     with ExitStack() as stack:

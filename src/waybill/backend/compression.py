@@ -22,7 +22,10 @@ from waybill.backend.server.limits import body_limit, too_large
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
-    from backports import zstd
+    try:
+        from backports import zstd
+    except ImportError as error:
+        raise ImportError("HTTP needs the package backports.zstd: pip install 'waybill-amqp[http]'") from error
 
 ENCODING: Final = "content-encoding"
 CODINGS: Final = ("gzip", "zstd")

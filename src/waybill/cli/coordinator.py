@@ -67,8 +67,6 @@ def command(
         raise click.UsageError(str(error)) from None
     except ClientError as error:
         raise explained(error, target) from None
-    except ImportError as error:
-        raise click.ClickException(str(error)) from None
 
 
 def _metrics(coordinator: Coordinator, port: int) -> contextlib.AbstractContextManager[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import Coroutine
 from typing import IO, Any, TypeVar
 
@@ -81,12 +82,11 @@ def _hint(error: Exception, target: Target) -> str:  # noqa: PLR0911 - one line 
                 f"check user {user!r} and the password in the URI; guest may log in from the broker's own machine only"
             )
         case ConnectFailed():
-            return (
-                "check that a broker listens there (`waybill broker` starts one), or name another with --uri, --context"
-                " or WAYBILL_URL"
-            )
+            return _connect_hint(error)
         case NotAllowed():
-            return f"create the virtual host {virtual_host!r} and give user {user!r} access (see `waybill doctor`)"
+            text = f"create the virtual host {virtual_host!r} and give user {user!r} access (see `waybill doctor`)"
+            slash = "" if virtual_host.startswith("/") else f"; if '/{virtual_host}' is meant: .../%2F{virtual_host}"
+            return text + slash
         case AccessRefused():
             return (
                 f"give user {user!r} configure, write and read permissions on {virtual_host!r}; `waybill doctor` says"
@@ -109,3 +109,15 @@ def _hint(error: Exception, target: Target) -> str:  # noqa: PLR0911 - one line 
         case ConnectionLost() | ConnectionClosed() | PushFailed() | TimeoutError():
             return "run `waybill doctor` to check the broker, then try again"
     return "`waybill doctor` looks for causes"
+
+
+def _connect_hint(error: ConnectFailed) -> str:
+    match error.__cause__:
+        case ssl.SSLCertVerificationError():
+            return "name the authority of the broker's certificate at the end of the URI: ?cacertfile=ca.pem"
+        case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
+            return "is this the broker's port for TLS? Without TLS, the URI begins with amqp://"
+    return (
+        "check that a broker listens there (`waybill broker` starts one; at a port for TLS, the URI begins with"
+        " amqps://), or name another with --uri, --context or WAYBILL_URL"
+    )

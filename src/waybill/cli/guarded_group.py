@@ -13,6 +13,21 @@ INTERRUPTED: Final = 130
 """128 + SIGINT, like a shell."""
 JSON_WANTED: Final = "waybill.json_wanted"
 
+EXTRAS: Final = {
+    "aiohttp": "http",
+    "alembic": "state",
+    "backports": "http",
+    "deltalake": "lake",
+    "pandas": "spark",
+    "prometheus_client": "metrics",
+    "py4j": "spark",
+    "pyarrow": "spark",
+    "pyiceberg": "lake",
+    "pyspark": "spark",
+    "sqlalchemy": "state",
+}
+"""The extra of each package that a verb may need."""
+
 
 class GuardedGroup(click.Group):
     """The root of the command. Bugs still show their traceback, for a report."""
@@ -40,6 +55,13 @@ class GuardedGroup(click.Group):
             raise  # The reader of a pipe has closed it: exit silently, as click does.
         except OSError as error:
             self._fail(ctx, str(error))
+        except ImportError as error:
+            # Waybill's own errors have a text and no name.
+            package = (error.name or "").partition(".")[0]
+            if package and package not in EXTRAS:
+                raise
+            missing = f"this needs the package {package}: pip install 'waybill-amqp[{EXTRAS.get(package)}]'"
+            self._fail(ctx, missing if package else str(error))
         except Exception as error:
             from waybill.client import ClientError
             from waybill.ojs import JobsError

@@ -23,6 +23,7 @@ from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS
 
 WATCH_SECONDS: Final = 0.5
 BATCH: Final = 2000
+ARGS_EXAMPLE: Final = "For example: '[\"a@example.com\"]', with the quotes of the shell"
 DELAY: Final = Number(min=0, max=MAX_DELAY_SECONDS)
 queue_option = click.option("--queue", help="Queue of the job, to ask its coordinator.  [default: any coordinator]")
 
@@ -289,9 +290,9 @@ def parse_args(text: str) -> list[object]:
     try:
         args = json.loads(text)
     except ValueError as error:
-        raise click.BadParameter(f"ARGS_JSON: {error}") from error
+        raise click.BadParameter(f"ARGS_JSON: {error}. {ARGS_EXAMPLE}") from error
     if not isinstance(args, list):
-        raise click.BadParameter("ARGS_JSON must be a JSON array")
+        raise click.BadParameter(f"ARGS_JSON must be a JSON array. {ARGS_EXAMPLE}")
     return args
 
 

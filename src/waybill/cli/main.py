@@ -1,5 +1,6 @@
 """The command `waybill`: one module of this package for each verb, loaded on demand."""
 
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Final
@@ -64,6 +65,16 @@ class LazyVerbs(GuardedGroup):
         if not isinstance(command, click.Command):
             raise TypeError(f"waybill.cli.{cmd_name}.command is not a click command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a verb. For one that does not exist, suggest another: click does so for verbs that are loaded."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = get_close_matches(args[0], VERBS, 1)
+            raise click.UsageError(error.message + (f" Did you mean {close[0]!r}?" if close else ""), ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -412,12 +412,8 @@ def _measured(
     if port is None:
         yield progress
         return
-    try:
-        from waybill.pipeline.query_metrics import QueryMetrics
-    except ImportError as problem:
-        raise click.ClickException(
-            f"{problem}: --metrics-port needs pip install 'waybill-amqp[metrics,spark]'"
-        ) from problem
+    from waybill.pipeline.query_metrics import QueryMetrics
+
     metrics = QueryMetrics()
 
     def note(step: Step) -> None:

@@ -28,11 +28,9 @@ def spark_session(console: Console, data: str | None, table_format: str, *, shor
 
     Java's log is written below the data directory, if there is one.
     """
-    try:
-        from waybill.pipeline.session import is_submitted, local_session, submitted_session
-        from waybill.pipeline.table_formats import session_options
-    except ImportError as problem:
-        raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill-amqp[spark]`") from None
+    from waybill.pipeline.session import is_submitted, local_session, submitted_session
+    from waybill.pipeline.table_formats import session_options
+
     log_file = None if data is None or "://" in data else Path(data) / "spark.log"
     with console.status("Starting Spark"):
         if is_submitted():
@@ -64,8 +62,6 @@ def explained_failures() -> Iterator[None]:
     """Turn errors that users can act on into one line without a traceback."""
     try:
         yield
-    except ImportError as problem:
-        raise click.ClickException(f"{problem}: the pipeline needs `pip install waybill-amqp[spark]`") from None
     except RuntimeError as problem:
         # The pipeline's own errors are RuntimeErrors.
         if type(problem).__module__.startswith("waybill."):

@@ -78,8 +78,6 @@ def command(uri: str | None, context_name: str | None, source: Source, *, test_m
         run(_serve(http, uri, source, configuration, topology, is_test=test_mode))
     except ClientError as error:
         raise explained(error, Target(uri or "")) from None
-    except ImportError as error:
-        raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot start on {http.host}:{http.port}: {error}") from None
     except (BrokerFailed, DefinitionsLost, UnsupportedStoreVersion) as error:

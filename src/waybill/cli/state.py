@@ -118,7 +118,7 @@ def _explained() -> Iterator[None]:
     """Turn database errors into one line."""
     try:
         yield
-    except (DatabaseUnusable, ImportError) as error:
+    except DatabaseUnusable as error:
         raise click.ClickException(str(error)) from None
     except Exception as error:
         from sqlalchemy.exc import SQLAlchemyError
@@ -143,11 +143,9 @@ def _existing(database: str) -> None:
 
 @contextlib.contextmanager
 def _engine(database: str) -> Iterator[Engine]:
+    from waybill.ojs.coordinator.database.engine import open_engine
+
     with _explained():
-        try:
-            from waybill.ojs.coordinator.database.engine import open_engine
-        except ImportError:
-            raise ImportError("this needs sqlalchemy and alembic: pip install 'waybill-amqp[state]'") from None
         _existing(database)
         engine = open_engine(database)
         try:

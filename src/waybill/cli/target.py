@@ -45,9 +45,9 @@ class Target(BrokerTarget):
 
     def refused(self, error: InvalidURI) -> click.UsageError:
         """Return the error of a command for an invalid URI, which may be that of a server over HTTP."""
-        if not self.uri.lower().startswith(("http://", "https://")):
-            return click.UsageError(str(error))
-        text = "this command needs the broker, not a server over HTTP: its URL begins with amqp:// or amqps://"
+        text = str(error)
+        if self.uri.lower().startswith(("http://", "https://")):
+            text = "this command needs the broker, not a server over HTTP: its URL begins with amqp:// or amqps://"
         return click.UsageError(f"{text}. Set it with --uri, --context or WAYBILL_URL.")
 
     def changed(self, **changes: object) -> Self:

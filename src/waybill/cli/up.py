@@ -91,8 +91,6 @@ def command(program: str | None, concurrency: int, grace_period: float, source: 
     broker = make_broker(configuration)
     try:
         code = run(_up(settings, broker, Reloader(broker, source, configuration)))
-    except ImportError as error:
-        raise click.ClickException(str(error)) from None
     except OSError as error:
         ports = f"ports {configuration.integer('amqp.port')} (AMQP) and {http.port} (HTTP)"
         raise click.ClickException(f"cannot start on {ports}: {error}. See --amqp-port and --port.") from None

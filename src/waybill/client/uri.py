@@ -143,7 +143,7 @@ def _parse_node(uri: str, name: str, default_timeout_s: float) -> BrokerAddress:
         port = parts.port  # Within 0 to 65535, or it raises.
     except ValueError:
         raise InvalidURI("the host of the AMQP URI is malformed, or its port is not a number from 0 to 65535") from None
-    if parts.scheme not in PORTS:
+    if parts.scheme not in PORTS or not uri[len(parts.scheme) :].startswith("://"):
         raise InvalidURI("an AMQP URI starts with amqp:// or amqps://")
     if parts.fragment:
         raise InvalidURI("an AMQP URI has no fragment: percent-encode '#' in names and passwords as %23")

@@ -95,7 +95,8 @@ def read_file(reading: Reading, path: Path) -> None:
         reading.wrong(str(path), error.strerror or str(error))
         return
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        reading.wrong(str(path), f"is not TOML: {error}")
+        hint = ". A path with backslashes stands in single quotes" if b"\\" in octets else ""
+        reading.wrong(str(path), f"is not TOML: {error}{hint}")
         return
     lines = _lines(text)
     for name, value in _flattened(document):

@@ -207,9 +207,9 @@ class Listener:
         try:
             for family, kind, protocol, _, address in dict.fromkeys(found):
                 self._sockets.append(_listening(family, kind, protocol, address))
-        except OSError:
+        except OSError as error:
             self.close()
-            raise
+            raise OSError(error.errno, f"{self._host}:{self._port}: {error.strerror}") from error
         self._resume()
 
     def close(self) -> None:

@@ -194,7 +194,7 @@ async def test_what_cannot_be_had_is_told_in_time(jobs: Jobs, queue_name: str, s
             await large.result(30)
         assert await large.wait() == "completed"
         strange = await odd.push("strange")
-        with pytest.raises(NoResult, match="RESULT_NOT_JSON"):
+        with pytest.raises(NoResult, match=r"of type object, is not JSON: TypeError \(RESULT_NOT_JSON"):
             await strange.result(30)
         with pytest.raises(ResultTooLarge, match="1048576 are allowed"):
             await jobs.job(large.id).result(30)

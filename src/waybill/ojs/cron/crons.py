@@ -223,7 +223,7 @@ async def register_all(control: Control, jobs: Sequence[CronJob]) -> None:
             _log.log(level, "cron job %s could not be registered, trying again: %s", waiting[0].name, error)
             await asyncio.sleep(PAUSES_SECONDS[min(tries, len(PAUSES_SECONDS) - 1)])
             tries += 1
-    _log.info("%d cron jobs are registered", len(jobs))
+    _log.info("cron jobs registered: %d", len(jobs))
 
 
 async def _ask(control: Control, request: CronRequest) -> CronReply:

@@ -117,8 +117,10 @@ def options_of(**given: object) -> Options:
 def handler_options(job_type: str, common: Options, **given: object) -> Options:
     """Return the default options of a handler's jobs: its own, else the common ones.
 
-    Raises InvalidJob for a type or an option that no job may have.
+    Raises InvalidJob for a type or an option that no job may have, and TypeError for a decorator without parentheses.
     """
+    if callable(job_type):
+        raise TypeError("the type of the job is missing: write @jobs.handler('mail.send'), not @jobs.handler")
     options = cast("Options", {**common, **options_of(**given)})
     now = datetime.now(UTC)
     validate(envelope_of(NewJob(job_type, [], options), now), now)

@@ -17,7 +17,8 @@ def encode_result(result: object, encode: Callable[[object], bytes], size_limit:
     try:
         encoded = encode(result)
     except BaseException as error:  # noqa: BLE001 - results may have any type and depth, and encoders may raise anything
-        return ErrorSummary(code=RESULT_NOT_JSON, message=f"the result is not JSON: {type(error).__name__}")
+        text = f"the result, of type {type(result).__qualname__}, is not JSON: {type(error).__name__}"
+        return ErrorSummary(code=RESULT_NOT_JSON, message=text)
     if len(encoded) > size_limit:
         text = f"the result is too large: {len(encoded)} bytes, {size_limit} are allowed"
         return ErrorSummary(code=RESULT_TOO_LARGE, message=text)
