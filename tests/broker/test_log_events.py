@@ -17,7 +17,7 @@ from tests.security.siege import login
 from waybill.broker import Broker, FirstUser
 from waybill.broker.commit_loop import SLOW_SYNC_S
 from waybill.broker.log import BrokerLog, one_line
-from waybill.client import ClientError, connect
+from waybill.client import ClientError, Inspector, connect
 from waybill.transport.clock import Clock
 from waybill.wire.amqp091.frames import method_frame
 from waybill.wire.amqp091.method import Method
@@ -102,6 +102,13 @@ async def test_a_fault_of_a_channel_is_told(log: pytest.LogCaptureFixture) -> No
             await channel.consume("no\nsuch\nqueue")
         said = await until(log, "channel closed")
         assert "channel 1: 404 NOT_FOUND - no queue 'no\\nsuch\\nqueue' in vhost '/'" in said
+
+
+async def test_whoever_asks_for_a_queue_that_is_missing_makes_no_record(log: pytest.LogCaptureFixture) -> None:
+    async with Broker(port=0) as broker, connect(broker.uri()) as connection:
+        assert await Inspector(connection).queue("missing") is None
+        assert not await Inspector(connection).has_exchange("missing")
+    assert lines(log, "channel closed") == []
 
 
 async def test_an_alarm_begins_and_ends(log: pytest.LogCaptureFixture, tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ from waybill.wire.amqp091.reply_codes import (
 
 ACK_ID: Final = 60 << 16 | 80
 PUBLISH_ID: Final = 60 << 16 | 40
+DECLARE: Final = 10
+"""The method id of queue.declare and exchange.declare."""
 ACK_ARGUMENTS_SIZE: Final = 10
 # The cost of decoding a frame that is not recognized by its bytes, and its arguments.
 FRAME_UNITS: Final = 4
@@ -466,11 +468,9 @@ class Connection(ChannelHost):
             closing = self._remove_channel(channel)
             if closing is not None:
                 self.host.runtime.begin(closing)
-            # Clients declare passively to learn whether there is such a queue: that is no mistake.
-            is_expected = fault.code == NOT_FOUND
-            self.report(
-                "channel closed", f"channel {channel.number}: {fault.code} {fault.text}", is_expected=is_expected
-            )
+            # Clients declare passively to learn whether there is such a queue: that is no news.
+            if fault.code != NOT_FOUND or fault.method_id != DECLARE:
+                self.report("channel closed", f"channel {channel.number}: {fault.code} {fault.text}")
             self.send_method(int(channel.number), ChannelClose(fault.code, fault.text, fault.class_id, fault.method_id))
 
     def _close_connection(self, fault: Fault) -> None:
