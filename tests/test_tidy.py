@@ -28,7 +28,7 @@ ARROWS: Final[dict[str, set[str]]] = {
     "broker": {"node", "transport"},
     "client": {"engine", "wire", "transport"},
     "ojs": {"client"},
-    "backend": {"ojs", "client"},
+    "backend": {"ojs", "client", "settings"},
     # Found by the scheme of a URI: see `ojs.connection.bindings`.
     "http": {"ojs", "client"},
     # Its layer is an application like a server's, and a client of servers.

@@ -203,6 +203,15 @@ async def test_without_a_limit_there_are_no_headers(serving: Serving) -> None:
             assert not set(NAMES) & set(headers)
 
 
+async def test_a_limit_of_the_environment_that_is_none_is_named(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAYBILL_HTTP_REQUEST_LIMIT", "2")
+    monkeypatch.setenv("WAYBILL_HTTP_REQUEST_WINDOW_S", "soon")
+    app = BackendApp(Jobs(uri, results=False))
+    with pytest.raises(ValueError, match="WAYBILL_HTTP_REQUEST_WINDOW_S must be a whole number from 1 to 86400"):
+        await app.start()
+    await app.close()
+
+
 async def test_an_asgi_application_limits_too(clock: Clock, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WAYBILL_HTTP_REQUEST_LIMIT", "2")
     app = BackendApp(Jobs(uri, results=False))

@@ -15,7 +15,6 @@ import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
 
 from waybill.backend.application import Application
 from waybill.backend.asgi import AsgiApplication, Message, Receive, Send
@@ -24,8 +23,7 @@ from waybill.backend.keys import read_keys
 from waybill.backend.request_limits import RequestLimit, RequestLimits
 from waybill.backend.routes import routes_of
 from waybill.ojs.client import Jobs
-
-WINDOW_SECONDS: Final = 60
+from waybill.settings.sources import BY_NAME
 
 
 class BackendApp:
@@ -94,6 +92,15 @@ class BackendApp:
 
 def _request_limit_of(environment: Mapping[str, str]) -> RequestLimit | None:
     """Return the limit that the environment sets, None if it sets none. Raises ValueError."""
-    count = environment.get("WAYBILL_HTTP_REQUEST_LIMIT")
-    window = environment.get("WAYBILL_HTTP_REQUEST_WINDOW_S")
-    return (int(count), int(window) if window else WINDOW_SECONDS) if count else None
+    count, window = (_value(name, environment) for name in ("http.request_limit", "http.request_window_s"))
+    return (count, window) if isinstance(count, int) and isinstance(window, int) else None
+
+
+def _value(name: str, environment: Mapping[str, str]) -> object:
+    """Return the value of a setting, or its default. Raises ValueError with the variable."""
+    setting = BY_NAME[name]
+    text = environment.get(setting.variable)
+    try:
+        return setting.kind.parse(text, Path()) if text else setting.default
+    except ValueError as error:
+        raise ValueError(f"{setting.variable} {error}") from None

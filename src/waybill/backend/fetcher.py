@@ -142,7 +142,10 @@ class Fetcher:
         fits: Fits | None,
     ) -> None:
         """Add leases of jobs of one queue, up to `count` in total."""
-        if source.is_paused or self._leases.is_full():
+        if source.is_paused:
+            return
+        if self._leases.is_full():
+            self._leases.tell_full()
             return
         is_mixed = source.queue in self._limits.mixed
         if is_mixed:

@@ -131,8 +131,10 @@ class Leases:
 
     def is_full(self, arriving: int = 0) -> bool:
         """Whether the leased jobs, with those of `arriving` bytes, take so much memory that no more may be fetched."""
-        if self.size + arriving <= self.memory:
-            return False
+        return self.size + arriving > self.memory
+
+    def tell_full(self) -> None:
+        """Log that workers get no jobs for want of memory, from time to time."""
         if (now := self._loop.time()) >= self._told_at + FULL_SECONDS:
             self._told_at = now
             _log.warning(
@@ -141,7 +143,6 @@ class Leases:
                 len(self._leases),
                 self.size >> 20,
             )
-        return True
 
     def get(self, job_id: str) -> Lease | None:
         """Return the lease of a job, None if this backend has not leased it."""

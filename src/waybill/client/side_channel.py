@@ -1,8 +1,9 @@
 """A channel that ends with its socket: nothing on it is repeated after a reconnect."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final, cast
+from functools import partial
+from typing import Final, TypeVar, cast
 
 from waybill.client.errors import error_of
 from waybill.client.requests import ask, ask_many, ignore, request_of
@@ -19,7 +20,26 @@ from waybill.wire.amqp091.methods_tx import TxCommit, TxSelect
 from waybill.wire.amqp091.properties import BasicProperties
 
 AT_ONCE: Final = 32
-"""How many messages `get_some` asks for before it has seen the first of them."""
+"""How many messages `in_portions` asks for before it has seen the first of them."""
+T = TypeVar("T")
+
+
+async def in_portions(
+    take: Callable[[int], Awaitable[list[T]]], count: int, octets: int, size_of: Callable[[T], int]
+) -> list[T]:
+    """Take up to `count` messages, until there are no more, or they have `octets`: in portions.
+
+    Nobody knows how large the next ones are. `take` returns up to as many as it is told.
+    """
+    found: list[T] = []
+    while len(found) < count and octets > 0:
+        wanted = min(count - len(found), AT_ONCE)
+        portion = await take(wanted)
+        found += portion
+        octets -= sum(map(size_of, portion))
+        if len(portion) < wanted:
+            break
+    return found
 
 
 class _Returns(ChannelEvents):
@@ -66,17 +86,9 @@ class SideChannel:
     async def get_some(self, queue: str, count: int, octets: int) -> list[Delivery]:
         """Fetch up to `count` messages that are ready, fewer if they are large: no more are asked for after `octets`.
 
-        In portions, as nobody knows how large the next ones are.
+        At least one is asked for.
         """
-        found: list[Delivery] = []
-        while len(found) < max(count, 1) and octets > 0:
-            wanted = min(max(count, 1) - len(found), AT_ONCE)
-            portion = await self.get_many(queue, wanted)
-            found += portion
-            octets -= sum(len(one.body) for one in portion)
-            if len(portion) < wanted:
-                break
-        return found
+        return await in_portions(partial(self.get_many, queue), max(count, 1), octets, lambda one: len(one.body))
 
     async def get_many(self, queue: str, count: int) -> list[Delivery]:
         """Fetch up to `count` messages that are ready, with one wait for all of them; at least one is asked for."""

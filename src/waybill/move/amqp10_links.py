@@ -12,7 +12,7 @@ from typing import Final
 from proton import Delivery as State
 from proton import Endpoint, Link
 
-from waybill.client.side_channel import AT_ONCE
+from waybill.client.side_channel import AT_ONCE, in_portions
 from waybill.move.amqp10_connection import Amqp10Connection, condition_text
 from waybill.move.bridged import Bridged, From10
 from waybill.move.errors import MoveFailed
@@ -51,17 +51,8 @@ class Source10:
 
     async def take(self) -> Sequence[Bridged]:
         """Take up to a batch of the messages in the queue. Raises MoveFailed, ConnectionLost."""
-        found: list[Bridged] = []
-        left, octets = min(BATCH_MESSAGES, max(1, BATCH_OCTETS // self._mean_octets)), BATCH_OCTETS
-        while left > 0 and octets > 0:
-            # In portions, as nobody knows how large the next ones are.
-            wanted = min(left, AT_ONCE)
-            portion = await self._take_up_to(wanted)
-            found += portion
-            left -= wanted
-            octets -= sum(one.octets for one in portion)
-            if len(portion) < wanted:
-                break
+        count = min(BATCH_MESSAGES, max(1, BATCH_OCTETS // self._mean_octets))
+        found = await in_portions(self._take_up_to, count, BATCH_OCTETS, lambda one: one.octets)
         if found:
             self._mean_octets = max(1, sum(one.octets for one in found) // len(found))
         return found

@@ -161,9 +161,8 @@ class EventReader:
                     async with asyncio.timeout(longest):
                         delivery = await anext(found)
                     delivery.ack()
-                    headers = delivery.properties.headers or {}
-                    number = headers.get("x-stream-offset")
-                    offset = number if isinstance(number, int) else offset
+                    number = _offset_of(delivery)
+                    offset = offset if number is None else number
                     longest = END_SECONDS
         except TimeoutError:
             if not self.is_replaced:
@@ -180,12 +179,12 @@ class EventReader:
 
     def _look_at(self, delivery: Delivery) -> None:
         try:
-            offset = (delivery.properties.headers or {}).get("x-stream-offset")
+            offset = _offset_of(delivery)
         except ValueError:
             _log.warning("a message of the event stream has malformed properties and is skipped")
             self.malformed_count += 1
             offset = None
-        if self.is_replaced or self.is_paused or not isinstance(offset, int):
+        if self.is_replaced or self.is_paused or offset is None:
             delivery.ack()
             return
         mark = self._identity.note(offset, delivery.body)
@@ -197,6 +196,12 @@ class EventReader:
         else:
             self._next_offset = offset + 1
             self._take(mark, delivery)
+
+
+def _offset_of(delivery: Delivery) -> int | None:
+    """Return the offset of a message. Raises ValueError for malformed properties."""
+    offset = (delivery.properties.headers or {}).get("x-stream-offset")
+    return offset if isinstance(offset, int) else None
 
 
 async def _cancel(consumer: Consumer) -> None:
