@@ -1,10 +1,11 @@
 """Workers are known by the time that has passed, however the system's clock is set."""
 
+import asyncio
 import time
 
 import pytest
 
-from tests.backend.conftest import Client
+from tests.backend.conftest import Client, client_of
 from waybill.backend.workers import FORGOTTEN_SECONDS, STALE_SECONDS, HttpWorkers
 
 DAY = 86_400.0
@@ -53,3 +54,42 @@ async def test_a_worker_that_says_that_it_is_quiet_gets_no_jobs(
     steady = time.monotonic
     monkeypatch.setattr(time, "monotonic", lambda: steady() + STALE_SECONDS)
     assert [one["id"] for one in await client.fetch(worker="w1")] == ids[2:]
+
+
+@pytest.mark.parametrize("by", ["itself", "operator", "operator elsewhere"])
+async def test_a_fetch_that_waits_ends_when_its_worker_is_quiet(uri: str, by: str) -> None:
+    """It must take no job that comes later (ojs-admin-api section 9.3)."""
+    async with client_of(uri) as client, client_of(uri) as elsewhere:
+        for one in (client, elsewhere):
+            await one.ask("POST", "/ojs/v1/workers/heartbeat", {"worker_id": "w1"})
+        open_fetch, other = (
+            asyncio.create_task(client.fetch(worker=worker, wait_ms=30_000)) for worker in ("w1", "w2")
+        )
+        while len(client.backend.fetcher._waiting) < 2:
+            await asyncio.sleep(0)
+        if by == "itself":
+            await client.ask("POST", "/ojs/v1/workers/heartbeat", {"worker_id": "w1", "state": "quiet"})
+        else:
+            asked = client if by == "operator" else elsewhere
+            await asked.ask("POST", "/ojs/v1/admin/workers/w1/quiet")
+        assert await open_fetch == []
+        job_id = await client.push()
+        assert [one["id"] for one in await other] == [job_id]
+        last = await client.push()
+        assert await client.fetch(worker="w1") == []
+        if by == "itself":
+            await client.ask("POST", "/ojs/v1/workers/heartbeat", {"worker_id": "w1", "state": "running"})
+        else:
+            await client.ask("POST", "/ojs/v1/admin/workers/w1/resume")
+        assert [one["id"] for one in await client.fetch(worker="w1")] == [last]
+
+
+async def test_a_job_that_wakes_a_quiet_worker_goes_to_another(client: Client) -> None:
+    quiet: set[str] = set()
+    client.backend.fetcher.is_quiet = quiet.__contains__
+    fetches = [asyncio.create_task(client.fetch(worker=worker, wait_ms=30_000)) for worker in ("w1", "w2")]
+    while len(client.backend.fetcher._waiting) < 2:
+        await asyncio.sleep(0)
+    quiet.add("w1")
+    job_id = await client.push()
+    assert [[one["id"] for one in found] for found in await asyncio.gather(*fetches)] == [[], [job_id]]

@@ -144,6 +144,9 @@ class Backend(Service):
                 self.limits,
                 allows_private=self._allows_private,
             )
+            self.fetcher.is_quiet = self.extensions.workers.is_quiet
+            self.extensions.workers.on_quiet = self.fetcher.quieted
+            self.extensions.directives.on_read = lambda _table: self.fetcher.quieted()
             self.extensions.push_checks.drop = self._drop_oldest
             self.extensions.push_checks.record = broker.events.record
             self.extensions.push_checks.tenants.record = broker.events.record

@@ -111,6 +111,7 @@ class Extensions:
         self.webhooks = Webhooks(self.settings, broker, allows_private=allows_private)
         self.progress = ProgressWriter(broker.events, view, leases, backend_id)
         self.workers = HttpWorkers()
+        self.workers.is_directed = lambda worker_id: self.directives.get(worker_id) is not None
         clock = asyncio.get_running_loop().time
         self.scheduler = Scheduler(self.settings, leases, self.workers, tenants, self.job_counts, clock)
         self.history = History()

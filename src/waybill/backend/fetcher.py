@@ -74,7 +74,10 @@ class Fetcher:
         self._admissions = Admissions(broker, backend_id, self._admitted, self._refused, settlement.unique)
         self._asked: dict[Delivery, asyncio.Future[bool]] = {}
         self._is_closing = False
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], str] = {}
+        """The fetches that wait, with their workers."""
+        self.is_quiet: Callable[[str], bool] = _is_never_quiet
+        """Whether a worker is to get no jobs."""
 
     async def start(self) -> None:
         """Follow cancellations of jobs and pauses of queues."""
@@ -84,13 +87,20 @@ class Fetcher:
     async def close(self) -> None:
         """End all waiting fetches without jobs."""
         self._is_closing = True
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._wake(set(self._waiting.values()))
         self._limits.close()
         for queue, delivery in self._admissions.release():
             self._settlement.hand_back(delivery, queue)
         await asyncio.gather(*(source.close() for source in self._sources.values()))
+
+    def quieted(self) -> None:
+        """End the waiting fetches of workers that are quiet now."""
+        self._wake({worker_id for worker_id in set(self._waiting.values()) if self.is_quiet(worker_id)})
+
+    def _wake(self, workers: set[str]) -> None:
+        for waiter, worker_id in self._waiting.items():
+            if worker_id in workers and not waiter.done():
+                waiter.set_result(None)
 
     async def fetch(
         self,
@@ -129,7 +139,13 @@ class Fetcher:
             if leases or loop.time() >= ends_at:
                 return leases
             # A pool at its limit can take jobs only after one of its jobs has ended.
-            await self._wait([*sources.values()] if plan.most and not self._leases.is_full() else [], ends_at)
+            awaited = [*sources.values()] if plan.most and not self._leases.is_full() else []
+            await self._wait(awaited, ends_at, worker_id)
+            if self.is_quiet(worker_id):
+                for source in awaited:
+                    # It was perhaps this fetch that was told of a job.
+                    source.tell_next()
+                break
         return []
 
     async def _lease(
@@ -235,17 +251,17 @@ class Fetcher:
                 except Exception as error:  # noqa: BLE001 - see `_lease`
                     self._settlement.abandon(delivery, source.queue, error)
 
-    async def _wait(self, sources: Sequence[Source], ends_at: float) -> None:
+    async def _wait(self, sources: Sequence[Source], ends_at: float, worker_id: str) -> None:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
-        self._waiting.add(waiter)
+        self._waiting[waiter] = worker_id
         try:
             for source in sources:
                 source.wait(waiter)
             longest = RECHECK_SECONDS if self._limits.holds_any() or not sources else float("inf")
             await asyncio.wait([waiter], timeout=min(longest, max(0.0, ends_at - loop.time())))
         finally:
-            self._waiting.discard(waiter)
+            del self._waiting[waiter]
             for source in sources:
                 source.leave(waiter)
 
@@ -413,3 +429,7 @@ class Fetcher:
 def _are_large(leases: Sequence[Lease]) -> bool:
     """Whether these jobs make a large answer: the worker fetches the others with its next request."""
     return sum(len(one.execution.delivery.body) for one in leases) > BYTES_AT_A_TIME
+
+
+def _is_never_quiet(_worker_id: str) -> bool:
+    return False

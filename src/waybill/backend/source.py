@@ -103,6 +103,11 @@ class Source:
         self._waiting.pop(waiter, None)
         self._changed.set()
 
+    def tell_next(self) -> None:
+        """Complete the future of the next request if there is a job that nobody has taken."""
+        if self._held:
+            self._wake()
+
     def pause_changed(self) -> None:
         """Handle a pause or resumption of the queue."""
         self._changed.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -59,6 +59,10 @@ class HttpWorkers:
     """The workers that fetch from this server."""
 
     def __init__(self) -> None:
+        self.is_directed: Callable[[str], bool] = lambda _worker_id: False
+        """Whether an operator has told a worker to take no jobs."""
+        self.on_quiet: Callable[[], None] = lambda: None
+        """Called when a worker says that it takes no jobs."""
         self._seen: dict[str, _Seen] = {}
         self._pools: dict[str, str] = {}
 
@@ -75,7 +79,9 @@ class HttpWorkers:
         if reported is None:
             self._seen[worker_id] = before._replace(seen=now, queues=queues or before.queues)
         else:
-            self._seen[worker_id] = _Seen(before.began, now, before.queues or queues or [], reported, now)
+            self._seen[worker_id] = found = _Seen(before.began, now, before.queues or queues or [], reported, now)
+            if found.is_quiet(now):
+                self.on_quiet()
 
     def handlers_of(self, worker_id: str) -> object:
         """Return the latest handlers of a worker, None if unknown."""
@@ -83,7 +89,9 @@ class HttpWorkers:
         return None if found is None else found.reported.get("handlers")
 
     def is_quiet(self, worker_id: str) -> bool:
-        """Return whether a worker has told that it takes no jobs (ojs-graceful-shutdown section 5.1)."""
+        """Return whether a worker takes no jobs: as it says (ojs-graceful-shutdown section 5.1), or an operator."""
+        if self.is_directed(worker_id):
+            return True
         found = self._seen.get(worker_id)
         return found is not None and found.is_quiet(time.monotonic())
 
