@@ -168,6 +168,7 @@ class Leases:
             execution.queue,
             execution.attempt,
             worker_id or self._backend_id,
+            execution.run,
         )
         self._watch(envelope.id, lease)
         return lease

@@ -21,7 +21,7 @@ from waybill.backend.waiting_messages import WaitingMessage, find_waiting
 from waybill.client import Delivery
 from waybill.ojs.spec.enqueued_event import enqueued_event
 from waybill.ojs.spec.envelope import edit_envelope
-from waybill.ojs.spec.headers import requeue_properties
+from waybill.ojs.spec.headers import requeue_properties, run_number
 from waybill.ojs.spec.operator_events import PriorityChanged
 from waybill.ojs.spec.priority import message_priority
 from waybill.ojs.spec.states import State
@@ -85,7 +85,8 @@ async def _republish(backend: Backend, queue: str, priority: int, delivery: Deli
     )
     delivery.ack()
     backend.limits.note_priority(queue, priority)
-    told = enqueued_event(msgspec.structs.replace(message, priority=priority), queue, body)
+    run = run_number(delivery.encoded_properties) or 0
+    told = enqueued_event(msgspec.structs.replace(message, priority=priority), queue, body, run=run)
     folded = backend.view.expect(ENQUEUED, message.id)
     broker.events.record(message.id, told, message.enqueued_at)
     await asyncio.wait([folded], timeout=FOLD_SECONDS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Final
 
 from waybill.backend.backend import Backend
@@ -22,7 +23,8 @@ from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.enqueued_event import enqueued_event
 from waybill.ojs.spec.envelope import Envelope, edit_envelope
-from waybill.ojs.spec.headers import requeue_properties
+from waybill.ojs.spec.headers import requeue_properties, run_number
+from waybill.ojs.spec.timestamps import time_after
 from waybill.ojs.worker.delivered_job import read_delivered
 
 PAUSE_SECONDS: Final = 1.0
@@ -91,9 +93,9 @@ class Redirections(Repeated):
             return False
         if delivery.redelivered and await self._has_moved(envelope, target):
             return True
-        now = broker.events.timestamp()
+        now = time_after(envelope.enqueued_at, datetime.now(UTC))
         body = edit_envelope(delivery.body, {"queue": target, "enqueued_at": now})
-        properties = requeue_properties(delivery.properties)
+        properties, run = requeue_properties(delivery.properties), run_number(delivery.encoded_properties) or 0
         await broker.publishing.publish(
             body,
             exchange=broker.declarer.topology.direct,
@@ -101,7 +103,7 @@ class Redirections(Repeated):
             properties=properties,
             mandatory=True,
         )
-        broker.events.record(envelope.id, enqueued_event(envelope, target, body), now)
+        broker.events.record(envelope.id, enqueued_event(envelope, target, body, run=run), now)
         return True
 
     async def _has_moved(self, envelope: Envelope, target: str) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -23,7 +23,6 @@ from waybill.backend.job_form import Form
 from waybill.backend.repeated import Repeated
 from waybill.client import BasicProperties, ClientError, Consumer, Delivery
 from waybill.ojs.coordinator.markers import catch_up
-from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.control_message import REPLACE, ControlRequest
 from waybill.ojs.spec.enqueued_event import enqueued_event
 from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, edit_envelope, read_envelope, seconds_until_scheduled
@@ -31,7 +30,7 @@ from waybill.ojs.spec.headers import push_properties
 from waybill.ojs.spec.identifiers import new_id, new_traceparent
 from waybill.ojs.spec.nesting import shown
 from waybill.ojs.spec.states import State
-from waybill.ojs.spec.timestamps import format_timestamp, parse_timestamp
+from waybill.ojs.spec.timestamps import time_after
 
 QUEUE: Final = "ojs.priority-changes"
 PAUSE_SECONDS: Final = 2.0
@@ -167,13 +166,3 @@ class ScheduledPriorities(Repeated):
         async with self._backend.folded([(ENQUEUED, event_id)]):
             broker.events.record(envelope.id, told, told_at, event_id=event_id)
         await broker.publishing.publish(body, exchange=exchange, routing_key=key, properties=properties, mandatory=True)
-
-
-def time_after(before: object, now: datetime) -> str:
-    """Return the current time, or the next millisecond after `before`: the time tells a message from the former one."""
-    try:
-        last = parse_timestamp(str(before), "enqueued_at")
-    except InvalidJob:
-        last = now
-    text = format_timestamp(now)
-    return text if format_timestamp(last) < text else format_timestamp(last + timedelta(milliseconds=1))

@@ -16,6 +16,7 @@ from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.spec.enqueued_event import enqueued_event
+from waybill.ojs.spec.headers import run_number
 from waybill.ojs.spec.identifiers import derived_id
 
 MAX_SEARCHED: Final = 20_000
@@ -41,7 +42,7 @@ async def _search(broker: BrokerConnection, queue: str, name: str, missing: set[
 
     async def record(delivery: Delivery, message: WaitingMessage) -> bool:
         event_id = f"evt_{derived_id(0, 'enqueued', message.id)}"
-        told = enqueued_event(message, queue, bytes(delivery.body))
+        told = enqueued_event(message, queue, bytes(delivery.body), run=run_number(delivery.encoded_properties) or 0)
         broker.events.record(message.id, told, message.enqueued_at, event_id=event_id)
         return False
 

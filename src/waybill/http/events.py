@@ -50,7 +50,9 @@ class HttpEvents(EventWriter):
         if subject not in self._sending:
             self._sending[subject] = asyncio.get_running_loop().create_task(self._send(subject))
 
-    def record_started(self, job_id: str, time: str, job_type: str, queue: str, attempt: int, worker_id: str) -> None:
+    def record_started(
+        self, job_id: str, time: str, job_type: str, queue: str, attempt: int, worker_id: str, run: int | None = None
+    ) -> None:
         """Do nothing: the server knows, because it gave out the job."""
 
     def after(self, action: Callable[[], object]) -> None:

@@ -32,13 +32,15 @@ from waybill.ojs.spec.headers import (
     ERROR_CODE,
     ERROR_MESSAGE,
     PLACE,
+    RUN,
     kept_headers,
     republish_properties,
+    run_number,
 )
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.states import Operation, State, transition
-from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.spec.timestamps import format_timestamp, time_after
 from waybill.ojs.topology.event_deliveries import EventDeliveries
 from waybill.ojs.worker.delivered_job import named_in, read_delivered
 
@@ -254,8 +256,8 @@ class DeadLetters(Service):
 
     async def _republish(self, delivery: Delivery, queue: str, changes: dict[str, object]) -> None:
         broker = self._open
-        now = broker.events.timestamp()
-        read_delivered(delivery)
+        # Distinguishes this run of the job from the previous one.
+        now = time_after(read_delivered(delivery).enqueued_at, datetime.now(UTC))
         body = edit_envelope(delivery.body, {**changes, "queue": queue})
         envelope = _checked(body)
         body = edit_envelope(
@@ -264,7 +266,6 @@ class DeadLetters(Service):
                 "state": transition(State.DISCARDED, Operation.MANUAL_RETRY).value,
                 "attempt": 0,
                 "max_attempts": envelope.policy.max_attempts,
-                # Distinguishes this run of the job from the previous one.
                 "enqueued_at": now,
                 "scheduled_at": None,
             },
@@ -277,6 +278,8 @@ class DeadLetters(Service):
         headers.pop(PLACE, None)
         headers.pop(ERROR_MESSAGE, None)
         headers[ATTEMPT] = 1
+        run = (run_number(delivery.encoded_properties) or 0) + 1
+        headers[RUN] = run
         await broker.publishing.publish(
             body,
             exchange=broker.declarer.topology.direct,
@@ -286,7 +289,7 @@ class DeadLetters(Service):
         )
         broker.events.record(
             envelope.id,
-            enqueued_event(envelope, queue, body if self._jobs.describes_jobs else None),
+            enqueued_event(envelope, queue, body if self._jobs.describes_jobs else None, run=run),
             now,
         )
         confirmed = asyncio.Event()

@@ -140,6 +140,43 @@ def test_a_dead_letter_keeps_its_failures_whichever_event_of_its_retry_arrives_f
     assert [(one["attempt"], one["message"]) for one in found.errors or []] == [(1, ERROR["message"]), (1, "still")]
 
 
+def test_a_retried_dead_letter_is_ordered_by_its_run_and_not_by_clocks(store: JobStore) -> None:
+    """The clock of the server that retries is behind that of the worker, or they show the same millisecond."""
+
+    def dead(job_id: str, second: int, **run: int) -> list[ReceivedEvent]:
+        return [
+            event("job.started", job_id, second, attempt=1, **run),
+            event("job.failed", job_id, second, attempt=1, error=ERROR),
+            event("job.discarded", job_id, second, total_attempts=1, last_error=ERROR, **run),
+        ]
+
+    def states() -> list[str]:
+        return [found.state for job_id in ("x", "y", "z") if (found := store.get(job_id)) is not None]
+
+    ids = ("x", "y", "z")
+    store.apply([(0, [one for job_id in ids for one in (event("job.enqueued", job_id, 30), *dead(job_id, 30))])])
+    again = {job_id: event("job.enqueued", job_id, 10, run=1) for job_id in ids}
+    begun = event("job.started", "x", 11, attempt=1, run=1)
+    store.apply([(1, [begun, event("job.completed", "x", 12, attempt=1), again["x"]])])
+    store.apply([(2, [again["y"], again["z"], *dead("z", 30, run=1), again["z"]])])
+    assert states() == ["completed", "available", "discarded"]
+    late = [event("job.started", job_id, 50, attempt=1, run=0) for job_id in ids]
+    store.apply([(3, [*late, *again.values(), event("job.enqueued", "z", 10, run=2)])])
+    assert states() == ["completed", "available", "available"]
+    found = store.detail("z")
+    assert found is not None
+    assert [(one["attempt"], one.get("run")) for one in found.errors or []] == [(1, None), (1, 1)]
+
+
+def test_a_first_push_whose_event_is_late_begins_nothing(store: JobStore) -> None:
+    """Its worker's clock is behind."""
+    worked = [event("job.started", "x", 1, attempt=1), event("job.completed", "x", 2, attempt=1)]
+    store.apply([(0, [*worked, event("job.enqueued", "x", 9)])])
+    found = store.get("x")
+    assert found is not None
+    assert (found.state, found.enqueued_at) == ("completed", "2026-01-01T00:00:09.000Z")
+
+
 def test_a_late_result_counts_only_if_no_attempt_can_follow(store: JobStore) -> None:
     replaced = [
         event("job.started", "x", 1, attempt=1),

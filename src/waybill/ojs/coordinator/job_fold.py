@@ -1,7 +1,9 @@
 """The effect of an event on the state of a job: a pure function of both.
 
-Events of clients and workers can overtake each other, so an event only moves a job forward: by attempt, then by phase.
-The first end counts. Only an enqueueing or a start after the end starts the job again.
+Events of clients and workers can overtake each other, so an event only moves a job forward: by run, by attempt, then by
+phase. The first end of a run counts. A run begins when a dead letter is retried; its events have its number, since the
+clocks of those who write them may differ. Where a number is missing, only an enqueueing or a start after the end
+starts the job again.
 """
 
 from __future__ import annotations
@@ -47,6 +49,11 @@ _PHASES: Final = {
 _WAITING: Final = frozenset({_AVAILABLE, State.SCHEDULED.value})
 DELETED: Final = "job.deleted"
 _END_RANK: Final = 1 << 40
+_RUN_RANK: Final = 1 << 41
+MAX_RUN: Final = 2**20
+"""The ranks of a run are those of the first one, and this much for each run before: -1, one for each attempt and phase,
+and that of the end.
+"""
 MAX_NUMBER: Final = 2**31 - 1
 _FOR_EVER: Final = "9999-12-31T23:59:59Z"
 MAX_TIME_LENGTH: Final = 64
@@ -162,6 +169,12 @@ def _is_time(text: str) -> bool:
 def fold(job: JobRecord, event: ReceivedEvent) -> None:
     """Apply an event to its job."""
     kind, data = event.type, event.data
+    if "run" in data:
+        run = min(_number(data["run"]), MAX_RUN)
+        if run < run_of(job):
+            return
+        if run > run_of(job):
+            _begin_anew(job, run)
     if kind in ENDS:
         _end(job, event)
     elif kind in _PHASES:
@@ -177,9 +190,19 @@ def fold(job: JobRecord, event: ReceivedEvent) -> None:
         _note_progress(job, event)
     elif kind == "job.staged":
         _stage(job, event)
-    elif kind == "job.failed" and job.rank < _END_RANK:
+    elif kind == "job.failed" and not _is_over(job):
         job.error = _failure(data.get("error"))
         _add_failure(job, event)
+
+
+def run_of(job: JobRecord) -> int:
+    """Return how often a job was a dead letter that was retried."""
+    return (job.rank + 1) // _RUN_RANK
+
+
+def _is_over(job: JobRecord) -> bool:
+    """Whether the present run of a job has ended."""
+    return job.rank >= run_of(job) * _RUN_RANK + _END_RANK
 
 
 def _stage(job: JobRecord, event: ReceivedEvent) -> None:
@@ -238,15 +261,17 @@ def _advance(job: JobRecord, event: ReceivedEvent) -> None:
     data = event.data
     phase, state = _PHASES[event.type]
     attempt = _number(data.get("attempt"))
-    rank = attempt * _PHASES_PER_ATTEMPT + phase
+    rank = run_of(job) * _RUN_RANK + attempt * _PHASES_PER_ATTEMPT + phase
     # A coordinator may push a job twice, but the second copy does not run: see `claims`.
     is_copy = event.type == ENQUEUED and (job.enqueued_at or job.ended_at) and event.id == push_event_id(job.id)
     if is_copy and job.enqueued_at is not None:
         return
-    is_again = event.type in {ENQUEUED, "job.started"} and not is_copy
+    # A first push whose event is late begins nothing: it has no earlier one.
+    is_unnumbered = event.type in {ENQUEUED, "job.started"} and not is_copy and "run" not in data
+    is_again = is_unnumbered and (event.type != ENQUEUED or job.enqueued_at is not None)
     if is_again and job.ended_at is not None and job.ended_at < event.time:
-        # A dead letter was tried again: everything begins anew. The event of its start may arrive first.
-        _begin_anew(job)
+        # It was pushed again. The event of its start may arrive first.
+        _begin_anew(job, run_of(job))
     if event.type == ENQUEUED:
         # The first event counts: no other program knows the id before.
         job.owner = job.owner or _text(event.user)
@@ -291,7 +316,7 @@ def _postpone(job: JobRecord, event: ReceivedEvent) -> None:
     if job.state == _ACTIVE and job.started_at is not None and job.started_at <= event.time:
         job.state = State.SCHEDULED.value
         job.scheduled_at = later
-        job.rank = job.attempt * _PHASES_PER_ATTEMPT
+        job.rank = run_of(job) * _RUN_RANK + job.attempt * _PHASES_PER_ATTEMPT
     elif later is None or job.enqueued_at is None or job.enqueued_at > event.time:
         return
     elif job.state in _WAITING:
@@ -301,11 +326,11 @@ def _postpone(job: JobRecord, event: ReceivedEvent) -> None:
         job.next_retry_at = later
 
 
-def _begin_anew(job: JobRecord) -> None:
+def _begin_anew(job: JobRecord, run: int) -> None:
     if job.state != State.DISCARDED.value:
         # A dead letter keeps its failures (ojs-dead-letter section 6.1).
         job.errors = None
-    job.rank = -1
+    job.rank = run * _RUN_RANK - 1
     job.attempt = 0
     job.ended_at = job.started_at = job.next_retry_at = None
     _let_go(job)
@@ -331,7 +356,9 @@ def _note_progress(job: JobRecord, event: ReceivedEvent) -> None:
 
 def _add_failure(job: JobRecord, event: ReceivedEvent) -> None:
     """Add a failed attempt to the history, once: events may arrive twice."""
-    when = {"attempt": _number(event.data.get("attempt")), "occurred_at": event.time}
+    when: dict[str, object] = {"attempt": _number(event.data.get("attempt")), "occurred_at": event.time}
+    if run := run_of(job):
+        when["run"] = run
     errors = job.errors or []
     if job.error is not None and not any(_is_same_failure(job, one, when) for one in errors):
         failure = {**job.error, **when}
@@ -344,6 +371,8 @@ def _is_same_failure(job: JobRecord, known: dict[str, object], failure: dict[str
 
     A run begins when a dead letter is enqueued again or started again: either event may arrive first.
     """
+    if known.get("run") != failure.get("run"):
+        return False
     time = str(known.get("occurred_at", ""))
     begin = max(job.enqueued_at or "", job.started_at or "" if job.attempt == failure["attempt"] else "")
     return known.get("attempt") == failure["attempt"] and (time == failure["occurred_at"] or time >= begin)
@@ -351,11 +380,12 @@ def _is_same_failure(job: JobRecord, known: dict[str, object], failure: dict[str
 
 def _end(job: JobRecord, event: ReceivedEvent) -> None:
     data = event.data
-    if job.rank >= _bound(event):
+    run_rank = run_of(job) * _RUN_RANK
+    if job.rank >= run_rank + _bound(event):
         return
     job.state = ENDS[event.type]
     job.ended_at = event.time
-    job.rank = _END_RANK
+    job.rank = run_rank + _END_RANK
     job.attempt = max(job.attempt, _number(data.get("attempt", data.get("total_attempts"))))
     job.next_retry_at = job.checkpoint = None
     _let_go(job)

@@ -187,10 +187,12 @@ class EventWriter:
             found = self._data[kind] = {"job_type": job_type, "queue": queue, "priority": priority}
         return found
 
-    def record_started(self, job_id: str, time: str, job_type: str, queue: str, attempt: int, worker_id: str) -> None:
+    def record_started(
+        self, job_id: str, time: str, job_type: str, queue: str, attempt: int, worker_id: str, run: int | None = None
+    ) -> None:
         """Add job.started: like `record`, but faster."""
-        if not is_plain(job_id):
-            begun = JobStarted(job_type=job_type, queue=queue, worker_id=worker_id, attempt=attempt)
+        if run is not None or not is_plain(job_id):
+            begun = JobStarted(job_type=job_type, queue=queue, worker_id=worker_id, attempt=attempt, run=run)
             self.record(job_id, begun, time)
             return
         event_id = "evt_" + new_id()

@@ -31,9 +31,12 @@ class PublishedJob(Protocol):
 
 
 def enqueued_event(
-    job: PublishedJob, queue: str, shown: bytes | str | None, unique_key: str | None = None
+    job: PublishedJob, queue: str, shown: bytes | str | None, unique_key: str | None = None, run: int | None = None
 ) -> JobEnqueued:
-    """Return the event of a job in `queue`. `shown` is its envelope as JSON, if coordinators are to show it."""
+    """Return the event of a job in `queue`. `shown` is its envelope as JSON, if coordinators are to show it.
+
+    `run` is for a dead letter that is retried: see `headers`.
+    """
     return JobEnqueued(
         job_type=job.type,
         queue=queue,
@@ -41,4 +44,5 @@ def enqueued_event(
         scheduled_at=job.scheduled_at if job.state == State.SCHEDULED.value else None,
         unique_key=unique_key,
         job=None if shown is None else msgspec.Raw(shown),
+        run=run,
     )

@@ -63,6 +63,8 @@ class JobEnqueued(JobEventData, frozen=True, kw_only=True):
     unique_key: str | None = None
     job: msgspec.Raw | None = None
     """The envelope, if the pusher wants coordinators to show it."""
+    run: int | None = None
+    """How often its dead letter was retried: it orders the events of a job, as no clock can. In others the same."""
 
 
 class JobScheduled(JobEventData, frozen=True, kw_only=True):
@@ -90,6 +92,7 @@ class JobStarted(JobEventData, frozen=True, kw_only=True):
 
     worker_id: str
     attempt: int
+    run: int | None = None
 
 
 class JobCompleted(JobEventData, frozen=True, kw_only=True):
@@ -126,6 +129,7 @@ class JobDiscarded(JobEventData, frozen=True, kw_only=True):
     total_attempts: int
     last_error: ErrorSummary
     dead_letter: bool | None = None
+    run: int | None = None
 
 
 class JobCancellation(JobEventData, frozen=True, kw_only=True):
@@ -134,6 +138,7 @@ class JobCancellation(JobEventData, frozen=True, kw_only=True):
     cancelled_by: str | None = None
     reason: str | None = None
     waited: bool | None = None
+    run: int | None = None
 
 
 class DeliveredMessage(EventData, frozen=True, kw_only=True):

@@ -32,6 +32,8 @@ TRACE_PREVIOUS: Final = "x-ojs-trace-previous"
 IDEMPOTENCY_KEY: Final = "x-ojs-idempotency-key"
 COPY: Final = "x-ojs-copy"
 """Of a job that may be pushed more than once, and runs once: which push this is."""
+RUN: Final = "x-ojs-run"
+"""Of a job that was a dead letter: how often it was retried."""
 PLACE: Final = "x-ojs-unique-place"
 """Of a unique job that has a place at the broker: the fingerprint that names it."""
 ERROR_MESSAGE: Final = "x-ojs-error-message"
@@ -55,6 +57,7 @@ _TRACEPARENT: Final = "FF-" + "F" * 32 + "-" + "F" * 16 + "-FF"
 _MAX_TEMPLATES: Final = 500
 
 _ENCODED_ATTEMPT: Final = bytes([len(ATTEMPT)]) + ATTEMPT.encode() + b"I"
+_ENCODED_RUN: Final = bytes([len(RUN)]) + RUN.encode() + b"I"
 _ENCODED_MAX_ATTEMPTS: Final = bytes([len(MAX_ATTEMPTS)]) + MAX_ATTEMPTS.encode() + b"I"
 _MESSAGE_ID_OR_TYPE: Final = 0x80 | 0x20
 """The bits of these properties in the second octet of the flags."""
@@ -281,6 +284,13 @@ def attempt_number(encoded_properties: bytes, envelope: Envelope) -> int:
     if attempt is None or attempt <= 0:
         attempt = envelope.attempt + 1
     return attempt if 0 < attempt <= MAX_SAFE_INTEGER else min(max(attempt, 1), MAX_SAFE_INTEGER)
+
+
+def run_number(encoded_properties: bytes) -> int | None:
+    """Return how often a delivered job was a dead letter that was retried, None for never."""
+    if _ENCODED_RUN not in encoded_properties:
+        return None
+    return _whole(encoded_properties, _ENCODED_RUN, RUN)
 
 
 def _whole(encoded_properties: bytes, mark: bytes, name: str) -> int | None:

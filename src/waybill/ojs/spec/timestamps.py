@@ -29,6 +29,22 @@ def _to_the_second(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).isoformat(timespec="seconds")[:-6]
 
 
+def time_after(before: object, now: datetime) -> str:
+    """Return `now`, or the next millisecond after the time `before`, if that is not before it.
+
+    The time at which a job is enqueued again tells its message from the former one, whatever clock gave that its time.
+    A time that is more than a day ahead is from no clock, and ignored.
+    """
+    text = format_timestamp(now)
+    try:
+        last = parse_timestamp(str(before), "time")
+    except InvalidJob:
+        return text
+    if last - now > timedelta(days=1) or format_timestamp(last) < text:
+        return text
+    return format_timestamp(last + timedelta(milliseconds=1))
+
+
 def parse_timestamp(text: str, field: str) -> datetime:
     """Read an RFC 3339 timestamp; its offset is kept.
 

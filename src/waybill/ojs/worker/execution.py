@@ -16,6 +16,7 @@ from waybill.ojs.handler import AnyHandler
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.checkpoint import Checkpoint
 from waybill.ojs.spec.envelope import MAX_ARGS_DEPTH, Envelope, ErrorRecord
+from waybill.ojs.spec.headers import run_number
 from waybill.ojs.spec.nesting import clean_text, is_nested_deeper
 from waybill.ojs.spec.timeouts import EXECUTION, VISIBILITY_TYPE, Overrun, exceeded_total, total_end
 
@@ -67,6 +68,11 @@ class Execution:
     def key(self) -> AttemptKey:
         """Identifies the attempt, to recognize its second delivery."""
         return self.envelope.id, self.attempt, self.envelope.enqueued_at
+
+    @property
+    def run(self) -> int | None:
+        """How often the dead letter of the job was retried, None for never."""
+        return run_number(self.delivery.encoded_properties)
 
     @property
     def seconds_left(self) -> float:

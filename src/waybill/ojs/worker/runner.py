@@ -325,7 +325,7 @@ class Runner:
     def _record_start(self, execution: Execution, started_at: str) -> None:
         envelope = execution.envelope
         self._events.record_started(
-            envelope.id, started_at, envelope.type, execution.queue, execution.attempt, self._worker_id
+            envelope.id, started_at, envelope.type, execution.queue, execution.attempt, self._worker_id, execution.run
         )
 
     def _follow(self, execution: Execution, future: asyncio.Future[object]) -> None:

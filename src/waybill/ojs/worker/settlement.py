@@ -40,7 +40,7 @@ from waybill.ojs.spec.events import (
     JobRetrying,
     JobScheduled,
 )
-from waybill.ojs.spec.headers import kept_headers, max_attempts, retry_headers
+from waybill.ojs.spec.headers import kept_headers, max_attempts, retry_headers, run_number
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp
@@ -135,12 +135,12 @@ class Settlement:
         if result is not None:
             encoded, error = encoded_result(execution, result)
         kept, expires_at = (None, None) if encoded is None else kept_result(execution, encoded)
-        is_final = ends_for_all(execution)
-        if kept is None and error is None and started_at is not None and not is_final:
+        is_final, run = ends_for_all(execution), execution.run
+        if kept is None and error is None and started_at is not None and not is_final and run is None:
             events.record_attempt(job_id, started_at, job_type, queue, attempt, worker_id, duration_ms)
         else:
             if started_at is not None:
-                events.record_started(job_id, started_at, job_type, queue, attempt, worker_id)
+                events.record_started(job_id, started_at, job_type, queue, attempt, worker_id, run)
             if error is None and expires_at is None and not is_final:
                 events.record_completed(job_id, job_type, queue, attempt, duration_ms, kept)
             else:
@@ -195,7 +195,8 @@ class Settlement:
         """Settle a cancelled job, before it started (`waited`) or while it ran."""
         envelope = execution.envelope
         events = self._broker.events
-        data = JobCancellation(job_type=envelope.type, queue=execution.queue, waited=waited or None)
+        run = execution.run
+        data = JobCancellation(job_type=envelope.type, queue=execution.queue, waited=waited or None, run=run)
         events.record(envelope.id, data, event_id=cancelled_event_id(envelope.id))
         self.cancelled_count += 1
         self._finished.add(execution.key)
@@ -360,6 +361,7 @@ class Settlement:
                 total_attempts=attempts,
                 last_error=error,
                 dead_letter=is_kept or None,
+                run=run_number(delivery.encoded_properties),
             ),
         )
         outcome = Outcome(envelope.id, State.DISCARDED.value, error=error, attempts=attempts, is_dead_letter=is_kept)
