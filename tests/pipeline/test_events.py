@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.pipeline.histories import START, Event, event, history, rows_of
-from waybill.ojs.spec.events import ErrorSummary, JobDiscarded, encode_events, make_event
+from waybill.ojs.spec.event_data import ErrorSummary
+from waybill.ojs.spec.events import JobDiscarded, encode_events, make_event
 from waybill.pipeline.schemas import EVENT
 
 NAMES = EVENT.fieldNames()

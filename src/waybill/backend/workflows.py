@@ -12,9 +12,9 @@ from waybill.backend.workflow_form import form_of_workflow
 from waybill.ojs.coordinator.job_fold import has_ended
 from waybill.ojs.coordinator.job_store import JobStore
 from waybill.ojs.spec.event_data import EventData
-from waybill.ojs.spec.events import WorkflowCancelled, WorkflowRetried
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.spec.workflow_events import WorkflowCancelled, WorkflowRetried
 from waybill.ojs.workflow.definition import Definition
 from waybill.ojs.workflow.flow import Flow
 from waybill.ojs.workflow.numbering import is_workflow_id, new_workflow_id

@@ -95,6 +95,7 @@ REQUIRED: dict[str, set[str]] = {
     "workflow.sealed": {"workflow_id", "workflow_name", "total"},
     "workflow.pushing": {"workflow_id", "workflow_name", "pushed"},
     "workflow.abandoned": {"workflow_id", "workflow_name", "heard_at"},
+    "workflow.compensated": {"workflow_id", "workflow_name", "failed_step_id", "failed_step_type", "error"},
     "workflow.step_failed": {"workflow_id", "workflow_name", "step_id", "step_type", "error"},
     "workflow.job_completed": {
         "workflow_id", "workflow_name", "step_id", "step_type", "duration_ms", "steps_remaining",

@@ -23,7 +23,8 @@ from waybill.ojs.client import Jobs
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.handler import AnyHandler, NewJob, Options
 from waybill.ojs.spec.envelope import Envelope, ErrorRecord, check_queue
-from waybill.ojs.spec.events import ErrorSummary, JobDiscarded
+from waybill.ojs.spec.event_data import ErrorSummary
+from waybill.ojs.spec.events import JobDiscarded
 from waybill.ojs.spec.headers import push_properties
 from waybill.ojs.spec.identifiers import derived_id, new_traceparent
 from waybill.ojs.spec.nesting import clean_text, shown

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from waybill.ojs.results.outcome import RESULT_NOT_JSON, RESULT_TOO_LARGE
-from waybill.ojs.spec.events import ErrorSummary
+from waybill.ojs.spec.event_data import ErrorSummary
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, is_nested_deeper
 
 DEFAULT_SIZE_LIMIT: Final = 1024 * 1024

@@ -17,7 +17,7 @@ import msgspec
 from waybill.client import BasicProperties
 from waybill.ojs.observe.event_forms import is_plain
 from waybill.ojs.spec.control_message import JobInfo
-from waybill.ojs.spec.events import ErrorSummary
+from waybill.ojs.spec.event_data import ErrorSummary
 from waybill.ojs.spec.states import State
 
 TYPE: Final = "ojs.job.outcome"

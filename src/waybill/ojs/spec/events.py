@@ -24,28 +24,34 @@ from waybill.ojs.spec.cron_events import (
     CronTold,
     CronTriggered,
 )
-from waybill.ojs.spec.event_data import EventData
+from waybill.ojs.spec.event_data import ErrorSummary, EventData
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import is_nested_deeper, is_too_heavy
 from waybill.ojs.spec.pushing_events import WorkflowAbandoned, WorkflowPushing
 from waybill.ojs.spec.server_events import SERVER_EVENT_TYPES
 from waybill.ojs.spec.stage_events import JobActivated, JobStaged, JobUnstaged
+from waybill.ojs.spec.workflow_events import (
+    WorkflowCallbackFired,
+    WorkflowCancelled,
+    WorkflowCompensated,
+    WorkflowCompleted,
+    WorkflowCreated,
+    WorkflowExpired,
+    WorkflowFailed,
+    WorkflowForgotten,
+    WorkflowJobCompleted,
+    WorkflowJobFailed,
+    WorkflowRetried,
+    WorkflowRevived,
+    WorkflowSealed,
+    WorkflowStarted,
+    WorkflowStepCompleted,
+    WorkflowStepFailed,
+    WorkflowStopped,
+)
 
 BATCH_TYPE: Final = "ojs.events"
 """The `type` property of a message that carries a JSON array of events."""
-
-
-class ErrorSummary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error inside an event: its OJS code, its text, the handler's name for it."""
-
-    code: str
-    message: str
-    type: str | None = None
-    retryable: bool | None = None
-    stack_trace: str | None = None
-    timeout_kind: str | None = None
-    limit_seconds: float | None = None
-    elapsed_seconds: float | None = None
 
 
 class JobEventData(EventData, frozen=True, kw_only=True):
@@ -236,120 +242,6 @@ class WorkerHeartbeat(EventData, frozen=True, kw_only=True):
     cpu_percent: float | None = None
 
 
-class WorkflowEventData(EventData, frozen=True, kw_only=True):
-    """What every workflow event says."""
-
-    workflow_id: str
-    workflow_name: str
-
-
-class WorkflowCreated(WorkflowEventData, frozen=True, kw_only=True):
-    """A workflow was pushed: the definition of all its jobs is here (ojs-workflows appendix B)."""
-
-    workflow_type: str
-    total_steps: int
-    definition: object
-    expires_at: str | None = None
-    parent_job: str | None = None
-
-
-class WorkflowSealed(WorkflowEventData, frozen=True, kw_only=True):
-    """All jobs of a streamed group, this many, are in these queues. Not a standard event."""
-
-    total: int
-    queues: Sequence[str] = ()
-
-
-class WorkflowStarted(WorkflowEventData, frozen=True, kw_only=True):
-    """The first step of a workflow begins."""
-
-    total_steps: int
-
-
-class WorkflowStepCompleted(WorkflowEventData, frozen=True, kw_only=True):
-    """One step of a workflow is done. `number` and `run` are ours."""
-
-    step_id: str
-    step_type: str
-    duration_ms: int
-    steps_remaining: int
-    job_id: str | None = None
-    number: int = 0
-    run: int = 0
-
-
-class WorkflowStepFailed(WorkflowEventData, frozen=True, kw_only=True):
-    """One step of a workflow has failed."""
-
-    step_id: str
-    step_type: str
-    job_id: str | None = None
-    error: ErrorSummary
-    number: int = 0
-    run: int = 0
-
-
-class WorkflowJobCompleted(WorkflowStepCompleted, frozen=True, kw_only=True):
-    """A job of a group is done."""
-
-
-class WorkflowJobFailed(WorkflowStepFailed, frozen=True, kw_only=True):
-    """A job of a group has failed."""
-
-
-class WorkflowCallbackFired(WorkflowEventData, frozen=True, kw_only=True):
-    """A callback of a batch was enqueued."""
-
-    callback: str
-    step_id: str
-    job_id: str
-    number: int = 0
-    run: int = 0
-
-
-class WorkflowCompleted(WorkflowEventData, frozen=True, kw_only=True):
-    """All steps of a workflow are done."""
-
-    total_steps: int
-    duration_ms: int
-
-
-class WorkflowFailed(WorkflowEventData, frozen=True, kw_only=True):
-    """A step has finally failed, and so has the workflow."""
-
-    failed_step_id: str
-    failed_step_type: str
-    error: ErrorSummary
-
-
-class WorkflowCancelled(WorkflowEventData, frozen=True, kw_only=True):
-    """A workflow was cancelled."""
-
-    reason: str | None = None
-
-
-class WorkflowExpired(WorkflowEventData, frozen=True, kw_only=True):
-    """The time of a workflow is over: it fails. An event of ours."""
-
-
-class WorkflowRetried(WorkflowEventData, frozen=True, kw_only=True):
-    """A failed workflow continues with its failed steps; runs count from 0. Not a standard event."""
-
-    run: int
-
-
-class WorkflowStopped(WorkflowEventData, frozen=True, kw_only=True):
-    """Workers know that the jobs of a cancelled workflow are not to start. An event of ours."""
-
-
-class WorkflowRevived(WorkflowEventData, frozen=True, kw_only=True):
-    """The dead letters of a workflow that is retried are back in their queues. An event of ours."""
-
-
-class WorkflowForgotten(WorkflowEventData, frozen=True, kw_only=True):
-    """A workflow has ended long ago: coordinators need not keep it any more. An event of ours."""
-
-
 EVENT_TYPES: Final[dict[type[EventData], str]] = {
     JobEnqueued: "job.enqueued",
     JobScheduled: "job.scheduled",
@@ -386,6 +278,7 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     WorkflowCallbackFired: "workflow.callback_fired",
     WorkflowCompleted: "workflow.completed",
     WorkflowFailed: "workflow.failed",
+    WorkflowCompensated: "workflow.compensated",
     ClaimPushed: "claim.pushed",
     ClaimCopied: "claim.copied",
     ClaimAdmitted: "claim.admitted",

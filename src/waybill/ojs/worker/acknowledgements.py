@@ -9,7 +9,7 @@ from waybill.client import Delivery
 from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.results.outcome import Outcome, encode_completed, encode_outcome, wants_reply
 from waybill.ojs.results.replies import Replies, Reply
-from waybill.ojs.spec.events import ErrorSummary
+from waybill.ojs.spec.event_data import ErrorSummary
 from waybill.ojs.spec.states import State
 from waybill.ojs.worker.execution import Execution
 

@@ -25,7 +25,8 @@ from waybill.ojs.spec.envelope import (
     edit_envelope,
     ttl_end,
 )
-from waybill.ojs.spec.events import ErrorSummary, JobExpired, JobFailure
+from waybill.ojs.spec.event_data import ErrorSummary
+from waybill.ojs.spec.events import JobExpired, JobFailure
 from waybill.ojs.spec.headers import max_attempts
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.retry import is_non_retryable, retry_delay_seconds

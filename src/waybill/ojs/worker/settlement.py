@@ -32,14 +32,8 @@ from waybill.ojs.hooks import HookCalls, Hooks
 from waybill.ojs.results.outcome import Outcome, encode_outcome, wants_reply
 from waybill.ojs.results.replies import Replies
 from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, Envelope, ErrorRecord, edit_envelope, with_failure
-from waybill.ojs.spec.events import (
-    ErrorSummary,
-    JobCancellation,
-    JobCompleted,
-    JobDiscarded,
-    JobRetrying,
-    JobScheduled,
-)
+from waybill.ojs.spec.event_data import ErrorSummary
+from waybill.ojs.spec.events import JobCancellation, JobCompleted, JobDiscarded, JobRetrying, JobScheduled
 from waybill.ojs.spec.headers import kept_headers, max_attempts, retry_headers, run_number
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.states import Operation, State, transition

@@ -26,14 +26,9 @@ from waybill.ojs.errors import JobsError
 from waybill.ojs.job_context import CALLBACK
 from waybill.ojs.spec.control_message import STOP_WORKFLOW, ControlRequest
 from waybill.ojs.spec.event_data import EventData
-from waybill.ojs.spec.events import (
-    JobCancellation,
-    WorkflowExpired,
-    WorkflowForgotten,
-    WorkflowRevived,
-    WorkflowStopped,
-)
+from waybill.ojs.spec.events import JobCancellation
 from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.spec.workflow_events import WorkflowExpired, WorkflowForgotten, WorkflowRevived, WorkflowStopped
 from waybill.ojs.worker.cancellations import cancelled_event_id
 from waybill.ojs.workflow.announce import Announcement, announcements
 from waybill.ojs.workflow.flow import Flow

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from waybill.ojs.errors import InvalidJob
-from waybill.ojs.spec.event_data import EventData
-from waybill.ojs.spec.events import (
-    ErrorSummary,
+from waybill.ojs.spec.event_data import ErrorSummary, EventData
+from waybill.ojs.spec.timestamps import parse_timestamp
+from waybill.ojs.spec.workflow_events import (
     WorkflowCallbackFired,
     WorkflowCancelled,
     WorkflowCompleted,
@@ -19,7 +19,6 @@ from waybill.ojs.spec.events import (
     WorkflowStepCompleted,
     WorkflowStepFailed,
 )
-from waybill.ojs.spec.timestamps import parse_timestamp
 from waybill.ojs.workflow.flow import Flow
 from waybill.ojs.workflow.plan import Node
 from waybill.ojs.workflow.progress import Progress, StepState, WorkflowState

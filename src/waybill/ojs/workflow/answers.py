@@ -19,8 +19,8 @@ from waybill.ojs.coordinator.job_store import JobStore
 from waybill.ojs.coordinator.responder import Answer, Request, Responder
 from waybill.ojs.spec.control_message import STOP_WORKFLOW, ControlRequest
 from waybill.ojs.spec.event_data import EventData
-from waybill.ojs.spec.events import WorkflowCancelled, WorkflowRetried
 from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.workflow_events import WorkflowCancelled, WorkflowRetried
 from waybill.ojs.workflow.describe import describe
 from waybill.ojs.workflow.flow import Flow
 from waybill.ojs.workflow.fold import WorkflowFold

@@ -24,9 +24,9 @@ from waybill.ojs.errors import ControlFailed, InvalidJob, JobsError, PushFailed
 from waybill.ojs.handler import NewJob, Options
 from waybill.ojs.job_context import current_job
 from waybill.ojs.spec.event_data import EventData
-from waybill.ojs.spec.events import WorkflowCreated, WorkflowSealed
 from waybill.ojs.spec.pushing_events import WorkflowPushing
 from waybill.ojs.spec.timestamps import resolve_moment
+from waybill.ojs.spec.workflow_events import WorkflowCreated, WorkflowSealed
 from waybill.ojs.workflow.definition import MAX_DEFINITION_BYTES, Definition, check_definition
 from waybill.ojs.workflow.flow import MAX_QUEUES
 from waybill.ojs.workflow.handle import WorkflowHandle
