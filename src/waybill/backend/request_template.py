@@ -22,7 +22,6 @@ from waybill.ojs.push import template
 from waybill.ojs.push.new_envelope import stamp
 from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.spec.envelope import (
-    MAX_ENVELOPE_BYTES,
     MAX_META_BYTES,
     Envelope,
     check_args,
@@ -30,6 +29,7 @@ from waybill.ojs.spec.envelope import (
     parse_envelope,
     read_envelope,
 )
+from waybill.ojs.spec.envelope_size import check_pushed
 from waybill.ojs.spec.headers import PushEncoder
 from waybill.ojs.spec.identifiers import new_id
 
@@ -89,8 +89,7 @@ class RequestTemplate(template.PushTemplate):
         else:
             pieces = self._before_id_text, encoded_id, self._before_args_text, _encode(args), self._end_of_body
         body = b"".join(pieces)
-        if len(body) > MAX_ENVELOPE_BYTES:
-            raise JobTooLarge("envelope", len(body), MAX_ENVELOPE_BYTES, code="PAYLOAD_TOO_LARGE")
+        check_pushed(body)
         return JobMessage(self, job_id, encoded_id, time, body, self._properties)
 
     def _set_time(self, time: str) -> None:

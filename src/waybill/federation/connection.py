@@ -25,6 +25,8 @@ MEDIA_TYPE: Final = "application/openjobspec+json"
 CONNECT_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 30.0
 MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
+MAX_ANSWER_WEIGHT: Final = 4_000_000
+"""See `nesting.MAX_WEIGHT`: lists of jobs may have many values."""
 MAX_KEY_BYTES: Final = 4096
 
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -130,7 +132,7 @@ def _useful(answer: Answer) -> Answer:
         raise RegionFailed(f"it answers {status} {code}".rstrip(), may_have_arrived=code not in NOT_TAKEN)
     if status == 204:
         return answer._replace(body=b"{}")
-    if is_too_heavy(answer.body) or is_nested_deeper(answer.body, MAX_CARRIED_NESTING):
+    if is_too_heavy(answer.body, MAX_ANSWER_WEIGHT) or is_nested_deeper(answer.body, MAX_CARRIED_NESTING):
         raise RegionFailed("its answer has too many values, or is nested too deeply", may_have_arrived=True)
     try:
         _object.decode(answer.body)

@@ -16,7 +16,8 @@ from waybill.http.exchange import Exchange
 from waybill.http.job_form import job_in, request_of, taken
 from waybill.ojs.errors import DuplicateJob, InvalidJob, PushFailed
 from waybill.ojs.push.outgoing import Outgoing
-from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, Envelope
+from waybill.ojs.spec.envelope import Envelope
+from waybill.ojs.spec.envelope_size import check_pushed
 
 BATCH: Final = 500
 BATCH_BYTES: Final = 8 * 1024 * 1024
@@ -133,9 +134,7 @@ class HttpPush:
 
 def _encoded(one: Outgoing) -> bytes:
     body = msgspec.json.encode(request_of(one.envelope))
-    if len(body) > MAX_ENVELOPE_BYTES:
-        text = f"is {len(body)} bytes long, {MAX_ENVELOPE_BYTES} are allowed"
-        raise InvalidJob("body", text, code="PAYLOAD_TOO_LARGE")
+    check_pushed(body)
     return body
 
 

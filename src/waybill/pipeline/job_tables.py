@@ -16,7 +16,8 @@ from pyspark.sql.types import IntegralType, StringType, StructType
 from waybill.ojs import InvalidJob
 from waybill.ojs.handler import Options
 from waybill.ojs.push.bulk import JobKind, JobTable
-from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, MAX_SAFE_INTEGER, check_args, check_id
+from waybill.ojs.spec.envelope import MAX_SAFE_INTEGER, check_args, check_id
+from waybill.ojs.spec.envelope_size import MAX_ENVELOPE_BYTES
 from waybill.pipeline.batch_buffer import BatchBuffer
 from waybill.pipeline.job_rows import (
     NOT_ENCODABLE,

@@ -59,7 +59,7 @@ def test_a_wrong_option_is_refused_by_the_push(options: dict[str, Any], message:
 def test_a_job_that_no_message_can_have_is_refused_by_the_check() -> None:
     with pytest.raises(InvalidJob, match="unique_key: is larger than 16384 bytes"):
         jobs.check(NewJob("a.b", [], {}, None, "k" * 16_385))
-    with pytest.raises(InvalidJob, match=r"body: is 1677\d+ bytes long, 16777216 are allowed"):
+    with pytest.raises(InvalidJob, match=r"envelope: has 1677\d+ bytes, 16777216 are allowed"):
         jobs.check(NewJob("a.b", ["x" * (1 << 24)], {}))
 
 

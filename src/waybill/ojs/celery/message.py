@@ -17,7 +17,7 @@ import msgspec
 
 from waybill.client import BasicProperties, Delivery
 from waybill.ojs.errors import InvalidJob
-from waybill.ojs.spec.nesting import is_nested_deeper
+from waybill.ojs.spec.nesting import is_nested_deeper, is_too_heavy
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 MAX_TEXT: Final = 255
@@ -64,7 +64,7 @@ def read_task(delivery: Delivery) -> CeleryTask:
     if not isinstance(name, str) or not isinstance(task_id, str) or not name or not task_id:
         raise Refused("its headers `task` and `id` are missing: only Celery's message protocol 2 is supported")
     _check_coding(properties, headers)
-    args, kwargs, embed = _read_body(delivery.body)
+    args, kwargs, embed = read_arguments(delivery.body)
     canvas = [part for part in CANVAS if embed.get(part)]
     if canvas:
         raise Refused(f"its {', '.join(canvas)} would be lost: a canvas stays with Celery")
@@ -96,9 +96,10 @@ def _check_coding(properties: BasicProperties, headers: dict[str, object]) -> No
         raise Refused("it is compressed, or not UTF-8: set task_compression to None")
 
 
-def _read_body(body: bytes) -> tuple[list[object], dict[str, object], dict[str, object]]:
-    if len(body) > MAX_BODY_BYTES or is_nested_deeper(body):
-        raise Refused("its body is too long, or nested too deeply")
+def read_arguments(body: bytes) -> tuple[list[object], dict[str, object], dict[str, object]]:
+    """Return positional and named arguments, and the rest, of a body. Raises Refused."""
+    if len(body) > MAX_BODY_BYTES or is_too_heavy(body) or is_nested_deeper(body):
+        raise Refused("its body is too long, has too many values, or is nested too deeply")
     try:
         args, kwargs, embed = msgspec.json.decode(
             body, type=tuple[list[object], dict[str, object], dict[str, object] | None]

@@ -27,7 +27,8 @@ from waybill.ojs.push.blocked_timeout import BlockedTimeout
 from waybill.ojs.push.new_envelope import envelope_of, stamp
 from waybill.ojs.push.outgoing import WINDOW, Outgoing, forget, nacks_pass, record
 from waybill.ojs.push.template import SHARED_OPTIONS, PushTemplate
-from waybill.ojs.spec.envelope import MAX_ENVELOPE_BYTES, Envelope, read_envelope, validate
+from waybill.ojs.spec.envelope import Envelope, read_envelope, validate
+from waybill.ojs.spec.envelope_size import MAX_ENVELOPE_BYTES
 from waybill.ojs.spec.headers import PushEncoder
 from waybill.ojs.spec.timestamps import format_timestamp
 

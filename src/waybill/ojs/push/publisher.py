@@ -13,11 +13,12 @@ from typing import Final
 from waybill.client import ConnectionLost, MessageNacked, MessageReturned, RequestTimeout
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.unique_places import UniquePlaces
-from waybill.ojs.errors import InvalidJob, PushFailed, UnknownQueue
+from waybill.ojs.errors import PushFailed, UnknownQueue
 from waybill.ojs.push.blocked_timeout import BlockedTimeout
 from waybill.ojs.push.new_envelope import expiration_ms, needs_more_headers, trace_of
 from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication, nacks_pass, not_taken, record
-from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, MAX_ENVELOPE_BYTES, Envelope, seconds_until_scheduled
+from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, Envelope, seconds_until_scheduled
+from waybill.ojs.spec.envelope_size import check_pushed
 from waybill.ojs.spec.headers import PLACE, PushEncoder, push_properties
 from waybill.ojs.topology.queue_guard import POLL_SECONDS, QueueGuard
 
@@ -300,9 +301,7 @@ def encode_all(jobs: list[Outgoing], *, describes: bool = False) -> None:
     """Encode jobs and, with `describes`, their descriptions for events. Raises InvalidJob if too long."""
     for one in jobs:
         one.body = one.envelope.encode() if one.template is None else one.template.body(one.envelope)
-        if len(one.body) > MAX_ENVELOPE_BYTES:
-            message = f"is {len(one.body)} bytes long, {MAX_ENVELOPE_BYTES} are allowed"
-            raise InvalidJob("body", message, code="PAYLOAD_TOO_LARGE")
+        check_pushed(one.body)
         if describes:
             one.description = one.body
 

@@ -17,8 +17,9 @@ from typing import Final
 import msgspec
 
 from waybill.ojs.errors import InvalidJob, JobTooLarge
+from waybill.ojs.spec.envelope_size import check_delivered
 from waybill.ojs.spec.identifiers import is_uuid7
-from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, MAX_NESTING, MAX_WEIGHT, is_nested_deeper, is_too_heavy
+from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, MAX_NESTING, is_nested_deeper
 from waybill.ojs.spec.rate_limit import read_rate_limit
 from waybill.ojs.spec.retry import DEFAULT_RETRY, Retry
 from waybill.ojs.spec.timestamps import parse_timestamp, resolve_moment
@@ -29,9 +30,6 @@ DEFAULT_TIMEOUT_SECONDS: Final = 1800
 DEFAULT_VISIBILITY_SECONDS: Final = 60
 MIN_VISIBILITY_SECONDS: Final = 2.0
 """A shorter time could not be distinguished from a pause of the event loop."""
-MAX_ENVELOPE_BYTES: Final = 16 * 1024 * 1024
-MAX_DELIVERED_BYTES: Final = 2 * MAX_ENVELOPE_BYTES
-"""A job grows by the errors and the checkpoint of its attempts."""
 MAX_ID_LENGTH: Final = 255
 EARLY_SECONDS: Final = 60.0
 MAX_DELAY_SECONDS: Final = 2**28 - 1
@@ -197,12 +195,7 @@ def read_envelope(body: bytes) -> Envelope:
 
     Raises InvalidJob naming the field, whatever the body is.
     """
-    if len(body) > MAX_DELIVERED_BYTES:
-        text = f"is {len(body)} bytes long, {MAX_DELIVERED_BYTES} are allowed"
-        raise InvalidJob("body", text, code="PAYLOAD_TOO_LARGE")
-    if is_too_heavy(body):
-        text = f"has more than {MAX_WEIGHT} values; an array or an object counts for 4"
-        raise InvalidJob("body", text, code="PAYLOAD_TOO_LARGE")
+    check_delivered(body)
     try:
         envelope = _decoder.decode(body)
     except RecursionError as error:

@@ -19,9 +19,11 @@ MAX_NESTING: Final = 256
 MAX_CARRIED_NESTING: Final = MAX_NESTING // 2
 """Of what travels inside of jobs, events and records, which have a limit as well."""
 
-MAX_WEIGHT: Final = 4_000_000
+MAX_WEIGHT: Final = 500_000
 """Of a message: an array or an object counts for 4, what it holds for 1. An object of Python takes 64 octets and more,
-where it took two of the text."""
+where it took two of the text, and nobody else is served while it is decoded."""
+MAX_CARRIED_WEIGHT: Final = 400_000
+"""Of a job that is pushed: it grows by the errors and the checkpoint of its attempts."""
 
 # Closed or not, so that no text is searched twice: not every one that is looked at is JSON.
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)

@@ -5,24 +5,19 @@ from __future__ import annotations
 import msgspec
 
 from waybill.client import Delivery
-from waybill.ojs.spec.envelope import (
-    MAX_DELIVERED_BYTES,
-    MAX_TYPE_LENGTH,
-    SPECVERSION,
-    Envelope,
-    check_required,
-    read_envelope,
-)
+from waybill.ojs.spec.envelope import MAX_TYPE_LENGTH, SPECVERSION, Envelope, check_required, read_envelope
+from waybill.ojs.spec.envelope_size import MAX_DELIVERED_BYTES
 from waybill.ojs.spec.headers import follows_binding
 from waybill.ojs.spec.identifiers import is_uuid7
 
 
 class _Names(msgspec.Struct):
-    id: object = None
-    type: object = None
+    id: msgspec.Raw = msgspec.Raw(b"null")
+    type: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _names = msgspec.json.Decoder(_Names)
+_text = msgspec.json.Decoder(str)
 
 
 def read_delivered(delivery: Delivery) -> Envelope:
@@ -41,6 +36,13 @@ def named_in(body: bytes) -> tuple[str | None, str | None]:
         names = _names.decode(body)
     except Exception:  # noqa: BLE001 - no body may raise anything
         return None, None
-    job_id = names.id if isinstance(names.id, str) and is_uuid7(names.id) else None
-    job_type = names.type if isinstance(names.type, str) and len(names.type) <= MAX_TYPE_LENGTH else None
-    return job_id, job_type
+    job_id, job_type = _text_of(names.id), _text_of(names.type)
+    return job_id if is_uuid7(job_id) else None, job_type if 0 < len(job_type) <= MAX_TYPE_LENGTH else None
+
+
+def _text_of(value: msgspec.Raw) -> str:
+    """Return a text; "" for any other value, which may have millions of others in it."""
+    try:
+        return _text.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
