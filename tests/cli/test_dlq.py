@@ -46,8 +46,14 @@ def test_dead_letters_are_grouped_tried_again_and_dropped(waybill_uri: str) -> N
 def test_it_must_be_said_which(waybill_uri: str) -> None:
     assert invoke(waybill_uri, "retry").exit_code == 2
     assert CliRunner().invoke(main, ["queue", "declare", QUEUE, "--uri", waybill_uri]).exit_code == 0
+    for arguments in (["retry", "x"], ["discard", "x"], ["retry", "x", "--dry-run"]):
+        result = invoke(waybill_uri, *arguments)
+        assert (result.exit_code, "1 of 1 jobs are not among the dead letters" in result.output) == (1, True)
+    result = invoke(waybill_uri, "retry", "--group", "x")
+    assert (result.exit_code, "has no group x" in result.output) == (1, True)
     assert invoke(waybill_uri, "discard", "x", "--all").exit_code == 2
     assert "must be JSON" in invoke(waybill_uri, "retry", "x", "--set", "args=[").output
+    assert "no field 'arg'; did you mean args?" in invoke(waybill_uri, "retry", "x", "--set", "arg=[1]").output
 
 
 def test_a_mistyped_queue_is_told_and_not_made(waybill_uri: str) -> None:

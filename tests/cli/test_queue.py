@@ -27,6 +27,12 @@ def test_what_is_not_there_is_an_error(waybill_uri: str) -> None:
     assert invoke(waybill_uri, "purge", "Bad", "--yes").exit_code == 2
 
 
+def test_a_queue_that_is_missing_is_not_paused(waybill_uri: str) -> None:
+    result = invoke(waybill_uri, "pause", "cli-puase")
+    assert (result.exit_code, "there is no queue cli-puase" in result.output) == (1, True)
+    assert invoke(waybill_uri, "resume", "cli-puase").output == "cli-puase was not paused\n"
+
+
 def test_a_queue_is_paused_and_resumed(waybill_uri: str) -> None:
     invoke(waybill_uri, "declare", "cli-pause")
     assert invoke(waybill_uri, "pause", "cli-pause", "--by", "ada").output == "paused cli-pause\n"

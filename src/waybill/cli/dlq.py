@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 
 import click
 from rich.progress import Progress
@@ -14,7 +15,7 @@ from waybill.cli.failure import Failed, ask
 from waybill.cli.ranges import RATE
 from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
 from waybill.client import Inspector, connect
-from waybill.ojs import DeadJob, DeadLetters
+from waybill.ojs import DeadJob, DeadLetters, Envelope
 from waybill.ojs.spec.envelope import check_queue
 
 queue_option = click.option("--queue", default="default", show_default=True, help="Queue of the dead letters.")
@@ -98,10 +99,11 @@ def retry(
 
     Each is confirmed there before it leaves the dead letter queue, so nothing is lost if the command is stopped.
     """
-    chosen = _choose(target, queue, ids, group, everything=everything)
+    chosen = _choose(target, queue, ids, group, everything=everything, dry_run=dry_run)
     edited = dict(_change(text) for text in changes)
     count = 0 if dry_run else ask(target, _settle(target, queue, chosen, rate, edited))
     _report("retried", chosen, count, dry_run=dry_run, as_json=as_json)
+    _check_found(queue, ids, len(chosen) if dry_run else count)
 
 
 @command.command()
@@ -125,9 +127,10 @@ def discard(
     as_json: bool,
 ) -> None:
     """Delete dead letters for good."""
-    chosen = _choose(target, queue, ids, group, everything=everything)
+    chosen = _choose(target, queue, ids, group, everything=everything, dry_run=dry_run)
     count = 0 if dry_run else ask(target, _settle(target, queue, chosen, rate, None))
     _report("discarded", chosen, count, dry_run=dry_run, as_json=as_json)
+    _check_found(queue, ids, len(chosen) if dry_run else count)
 
 
 @command.command()
@@ -141,16 +144,36 @@ def purge(queue: str, target: Target, *, as_json: bool) -> None:
     echo(json.dumps({"purged": count}) if as_json else f"purged {count}")
 
 
-def _choose(target: Target, queue: str, ids: tuple[str, ...], group: str | None, *, everything: bool) -> list[str]:
+def _choose(
+    target: Target, queue: str, ids: tuple[str, ...], group: str | None, *, everything: bool, dry_run: bool
+) -> list[str]:
     if bool(ids) + (group is not None) + everything != 1:
         raise click.UsageError("Choose the dead letters: IDs, --group or --all.")
-    if group is None and ids:
+    if ids and not dry_run:
         return list(ids)
-    return [job.id for job in ask(target, _all(target, queue)) if group in {None, job.fingerprint}]
+    found = ask(target, _all(target, queue))
+    chosen = [job.id for job in found if (job.id in ids if ids else group in {None, job.fingerprint})]
+    if group is not None and not chosen:
+        raise Failed(f"queue {queue} has no group {group}", f"`waybill dlq list --queue {queue} --groups` lists them")
+    return chosen
+
+
+def _check_found(queue: str, ids: tuple[str, ...], count: int) -> None:
+    """Raises Failed if some of the jobs that were named are no dead letters."""
+    missing = len(set(ids)) - count
+    if missing > 0:
+        raise Failed(
+            f"{missing} of {len(set(ids))} jobs are not among the dead letters of queue {queue}",
+            f"`waybill dlq list --queue {queue}` lists them",
+        )
 
 
 def _change(text: str) -> tuple[str, object]:
     field, _, value = text.partition("=")
+    if field not in Envelope.__struct_fields__:
+        close = get_close_matches(field, Envelope.__struct_fields__, 1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise click.BadParameter(f"{text}: an envelope has no field {field!r}{meant}")
     try:
         return field, json.loads(value)
     except ValueError as error:

@@ -103,7 +103,11 @@ def pause(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: b
 def resume(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: bool) -> None:
     """Let workers take jobs of QUEUES again."""
     changed = ask(target, _resume(target, queues, by))
-    echo(json.dumps({"resumed": list(queues), "changed": changed}) if as_json else f"resumed {', '.join(queues)}")
+    if as_json:
+        echo(json.dumps({"resumed": list(queues), "changed": changed}))
+        return
+    for queue in queues:
+        echo(f"resumed {queue}" if queue in changed else f"{queue} was not paused")
 
 
 async def counts(target: Target, queues: Sequence[str], since: timedelta) -> list[dict[str, object]]:
@@ -119,7 +123,7 @@ async def counts(target: Target, queues: Sequence[str], since: timedelta) -> lis
             if jobs is None and not queues:
                 continue
             if jobs is None:
-                raise Failed(f"there is no queue {queue}", f"`waybill queue declare {queue}`, or start its worker")
+                raise _missing(queue)
             waiting = [await inspector.queue(topology.retry_queue(queue, delay)) for delay in RETRY_BUCKETS_MS]
             dead = await inspector.queue(topology.dead_letter_queue(queue))
             rows.append(
@@ -133,6 +137,10 @@ async def counts(target: Target, queues: Sequence[str], since: timedelta) -> lis
                 }
             )
     return rows
+
+
+def _missing(queue: str) -> Failed:
+    return Failed(f"there is no queue {queue}", f"`waybill queue declare {queue}`, or start its worker")
 
 
 async def declare_all(target: Target, queues: tuple[str, ...], topology: Topology) -> None:
@@ -153,6 +161,12 @@ async def _purge(target: Target, queue: str) -> int:
 
 
 async def _pause(target: Target, queues: tuple[str, ...], by: str | None) -> list[str]:
+    # Any name can be paused, so one that is misspelt would be paused in vain.
+    async with connect(target.uri, name="waybill queue") as connection:
+        for queue in queues:
+            check_queue(queue)
+            if await job_queue_counts(Inspector(connection), target.topology(), queue) is None:
+                raise _missing(queue)
     async with target.jobs() as jobs:
         return [queue for queue in queues if await jobs.pause(queue, by=by)]
 
