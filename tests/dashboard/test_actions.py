@@ -269,6 +269,7 @@ def test_a_workflow_is_cancelled(shown: Shown, server: Server) -> None:
     steps = [{"type": "flow.step", "args": [number], "options": {"queue": "flows"}} for number in range(2)]
     flow = server.ask("POST", "workflows", {"type": "chain", "name": "to cancel", "steps": steps})["id"]
     page = shown(f"workflow/{flow}", "to cancel")
+    assert page.locator("path.edge").count() == 1
     _click(page, "Cancel")
     _click(page, "Cancel the workflow", "dialog")
     page.locator("h1 .s-cancelled").wait_for()
@@ -294,6 +295,8 @@ def test_ten_thousand_rows_are_a_few_elements(shown: Shown, server: Server) -> N
         server.ask("POST", "jobs/batch", {"jobs": many})
     page = shown("jobs?queue=many", "Jobs")
     page.locator("h1", has_text="10,000").wait_for()
+    search, reset = (page.locator(one).bounding_box() for one in ("#search", ".filters button"))
+    assert (reset["x"] > search["x"], abs(reset["y"] - search["y"]) < 10) == (True, True)
     until(
         page,
         "(document.querySelector('.scroller').scrollTop = 1e9, document.querySelector('.rows').clientHeight >= 44000)",

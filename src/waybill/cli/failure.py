@@ -50,7 +50,6 @@ class Failed(click.ClickException):
 def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
     """Run a request to the broker on a new loop. Raises Failed or click.UsageError; Ctrl-C exits with 130."""
     # The client logs refusals; the text below explains them to users.
-    # The client logs refusals; the text below explains them to users.
     logger = logging.getLogger("waybill")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

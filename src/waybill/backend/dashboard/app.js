@@ -122,7 +122,7 @@ function setTheme() {
 // Keyboard ------------------------------------------------------------------------------------------------------------
 
 const KEYS = [
-  ["/", "Search jobs"], ["j, k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Select the row"], ["g o", "Overview"], ["g j", "Jobs"], ["g f", "Failures"],
+  ["/", "Search jobs"], ["j k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Select the row"], ["g o", "Overview"], ["g j", "Jobs"], ["g f", "Failures"],
   ["g q", "Queues"], ["g w", "Workers"], ["g c", "Cron"], ["g l", "Workflows"], ["g p", "Operations"], ["g b", "Broker"], ["g i", "Pipeline"], ["g a", "Audit log"], ["n", "Enqueue a job"], ["t", "Change the theme"], ["Esc", "Close, or leave a field"], ["?", "This help"],
 ];
 

@@ -40,7 +40,7 @@ export function open(at) {
 
   // The column of a step follows from its dependencies. A step that is a workflow itself is one box.
   function places() {
-    const steps = (flow.steps || flow.jobs || []).map((one, index) => ({ ...one, key: String(one.id || index), after: one.depends_on || (flow.type === "chain" && index ? [flow.steps[index - 1].id] : []) }));
+    const steps = (flow.steps || flow.jobs || []).map((one, index) => ({ ...one, key: String(one.id || index), after: flow.type === "chain" && index ? [flow.steps[index - 1].id] : one.depends_on || [] }));
     for (const [name, one] of Object.entries(flow.callbacks || {})) steps.push({ ...one, key: name, id: name, name, after: steps.filter(step => !steps.some(other => other.after.includes(step.id))).map(step => step.id), callback: true });
     const byId = new Map(steps.map(one => [one.id, one])), columns = new Map();
     const column = (one, depth = 0) => (one.column ??= depth > steps.length ? 0 : Math.max(-1, ...one.after.map(id => (byId.has(id) ? column(byId.get(id), depth + 1) : -1))) + 1);
