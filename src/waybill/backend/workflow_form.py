@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from waybill.backend.job_form import Form
+from waybill.ojs.workflow.definition import COMPENSATION
 from waybill.ojs.workflow.describe import describe
 from waybill.ojs.workflow.flow import Flow
 from waybill.ojs.workflow.plan import Node
@@ -40,7 +41,10 @@ def form_of_workflow(flow: Flow, values: Values | None = None) -> Form:
         "state": RUNNING if info.state == WorkflowState.PENDING else info.state,
         "steps": _steps(flow, root, info, values, is_graph=is_graph),
         **_counts(flow, root),
-        "callbacks": {name: _callback(flow, node) for name, node in flow.plan.root.callbacks.items()},
+        "failure_policy": root.policy if root.kind == "saga" else None,
+        "callbacks": {
+            name: _callback(flow, node) for name, node in flow.plan.root.callbacks.items() if root.kind != "saga"
+        },
         "metadata": msgspec.to_builtins(info.metadata) | _job_counts(flow),
         "errors": msgspec.to_builtins(info.errors),
         "failed_step_index": info.failed_step_index,
@@ -57,6 +61,8 @@ def form_of_workflow(flow: Flow, values: Values | None = None) -> Form:
         del form["callbacks"]
     if root.kind in {"group", "batch"}:
         form["jobs"] = form["steps"]
+    if info.state == WorkflowState.COMPENSATED:
+        form["compensated_at"] = info.metadata.completed_at
     if info.state == WorkflowState.FAILED:
         form["failed_at"] = info.metadata.completed_at
     return {name: value for name, value in form.items() if value is not None}
@@ -118,6 +124,14 @@ def _step(flow: Flow, node: Node, info: StepInfo, values: Values | None, *, is_g
         form["started_at"] = info.started_at
     if info.completed_at is not None:
         form["completed_at"] = info.completed_at
+    parent = node.parent
+    undo = None if parent is None else parent.callbacks.get(f"{COMPENSATION}{node.name}")
+    if parent is not None and parent.kind == "saga":
+        form["job_type"] = info.type
+    if undo is not None:
+        compensation = _callback(flow, undo)
+        form |= {"compensate_type": compensation["type"], "compensate_args": compensation["args"]}
+        form["compensation"] = compensation
     if node.kind != "job":
         form["steps"] = [
             _step(flow, child, one, values, is_graph=node.kind == "dag")

@@ -3,6 +3,7 @@
 {"type": "chain", "steps": [job, ...]}                                  jobs, or nested workflows
 {"type": "group" | "batch", "jobs": [job, ...], "callbacks": {"on_success": job}}
 {"name": "...", "steps": [{"id": ..., "depends_on": [...], job}]}       a graph, without a type
+{"type": "saga", "failure_policy": "compensate", "steps": [{"name": ..., "job_type": ..., "compensate_type": ...}]}
 """
 
 from __future__ import annotations
@@ -21,10 +22,29 @@ from waybill.ojs.errors import InvalidJob
 from waybill.ojs.handler import MadeJob
 from waybill.ojs.spec.envelope import SYSTEM_MANAGED
 from waybill.ojs.spec.timestamps import parse_timestamp
-from waybill.ojs.workflow.definition import CALLBACKS, MAX_DEPTH, MAX_NODES, Definition, NodeKind, check_definition
+from waybill.ojs.workflow.definition import (
+    CALLBACKS,
+    COMPENSATION,
+    MAX_DEPTH,
+    MAX_NODES,
+    Definition,
+    FailurePolicy,
+    NodeKind,
+    check_definition,
+)
 from waybill.ojs.workflow.shapes import DELAY
 
-KINDS: Final[dict[str, NodeKind]] = {"chain": "chain", "group": "group", "batch": "batch", "dag": "dag", "": "dag"}
+KINDS: Final[dict[str, NodeKind]] = {
+    "chain": "chain",
+    "group": "group",
+    "batch": "batch",
+    "dag": "dag",
+    "": "dag",
+    "saga": "saga",
+}
+POLICIES: Final[dict[str, FailurePolicy]] = {"compensate": "compensate", "retry": "retry", "skip": "skip"}
+_OF_SAGAS: Final = frozenset({"name", "id", "type", "job_type", "args", "compensate_type", "compensate_args"})
+"""Fields of a step of a saga that are its own, not those of its jobs."""
 _OF_STEPS: Final = frozenset({"id", "name", "depends_on", "unique", "pending", "delay_until"})
 """Fields of a step, and fields that a step cannot have."""
 
@@ -58,6 +78,8 @@ async def _composite(body: Mapping[str, object], make: Make, path: str, defaults
         raise _refused(f"{path}options", "must be an object")
     defaults = defaults | (options or {})
     parts, field = _parts(body, kind, path)
+    if kind == "saga":
+        return await _saga(body, parts, make, path, defaults)
     steps = []
     for index, part in enumerate(parts):
         if index % BATCH == BATCH - 1:
@@ -76,11 +98,47 @@ async def _composite(body: Mapping[str, object], make: Make, path: str, defaults
     return Definition("batch", name or "", steps=[graph], callbacks=callbacks) if callbacks else graph
 
 
+async def _saga(body: Mapping[str, object], parts: list[object], make: Make, path: str, defaults: Json) -> Definition:
+    """Return a saga (ojs-workflows section 14)."""
+    policy, name = body.get("failure_policy", "compensate"), body.get("name") or ""
+    if not isinstance(policy, str) or policy not in POLICIES:
+        raise _refused(f"{path}failure_policy", f"must be one of {', '.join(POLICIES)}")
+    if not isinstance(name, str):
+        raise _refused(f"{path}name", "must be a string")
+    saga = Definition("saga", name, failure_policy=POLICIES[policy])
+    for index, part in enumerate(parts):
+        if index % BATCH == BATCH - 1:
+            await asyncio.sleep(0)
+        place = f"{path}steps[{index}]"
+        if not isinstance(part, dict):
+            raise _refused(place, "must be an object")
+        named = part.get("name", part.get("id"))
+        if not isinstance(named, str) or not named:
+            raise _refused(f"{place}.name", "must be a string")
+        common = {key: value for key, value in part.items() if key not in _OF_SAGAS}
+        kind = part.get("job_type", part.get("type"))
+        # With the policy `compensate`, steps are undone immediately, unless a step has its own retry policy.
+        once: Json = {"retry": {"max_attempts": 1}} if policy == "compensate" else {}
+        step = {**common, "type": kind, "args": part.get("args", [])}
+        saga.steps.append(Definition("job", named, job=_job(step, make, place, once | defaults)))
+        undo = part.get("compensate_type")
+        if undo is not None:
+            options = common.get("options")
+            if isinstance(options, dict):
+                common["options"] = {key: value for key, value in options.items() if key != "retry"}
+            common.pop("retry", None)
+            undoing = {**common, "type": undo, "args": part.get("compensate_args", [])}
+            saga.callbacks[f"{COMPENSATION}{named}"] = Definition("job", job=_job(undoing, make, place, defaults))
+        elif "compensate_args" in part:
+            raise _refused(f"{place}.compensate_type", "is missing")
+    return saga
+
+
 def _kind(body: Mapping[str, object], path: str) -> NodeKind:
     given = body.get("type", "")
     kind = KINDS.get(given) if isinstance(given, str) else None
     if kind is None:
-        raise _refused(f"{path}type", "must be chain, group or batch")
+        raise _refused(f"{path}type", "must be chain, group, batch or saga")
     return kind
 
 

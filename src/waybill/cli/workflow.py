@@ -14,7 +14,7 @@ from waybill.cli.target import ID_WIDTH, Target, broker_options, json_option
 from waybill.ojs import StepInfo, WorkflowHandle, WorkflowInfo, WorkflowNotCompleted
 from waybill.ojs.workflow.handle import list_workflows
 
-STATES = ("pending", "running", "completed", "failed", "cancelled")
+STATES = ("pending", "running", "completed", "failed", "cancelled", "compensating", "compensated")
 
 
 @click.group()

@@ -13,10 +13,12 @@ from waybill.backend.workflow_progress import progress_of, reporting_ids
 from waybill.backend.workflow_request import definition_of
 from waybill.backend.workflows import Workflows
 from waybill.ojs.workflow.numbering import is_workflow_id
+from waybill.ojs.workflow.progress import WORKFLOW_ENDS, WorkflowState
 
 LIMIT: Final = 50
 MOST: Final = 1000
-ENDS: Final = frozenset({"completed", "failed", "cancelled"})
+UNSTOPPABLE: Final = frozenset({*WORKFLOW_ENDS, WorkflowState.COMPENSATING})
+"""The states in which a workflow cannot be cancelled."""
 
 
 class WorkflowRoutes:
@@ -78,7 +80,7 @@ class WorkflowRoutes:
     async def _cancel(self, request: Request) -> Response:
         workflow_id = request.parameters["id"]
         before = await self._known(workflow_id)
-        if before["state"] in ENDS:
+        if before["state"] in UNSTOPPABLE:
             raise _conflict(before, "cancelled")
         await self._workflows.cancel(workflow_id)
         form = await self._known(workflow_id)

@@ -11,6 +11,7 @@ from waybill.ojs.spec.timestamps import parse_timestamp
 from waybill.ojs.spec.workflow_events import (
     WorkflowCallbackFired,
     WorkflowCancelled,
+    WorkflowCompensated,
     WorkflowCompleted,
     WorkflowFailed,
     WorkflowJobCompleted,
@@ -102,7 +103,8 @@ def _end(flow: Flow) -> EventData:
         return WorkflowCompleted(**named, total_steps=flow.counts()[0], duration_ms=_duration_ms(progress))
     first = next(iter(progress.errors), None)
     node = flow.plan[first.number] if first is not None and flow.plan.has(first.number) else flow.plan.root
-    return WorkflowFailed(
+    kind = WorkflowCompensated if progress.state == WorkflowState.COMPENSATED else WorkflowFailed
+    return kind(
         **named, failed_step_id=node.path or "workflow", failed_step_type=node.job_type, error=_error(flow, node.number)
     )
 

@@ -26,7 +26,7 @@ from waybill.ojs.workflow.flow import Flow
 from waybill.ojs.workflow.fold import WorkflowFold
 from waybill.ojs.workflow.numbering import is_workflow_id
 from waybill.ojs.workflow.plan import ROOT
-from waybill.ojs.workflow.progress import Progress, WorkflowState
+from waybill.ojs.workflow.progress import WORKFLOW_ENDS, Progress, WorkflowState
 from waybill.ojs.workflow.requests import (
     CANCEL,
     INFO,
@@ -119,7 +119,7 @@ class WorkflowAnswers:
 
     async def _is_over(self, workflow_id: str) -> bool:
         progress = await self._view.row(progress_key(workflow_id), Progress) if is_workflow_id(workflow_id) else None
-        return progress is not None and progress.state not in {WorkflowState.PENDING, WorkflowState.RUNNING}
+        return progress is not None and progress.state in WORKFLOW_ENDS
 
     async def _list(self, request: Request) -> None:
         asked = _body(request)
@@ -156,7 +156,7 @@ class WorkflowAnswers:
         found = await self._known(request, KNOWN_SECONDS)
         reply = WorkflowReply(_listed(found))
         if found is not None and await self._may_change(request):
-            if found.is_over:
+            if found.is_over or found.state == WorkflowState.COMPENSATING:
                 reply.refused = f"it is already {found.state}"
             else:
                 data = WorkflowCancelled(workflow_id=found.id, workflow_name=found.name)

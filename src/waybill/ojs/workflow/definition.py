@@ -1,4 +1,4 @@
-"""The definition of a workflow: a tree of jobs and of chains, groups, batches and graphs, as one JSON value.
+"""The definition of a workflow: a tree of jobs and of chains, groups, batches and graphs, or a saga, as one JSON value.
 
 It is complete: its jobs are valid envelopes, so a coordinator needs neither other data nor code of the application to
 start a step. A definition is checked when a workflow is pushed, and again by each reader of the stream.
@@ -20,7 +20,10 @@ MAX_DEPTH: Final = 8
 MAX_DEFINITION_BYTES: Final = 4 * 1024 * 1024
 MAX_NAME_LENGTH: Final = 255
 
-NodeKind = Literal["job", "chain", "group", "batch", "dag"]
+NodeKind = Literal["job", "chain", "group", "batch", "dag", "saga"]
+FailurePolicy = Literal["compensate", "retry", "skip"]
+COMPENSATION: Final = "compensate:"
+"""With the name of a step of a saga, the name of the job that undoes it."""
 CALLBACKS: Final = ("on_complete", "on_success", "on_failure")
 
 
@@ -28,9 +31,9 @@ class Definition(msgspec.Struct, omit_defaults=True):
     """A node of the tree.
 
     A job has its envelope; a chain, a group, a batch and a graph have nodes in `steps`; a batch has callbacks, which
-    are jobs. `depends_on` names steps of the same graph. The jobs of a `streamed` group are not included: the program
-    that pushes the workflow pushes them one after another, and writes their number at the end, or in `expected` if it
-    is known before.
+    are jobs. The steps of a saga are jobs with names, and its callbacks the jobs that undo them. `depends_on` names
+    steps of the same graph. The jobs of a `streamed` group are not included: the program that pushes the workflow
+    pushes them one after another, and writes their number at the end, or in `expected` if it is known before.
     """
 
     type: NodeKind
@@ -39,6 +42,8 @@ class Definition(msgspec.Struct, omit_defaults=True):
     steps: list[Definition] = msgspec.field(default_factory=list)
     callbacks: dict[str, Definition] = msgspec.field(default_factory=dict)
     depends_on: list[str] = msgspec.field(default_factory=list)
+    failure_policy: FailurePolicy = "compensate"
+    """What a saga does when a step has failed."""
     streamed: bool = False
     expected: int | None = None
 
@@ -69,6 +74,8 @@ def _check(node: Definition, path: str, depth: int, *, may_stream: bool) -> int:
     if node.type == "job":
         _check_job(node, path)
         return 1
+    if node.type == "saga":
+        _check_saga(node, path, depth)
     if depth > MAX_DEPTH:
         raise _invalid(path, f"is nested deeper than {MAX_DEPTH} levels")
     _check_parts(node, path, may_stream=may_stream)
@@ -98,6 +105,18 @@ def _check_job(node: Definition, path: str) -> None:
         raise _invalid(f"{path}.job.args", "is missing")
 
 
+def _check_saga(node: Definition, path: str, depth: int) -> None:
+    names = [step.name for step in node.steps]
+    if depth > 1:
+        raise _invalid(path, "is a saga within a workflow: a saga is a workflow of its own")
+    if len(set(names)) < len(names) or "" in names:
+        raise _invalid(path, "has steps without a name, or two of one name")
+    if any(step.type != "job" for step in node.steps):
+        raise _invalid(path, "is a saga with steps other than jobs")
+    if not node.callbacks.keys() <= {f"{COMPENSATION}{name}" for name in names}:
+        raise _invalid(path, "is a saga with callbacks that undo none of its steps")
+
+
 def _check_parts(node: Definition, path: str, *, may_stream: bool) -> None:
     if node.job is not None:
         raise _invalid(path, f"is a {node.type} with an envelope")
@@ -114,6 +133,8 @@ def _check_parts(node: Definition, path: str, *, may_stream: bool) -> None:
         raise _invalid(path, f"expects other than 1 to {MAX_MEMBERS} jobs, or is not streamed")
     if node.type == "batch" and not node.callbacks:
         raise _invalid(path, "is a batch without callbacks: use a group")
+    if node.type == "saga":
+        return
     if node.type != "batch" and node.callbacks:
         raise _invalid(path, f"is a {node.type} with callbacks, which only a batch may have")
     if not node.callbacks.keys() <= set(CALLBACKS):

@@ -44,7 +44,7 @@ def describe(flow: Flow, values: Values | None = None, *, steps: bool = True) ->
             failed_count=failed_count,
         ),
     )
-    if root.kind == "chain":
+    if root.kind in {"chain", "saga"}:
         failed = (step.place for step in root.steps if flow.state(step) == StepState.FAILED)
         info.failed_step_index = next(failed, None)
     if steps:

@@ -15,107 +15,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from waybill.ojs.workflow.flow_state import FlowState
 from waybill.ojs.workflow.members import Members
-from waybill.ojs.workflow.numbering import MAX_MEMBERS, member_job_id, node_job_id, nodes_prefix
+from waybill.ojs.workflow.numbering import MAX_MEMBERS, member_job_id
 from waybill.ojs.workflow.plan import ROOT, Node, Plan
-from waybill.ojs.workflow.progress import FIRST_END, MAX_ERRORS, Progress, StepError, StepState, WorkflowState
+from waybill.ojs.workflow.progress import (
+    FIRST_END,
+    Progress,
+    StepError,
+    StepState,
+    WorkflowState,
+)
+from waybill.ojs.workflow.saga import may_pass, next_compensation
 
 PUSHER_LOST: Final = "PUSHER_LOST"
-MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_QUEUES: Final = 1000
 MAX_REVIVED: Final = 100_000
 """The maximum number of streamed jobs that a retry restarts."""
-MAX_RESULTS_BYTES: Final = 64 * 1024 * 1024
-"""The maximum size of the stored results of a workflow, as JSON: of one job, and of all. References replace larger
-ones.
-"""
-
 WAITING, READY, PENDING, ACTIVE, HELD, COMPLETED, FAILED, CANCELLED = StepState
 
 
-class Flow:
+class Flow(FlowState):
     """One workflow. Times are RFC 3339."""
 
     def __init__(self, plan: Plan, progress: Progress, members: Members | None = None) -> None:
         """`progress` is new, or loaded from a store; `members` has its counts."""
-        self.plan = plan
-        self.progress = progress
-        self.members = members or Members(progress.members)
-        self.results: dict[tuple[bool, int], bytes] = {}
-        """Results to be stored: by whether the job was streamed, and by its node or index."""
-        self.fresh: list[int] = []
-        """Jobs that have just become ready: they must be enqueued."""
-        self.dropped: list[int] = []
-        """Jobs that were enqueued, or were about to be, and must not start any more."""
-        self._open: dict[int, int] = {}
-        """The number of steps of a node that have not ended, computed on first use."""
-        self._time = progress.created_at
-        if not progress.states:
-            count = len(self.plan.nodes) + ROOT
-            progress.states, progress.told = bytearray(count), bytearray(count)
-            progress.members.expected = None if plan.streamed is None else plan.streamed.expected
+        is_new = not progress.states
+        super().__init__(plan, progress, members)
+        if is_new:
             self._resume(self.plan.root)
-
-    @property
-    def untold(self) -> dict[int, None]:
-        """The nodes whose events must be written."""
-        return self.progress.untold
-
-    @property
-    def ready(self) -> list[int]:
-        """The jobs that must be enqueued."""
-        return [node.number for node in self.plan.nodes if self.progress.states[node.number] == READY]
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the workflow has ended."""
-        return self.progress.state in {WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED}
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether events of its jobs can no longer change anything."""
-        # A cancelled workflow has no active nodes but jobs.
-        states = self.progress.states
-        return self.is_over and not (
-            self.progress.state == WorkflowState.CANCELLED and (ACTIVE in states or HELD in states)
-        )
-
-    @property
-    def has_work(self) -> bool:
-        """Whether there is work besides enqueueing jobs: events to write, or workers to notify."""
-        progress = self.progress
-        return bool(
-            self.untold
-            or progress.cancels
-            or progress.revives
-            or (progress.started_at is not None and not progress.told_started)
-            or (self.is_over and not progress.told_ended)
-        )
-
-    def tell(self, number: int, run: int, what: int) -> None:
-        """Record that an event about a node was written: 1 that it was fired, 2 that it has ended."""
-        if self.plan.has(number) and self.progress.runs.get(number, 0) == run:
-            self.progress.told[number] |= what
-            if not self._is_untold(self.plan[number]):
-                self.untold.pop(number, None)
-
-    def state(self, node: Node) -> StepState:
-        return StepState(self.progress.states[node.number])
-
-    def job_id(self, number: int) -> str:
-        """Return the id of the job of a node, in the run in which it was last started."""
-        return node_job_id(nodes_prefix(self.progress.id, self.progress.runs.get(number, 0)), number)
-
-    def counts(self) -> tuple[int, int, int]:
-        """Return the numbers of all, completed and failed jobs, including streamed ones."""
-        states = [self.progress.states[node.number] for node in self.plan.nodes if node.kind == "job"]
-        members = self.members.counts
-        total = members.done + members.failed if members.known is None else members.known
-        return (
-            len(states) + total,
-            states.count(COMPLETED) + members.done,
-            states.count(FAILED) + members.failed,
-        )
 
     # --- events from the stream ---
 
@@ -224,16 +152,16 @@ class Flow:
             self._check_members()
 
     def cancel(self, time: str) -> bool:
-        """End the workflow: running jobs finish, nothing else starts. False if it has ended."""
-        if self.is_over:
+        """End the workflow: running jobs finish, nothing else starts. False if it has ended, or is undone."""
+        if self.is_over or self.progress.state == WorkflowState.COMPENSATING:
             return False
         self._time = time
         self._stop(WorkflowState.CANCELLED)
         return True
 
     def expire(self, time: str) -> bool:
-        """Fail the workflow because its time limit has passed; False if it has ended."""
-        if self.is_over:
+        """Fail the workflow because its time limit has passed; False if it has ended, or is undone."""
+        if self.is_over or self.progress.state == WorkflowState.COMPENSATING:
             return False
         self._time = time
         text = f"the workflow was not done at {self.progress.expires_at}"
@@ -244,6 +172,7 @@ class Flow:
     def retry(self, run: int, time: str) -> bool:
         """Restart failed steps and those after them, and keep completed ones; False if nothing has failed.
 
+        A saga goes on with what undoes its steps.
         `run` is the number of the new run, so of two equal requests only one counts.
         """
         progress = self.progress
@@ -255,6 +184,10 @@ class Flow:
         progress.run = run
         progress.state, progress.ended_at, progress.expires_at = WorkflowState.RUNNING.value, None, None
         progress.told_ended, progress.cancels = False, False
+        root = self.plan.root
+        if root.kind == "saga":
+            self._undo_again(root)
+            return True
         progress.errors.clear()
         for node in reversed(self.plan.nodes):
             self._reset(node)
@@ -273,45 +206,6 @@ class Flow:
 
     # --- next steps ---
 
-    def _is_current(self, number: int, run: int) -> bool:
-        plan = self.plan
-        return plan.has(number) and plan[number].kind == "job" and self.progress.runs.get(number, 0) == run
-
-    def _keep_result(self, key: tuple[bool, int], job_id: str, result: bytes) -> None:
-        if len(result) > MAX_RESULT_BYTES or self.progress.results_bytes + len(result) > MAX_RESULTS_BYTES:
-            # It is stored only with its job (section 7.5).
-            result = f'{{"result_ref":"ojs:job/{job_id}","result_size_bytes":{len(result)}}}'.encode()
-        self.progress.results_bytes += len(result)
-        self.results[key] = result
-
-    def _note_error(self, error: StepError, node: Node) -> None:
-        if len(self.progress.errors) < MAX_ERRORS:
-            error.step, error.number = node.path, node.number
-            self.progress.errors.append(error)
-
-    def _set(self, node: Node, state: StepState) -> None:
-        """Change the state of a node, and the counts."""
-        number, before = node.number, self.progress.states[node.number]
-        self.progress.states[number] = state
-        if state == READY:
-            self.fresh.append(number)
-        elif state == CANCELLED and before in {READY, PENDING}:
-            self.dropped.append(number)
-        if self._is_untold(node):
-            self.untold[number] = None
-        parent = node.parent
-        if parent is not None and parent.number in self._open and not node.callback:
-            self._open[parent.number] += (before >= FIRST_END) - (state >= FIRST_END)
-
-    def _is_untold(self, node: Node) -> bool:
-        """Return whether an event must be written about a step, a job of a group or a callback (appendix B)."""
-        state, told = self.progress.states[node.number], self.progress.told[node.number]
-        if node.parent is None or state in {WAITING, READY, CANCELLED}:
-            return False
-        if node.callback and not told & 1:
-            return True
-        return state >= FIRST_END and not told & 2
-
     def _end_spawning(self, node: Node) -> None:
         spawned = self.progress.children.get(node.number, {})
         failed = [child for child, done in spawned.items() if done is False]
@@ -329,6 +223,8 @@ class Flow:
         parent = node.parent
         if parent is None:
             self._finish(WorkflowState.COMPLETED if state == COMPLETED else WorkflowState.FAILED)
+        elif parent.kind == "saga":
+            self._end_in_saga(parent, node, state)
         elif state != COMPLETED and parent.kind in {"chain", "dag"}:
             self._cancel_followers(node)
             self._settle(parent)
@@ -336,6 +232,51 @@ class Flow:
             for follower in node.before:
                 self._resume_step(follower)
             self._settle(parent)
+
+    # --- sagas (ojs-workflows section 14) ---
+
+    def _end_in_saga(self, saga: Node, node: Node, state: StepState) -> None:
+        """Continue a saga after the end of a step, or of a job that undoes one."""
+        if node.callback:
+            if state == COMPLETED:
+                self._undo(saga)
+            else:
+                self._end(saga, FAILED)
+        elif may_pass(saga, state):
+            for follower in node.before:
+                self._resume_step(follower)
+            self._settle(saga)
+        else:
+            self._cancel_followers(node)
+            self._undo(saga)
+
+    def _undo(self, saga: Node) -> None:
+        """Undo the last completed step that is not undone yet; when all are, the saga ends."""
+        states = self.progress.states
+        undo = next_compensation(saga, states)
+        if undo is not None:
+            self.progress.state = WorkflowState.COMPENSATING.value
+            if states[undo.number] == WAITING:
+                self._resume(undo)
+            return
+        self._drop_callbacks(saga)
+        self._set(saga, FAILED)
+        self._finish(WorkflowState.COMPENSATED)
+
+    def _undo_again(self, saga: Node) -> None:
+        """Continue undoing where that has failed."""
+        states, errors = self.progress.states, self.progress.errors
+        for undo in saga.callbacks.values():
+            if states[undo.number] == FAILED:
+                errors[:] = [one for one in errors if one.number != undo.number]
+                self._forget(undo)
+        states[saga.number] = ACTIVE
+        self._undo(saga)
+
+    def _drop_callbacks(self, saga: Node) -> None:
+        for undo in saga.callbacks.values():
+            if self.progress.states[undo.number] == WAITING:
+                self._set(undo, CANCELLED)
 
     def _cancel_followers(self, node: Node) -> None:
         waiting = list(node.before)
@@ -354,7 +295,9 @@ class Flow:
         if node.streamed and not self.members.is_over:
             return
         failed = self._has_members_missing(node) or self.members.counts.failed > 0 if node.streamed else False
-        failed = failed or any(states[step.number] != COMPLETED for step in node.steps)
+        failed = failed or any(not may_pass(node, states[step.number]) for step in node.steps)
+        if node.kind == "saga":
+            self._drop_callbacks(node)
         if node.kind == "batch":
             self._call_back(node, failed=failed)
         else:
@@ -390,7 +333,9 @@ class Flow:
     def _resume_step(self, node: Node) -> None:
         """Start a waiting step if all of its dependencies are completed."""
         states = self.progress.states
-        if states[node.number] == WAITING and all(states[one.number] == COMPLETED for one in node.after):
+        if states[node.number] != WAITING or node.parent is None:
+            return
+        if all(may_pass(node.parent, states[one.number]) for one in node.after):
             self._resume(node)
 
     def _resume(self, node: Node) -> None:
@@ -434,13 +379,6 @@ class Flow:
             batch.streamed and self.members.counts.failed > 0
         )
 
-    def _forget(self, node: Node) -> None:
-        self.progress.states[node.number] = WAITING
-        self.progress.told[node.number] = 0
-        self.progress.untold.pop(node.number, None)
-        self.progress.forget_times(node.number)
-        self.progress.children.pop(node.number, None)
-
     def _check_members(self) -> None:
         if self.members.is_over and self.plan.streamed is not None and not self.is_over:
             self._settle(self.plan.streamed)
@@ -453,17 +391,3 @@ class Flow:
             is_job = node.kind == "job"
             if self.progress.states[node.number] < (ACTIVE if is_job else FIRST_END):
                 self._set(node, CANCELLED)
-
-    def _finish(self, state: WorkflowState) -> None:
-        self.progress.state, self.progress.ended_at = state.value, self._time
-
-    def _is_open(self, node: Node) -> bool:
-        """Return whether some step of a node has not ended."""
-        states = self.progress.states
-        if node.kind == "chain":
-            # Steps after a failure are cancelled, so the last step is the last to end.
-            return states[node.steps[-1].number] < FIRST_END
-        count = self._open.get(node.number)
-        if count is None:
-            count = self._open[node.number] = sum(states[step.number] < FIRST_END for step in node.steps)
-        return count > 0

@@ -94,6 +94,7 @@ class WorkflowFold(FeatureFold):
             "workflow.job_failed": self._told_step,
             "workflow.completed": self._told_end,
             "workflow.failed": self._told_end,
+            "workflow.compensated": self._told_end,
         }
 
     def keys(self, event: ReceivedEvent) -> Sequence[str]:

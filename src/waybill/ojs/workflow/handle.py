@@ -155,7 +155,8 @@ class WorkflowHandle(Generic[R_co]):
         return values
 
     def _typed(self, kind: str, steps: list[StepInfo], value: Any) -> Any:  # noqa: ANN401 - a JSON value
-        if kind == "chain":
+        if kind in {"chain", "saga"}:
+            steps = [step for step in steps if step.callback is None]
             return self._typed_step(steps[-1], value) if steps else value
         if isinstance(value, dict) and "result_ref" in value:
             return value

@@ -22,7 +22,7 @@ class Node:
 
     __slots__ = (
         "__weakref__", "_before", "_parent", "after", "callback", "callbacks", "expected", "job", "kind", "name",
-        "number", "place", "steps", "streamed",
+        "number", "place", "policy", "steps", "streamed",
     )  # fmt: skip
 
     def __init__(self, number: int, definition: Definition, parent: Node | None, place: int, callback: str) -> None:
@@ -35,6 +35,7 @@ class Node:
         self.job = definition.job
         self.streamed = definition.streamed
         self.expected = definition.expected
+        self.policy = definition.failure_policy
         self.callback = callback
         """The name of this callback in its parent, empty for a step."""
         self.steps: list[Node] = []
@@ -117,7 +118,7 @@ class Plan:
             by_name = {step.name: step for step in node.steps}
             for step, child in zip(definition.steps, node.steps, strict=True):
                 child.put_after([by_name[name] for name in dict.fromkeys(step.depends_on)])
-        elif definition.type == "chain":
+        elif definition.type in {"chain", "saga"}:
             for first, second in zip(node.steps, node.steps[1:], strict=False):
                 second.put_after([first])
         return node

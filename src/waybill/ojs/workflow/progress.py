@@ -12,13 +12,20 @@ from waybill.ojs.workflow.members import MemberCounts
 
 
 class WorkflowState(StrEnum):
-    """The states of a workflow (ojs-workflows section 8.1)."""
+    """The states of a workflow (ojs-workflows section 8.1), and of a saga (section 14.4)."""
 
     PENDING = "pending"
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    COMPENSATING = "compensating"
+    COMPENSATED = "compensated"
+
+
+WORKFLOW_ENDS: Final = frozenset(
+    {WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED, WorkflowState.COMPENSATED}
+)
 
 
 class StepState(IntEnum):

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.ojs.workflow.progress import StepError
+from waybill.ojs.workflow.progress import WORKFLOW_ENDS, StepError
 
 INFO: Final = "ojs.control.workflow.info"
 LIST: Final = "ojs.control.workflow.list"
@@ -86,7 +86,7 @@ class WorkflowInfo(msgspec.Struct, omit_defaults=True):
     @property
     def is_over(self) -> bool:
         """Whether it has ended."""
-        return self.state in {"completed", "failed", "cancelled"}
+        return self.state in WORKFLOW_ENDS
 
 
 class WorkflowReply(msgspec.Struct, omit_defaults=True):

@@ -115,7 +115,7 @@ class Values:
         """Return the result of a part as JSON, or an error if it has failed; raises TooLarge."""
         if node.kind == "job":
             return self._job_or_error(node)
-        if node.kind == "chain":
+        if node.kind in {"chain", "saga"}:
             return self.node(node.steps[-1], limit) if node.steps else b"null"
         if node.streamed:
             return self._members(limit)
@@ -126,13 +126,14 @@ class Values:
         if node.callback and node.parent is not None:
             batch = node.parent
             try:
-                found = self.node(batch)
+                steps = {step.key: step for step in batch.steps}
+                found = self._object(steps, MAX_INLINE_BYTES) if batch.kind == "saga" else self.node(batch)
             except TooLarge:
                 return {"result_ref": msgspec.Raw(self._reference(batch)[len(b'{"result_ref":') : -1])}
             return msgspec.json.decode(found, type=dict[str, msgspec.Raw])
         inner: Node | None = node
         while inner is not None and inner.parent is not None:
-            if inner.parent.kind == "chain" and inner.place > 0:
+            if inner.parent.kind in {"chain", "saga"} and inner.place > 0:
                 return self._before(inner.parent.steps[: inner.place])
             if inner.parent.kind == "dag" and inner.after:
                 return {step.key: msgspec.Raw(self.inline(step)) for step in inner.after}
