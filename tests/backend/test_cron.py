@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.backend.conftest import Client
+from waybill.backend.backend import Backend
+from waybill.broker import Broker
+from waybill.ojs import Jobs
 
 CRON = "/ojs/v1/cron"
 TEMPLATE = {"type": "report.make", "args": [1], "options": {"queue": "report"}}
@@ -123,3 +131,57 @@ async def test_the_jobs_of_a_cron_job_have_its_options(client: Client) -> None:
     [job] = await client.fetch("ticks", wait_ms=10_000)
     assert {name: job[name] for name in made["cron_job"]["options"]} == made["cron_job"]["options"]
     await client.ask("POST", "/ojs/v1/cron", body | {"options": {"enqueue_ttl": "soon"}}, 400)
+
+
+UNIQUE = {**TEMPLATE, "options": {"queue": "report", "unique": {"keys": ["type"], "on_conflict": "reject"}}}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def stored(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Client]:
+    database = ":memory:" if request.param == "memory" else f"{tmp_path}/jobs.sqlite"
+    async with Broker(port=0) as broker, Backend(Jobs(broker.uri(), results=False), database=database) as backend:
+        yield Client(backend)
+
+
+async def test_the_job_of_a_cron_job_is_unique(stored: Client) -> None:
+    """Its overlap policy comes first (ojs-extension-interactions section 13)."""
+    client = stored
+    made = await register(client, overlap_policy="allow", job_template=UNIQUE)
+    assert made["job_template"]["options"]["unique"]["keys"] == ["type"]
+    job_id = (await client.ask("POST", f"{CRON}/nightly/trigger", status=201))["job_id"]
+    assert (await client.job(job_id))["unique"]["keys"] == ["type"]
+    refused = await client.ask("POST", f"{CRON}/nightly/trigger", None, 409)
+    assert (refused["error"]["code"], refused["error"]["details"]["existing_job_id"]) == ("duplicate", job_id)
+    pushed = await client.ask("POST", "/ojs/v1/jobs", UNIQUE, 409)
+    assert pushed["error"]["details"]["existing_job_id"] == job_id
+    history = (await client.ask("GET", f"{CRON}/nightly/history"))["items"]
+    assert [(one["state"], one.get("reason")) for one in history] == [("skipped", "duplicate"), ("available", None)]
+    assert (await get(client))["run_count"] == 1
+    assert [one["id"] for one in await client.fetch("report", count=5)] == [job_id]
+    await client.ack(job_id)
+    assert await client.fetch("report") == []
+    again = (await client.ask("POST", f"{CRON}/nightly/trigger", status=201))["job_id"]
+    assert [one["id"] for one in await client.fetch("report", count=5)] == [again]
+
+
+async def test_the_job_of_a_cron_job_replaces_a_waiting_one(stored: Client) -> None:
+    unique = {"keys": ["type"], "on_conflict": "replace"}
+    await register(stored, job_template={**TEMPLATE, "options": {"queue": "report", "unique": unique}})
+    first, second = [(await stored.ask("POST", f"{CRON}/nightly/trigger", status=201))["job_id"] for _ in range(2)]
+    assert (await stored.job(first))["state"] == "cancelled"
+    assert [one["id"] for one in await stored.fetch("report", count=5)] == [second]
+
+
+async def test_ticks_of_a_unique_cron_job_are_skipped_while_its_job_waits(stored: Client) -> None:
+    await register(stored, expression="@every 1s", overlap_policy="allow", job_template=UNIQUE)
+    while not any(one.get("reason") for one in (await stored.ask("GET", f"{CRON}/nightly/history"))["items"]):
+        await asyncio.sleep(0.05)
+    [job] = await stored.fetch("report", count=5)
+    assert job["unique"]["keys"] == ["type"]
+    await stored.ask("DELETE", f"{CRON}/nightly")
+
+
+async def test_an_odd_unique_policy_of_a_cron_job_is_refused(client: Client) -> None:
+    body = {"name": "x", "expression": "@daily", "type": "a.b", "options": {"unique": {"on_conflict": "never"}}}
+    found = await client.ask("POST", CRON, body, 400)
+    assert "unique" in found["error"]["message"]

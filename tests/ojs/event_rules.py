@@ -73,7 +73,8 @@ DATA: Final[dict[str, dict[str, Any]]] = {
 
 OURS: Final = frozenset(
     {
-        "view.marked", "job.reserved", "job.released", "claim.pushed", "claim.copied", "claim.admitted",
+        "view.marked", "job.reserved", "job.released", "claim.pushed", "claim.copied",
+        "claim.dropped", "claim.admitted",
         "workflow.sealed", "workflow.expired", "workflow.retried", "workflow.stopped", "workflow.revived",
         "workflow.forgotten", "workflow.pushing", "workflow.abandoned", "workflow.compensated",
         "job.staged", "job.activated", "job.unstaged", "job.deleted", "dead_letter.pruned", "dead_letter.retried",

@@ -27,6 +27,7 @@ _TEMPLATE: Final = (
     "timeout_ms",
     "tags",
     "version",
+    "unique",
 )
 _OWN: Final = ("name", "overlap_policy", "missed_policy", "enabled", "description", "jitter")
 _POLICIES: Final = {"cancel": "cancel_previous"}

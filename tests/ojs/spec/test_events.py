@@ -111,6 +111,7 @@ REQUIRED: dict[str, set[str]] = {
     "workflow.completed": {"workflow_id", "workflow_name", "total_steps", "duration_ms"},
     "workflow.failed": {"workflow_id", "workflow_name", "failed_step_id", "failed_step_type", "error"},
     "claim.pushed": {"copy", "by"},
+    "claim.dropped": {"by", "existing_job_id"},
     "claim.copied": {"copy", "by"},
     "claim.admitted": {"copy", "worker_id"},
     "cron.registered": {"job", "now_ms"},

@@ -6,16 +6,21 @@ in ojs-http-binding section 13.2 it is a conflict.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Final
 
 from waybill.backend.backend import Backend
 from waybill.backend.cron_form import changed, cron_job_of, form_of_cron, form_of_firing
-from waybill.backend.errors import invalid
+from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
 from waybill.backend.router import OPERATE, READ, Route
+from waybill.ojs.coordinator.claims import DROPPED, Claim, key_of
+from waybill.ojs.coordinator.job_fold import ENQUEUED
+from waybill.ojs.coordinator.job_store import JobDetail
+from waybill.ojs.cron.cron_fold import DUPLICATE
 
 PUSHED_SECONDS: Final = 2.0
 """How long the answer to a trigger waits until the job is enqueued."""
@@ -106,11 +111,29 @@ class CronRoutes:
     async def _trigger(self, request: Request) -> Response:
         name = request.parameters["name"]
         job_id = await self._backend.jobs.crons.run(name)
-        view = self._backend.view
-        await view.settled(job_id, lambda job: job is not None, PUSHED_SECONDS)
-        detail = await view.detail(job_id)
+        detail = await self._pushed(job_id)
+        if detail is None and await self._backend.view.row(key_of(job_id), Claim) is None:
+            raise await self._duplicate(name)
         job: Form = {"id": job_id} if detail is None else form_of(detail, datetime.now(UTC))
         return answer({"id": job_id, "job_id": job_id, "name": name, "triggered": True, "job": job}, 201)
+
+    async def _pushed(self, job_id: str) -> JobDetail | None:
+        """Return a job that a coordinator pushes, once it is known; None if it is not pushed, or late."""
+        view = self._backend.view
+        ends = [view.expect(kind, job_id) for kind in (ENQUEUED, DROPPED)]
+        claim = await view.row(key_of(job_id), Claim)
+        if claim is not None and not claim.is_pushed:
+            await asyncio.wait(ends, timeout=PUSHED_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for kind in (ENQUEUED, DROPPED):
+            view.forget(kind, job_id)
+        return await view.detail(job_id)
+
+    async def _duplicate(self, name: str) -> RequestRefused:
+        """Return the refusal of a run whose job is unique and was there already."""
+        firings = (await self._backend.jobs.crons.get(name)).firings
+        found = next((one.job_id for one in firings if one.reason == DUPLICATE), None)
+        details: Form = {"existing_job_id": found}
+        return RequestRefused("duplicate", f"The job of cron job {name!r} is unique and exists.", details=details)
 
     async def _answer(self, name: str, status: int = 200) -> Response:
         return answer(_shown(form_of_cron(await self._backend.jobs.crons.get(name))), status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final
@@ -11,28 +12,34 @@ from typing import Final
 from waybill.client import ClientError
 from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.control.control import Control
+from waybill.ojs.control.reservations import reserve
 from waybill.ojs.coordinator.claims import PENDING, Claim, key_of
 from waybill.ojs.coordinator.feature_fold import kind_of
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.leader import Leader
 from waybill.ojs.coordinator.leader_loop import LeaderLoop
 from waybill.ojs.coordinator.stream_identity import StreamReplaced
-from waybill.ojs.errors import ControlFailed, InvalidJob, TopologyConflict
+from waybill.ojs.errors import ControlFailed, DuplicateJob, InvalidJob, PushFailed, TopologyConflict
 from waybill.ojs.handler import Options
 from waybill.ojs.push.new_envelope import trace_of
-from waybill.ojs.push.outgoing import SCHEDULED
-from waybill.ojs.spec.cron_events import ClaimCopied, ClaimPushed
+from waybill.ojs.push.outgoing import SCHEDULED, Outgoing
+from waybill.ojs.spec.cron_events import ClaimCopied, ClaimDropped, ClaimPushed
 from waybill.ojs.spec.enqueued_event import enqueued_event
 from waybill.ojs.spec.envelope import Envelope, parse_envelope, seconds_until_scheduled
 from waybill.ojs.spec.headers import COPY, push_properties
 from waybill.ojs.spec.identifiers import new_id, push_event_id
 from waybill.ojs.spec.nesting import shown
 from waybill.ojs.spec.states import State
+from waybill.ojs.spec.unique import read_unique, unique_key
 
 BATCH: Final = 500
 REMEMBERED: Final = 100_000
 FIRST_PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 60.0
+RESERVE_SECONDS: Final = 10.0
+REPLACES: Final = "cancels"
+"""In the note of a claim: its job replaces others."""
 
 BeforePush = Callable[[str, Claim], Awaitable[None]]
 """Awaited before a push; if it raises, the job is not pushed yet."""
@@ -41,7 +48,7 @@ OnPushed = Callable[[str, Claim], None]
 Maker = Callable[[str, Claim], Awaitable[dict[str, object]]]
 """Returns the job of a claim that is too large to store twice, and is therefore made when it is pushed."""
 
-_EXPECTED: Final = (ClientError, ControlFailed, TopologyConflict, InvalidJob, StreamReplaced, TimeoutError)
+_EXPECTED: Final = (ClientError, ControlFailed, PushFailed, TopologyConflict, InvalidJob, StreamReplaced, TimeoutError)
 
 _log = logging.getLogger("waybill.ojs.coordinator")
 
@@ -61,6 +68,7 @@ class ClaimPusher(LeaderLoop):
         """By kind: functions that make the job of a claim that only has an id."""
         self.before_push: dict[str, BeforePush] = {}
         self._broker = broker
+        self._control = Control(broker)
         self._coordinator = coordinator
         self._tried: BoundedDict[str, None] = BoundedDict(REMEMBERED)
         """Jobs whose first copy was used: another push needs a new copy."""
@@ -116,6 +124,13 @@ class ClaimPusher(LeaderLoop):
         before_push = self.before_push.get(kind_of(one.owner))
         if before_push is not None:
             await before_push(job_id, one)
+        # A job that replaces the one before it has no other in its way (ojs-extension-interactions section 13).
+        is_unique = envelope.unique is not None and REPLACES not in one.note
+        obstacle = await self._obstacle(envelope) if is_unique else None
+        if obstacle is not None:
+            _log.info("job %s of %s is a duplicate of job %s", shown(job_id), shown(one.owner), shown(obstacle))
+            self._broker.events.record(job_id, ClaimDropped(by=self._coordinator, existing_job_id=obstacle))
+            return
         copy = await self._copy(job_id, one)
         if copy is None:
             return
@@ -145,6 +160,18 @@ class ClaimPusher(LeaderLoop):
         )
         self._tell(job_id, one, envelope, copy)
 
+    async def _obstacle(self, envelope: Envelope) -> str | None:
+        """Reserve the place of a unique job; returns the id of the job that has it. Raises PushFailed."""
+        made = Outgoing(envelope, Options())
+        made.unique_key = unique_key(envelope, read_unique(envelope.unique or {}))
+        outcomes = await reserve(self._control, [made], time.monotonic() + RESERVE_SECONDS)
+        found = outcomes.get(envelope.id)
+        if found is None or isinstance(found, Envelope):
+            return None if found is None else found.id
+        if isinstance(found, DuplicateJob):
+            return found.existing_id
+        raise found
+
     async def _copy(self, job_id: str, one: Claim) -> str | None:
         """Return a copy id that no other push of this job has; None if the job need not be pushed any more."""
         if one.by == self._coordinator and job_id not in self._tried:
@@ -160,7 +187,8 @@ class ClaimPusher(LeaderLoop):
 
     def _tell(self, job_id: str, one: Claim, envelope: Envelope, copy: str) -> None:
         events = self._broker.events
-        enqueued = enqueued_event(envelope, envelope.queue, envelope.encode() if self._describes else None)
+        key = None if envelope.unique is None else unique_key(envelope, read_unique(envelope.unique))
+        enqueued = enqueued_event(envelope, envelope.queue, envelope.encode() if self._describes else None, key)
         events.record(job_id, enqueued, envelope.enqueued_at, event_id=push_event_id(job_id))
         on_pushed = self.on_pushed.get(kind_of(one.owner))
         if on_pushed is not None:

@@ -14,7 +14,8 @@ killed at any time. Still, each job of this kind runs once:
        with this header asks a coordinator before it starts. The coordinator writes claim.admitted with the copy, and
        again the first one in the order of the stream counts: this copy is the job, in all of its attempts, and all
        others are acknowledged without running.
-    5. The end of the job, by its events, ends the claim. Later copies find no claim and are refused.
+    5. The end of the job, by its events, ends the claim. Later copies find no claim and are refused. A unique job whose
+       place is taken is not pushed: claim.dropped ends its claim.
 
 So the job runs like any job that was pushed once: only attempts whose worker was killed are repeated.
 
@@ -41,7 +42,8 @@ PENDING: Final = "claim.pending"
 """The mark of claims whose jobs must be pushed."""
 MAX_COPIES: Final = 100
 
-_TYPES: Final = frozenset({"claim.pushed", "claim.copied", "claim.admitted"})
+DROPPED: Final = "claim.dropped"
+_TYPES: Final = frozenset({"claim.pushed", "claim.copied", "claim.admitted", DROPPED})
 
 
 class Claim(msgspec.Struct, omit_defaults=True):
@@ -111,6 +113,9 @@ class ClaimFold(FeatureFold):
         if found is None:
             return
         if event.type in ENDS:
+            rows.delete(key)
+            return
+        if event.type == DROPPED and self._is_trusted(event.user) and not found.is_pushed:
             rows.delete(key)
             return
         copy = event.data.get("copy")

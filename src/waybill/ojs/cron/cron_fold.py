@@ -7,6 +7,7 @@
                       counts, so one tick is decided once, by any leader and any clock
     cron.told         what was decided is told to the world, as cron.skipped and job.enqueued
     job.*             how the jobs of its firings do
+    claim.dropped     a job is unique and another one has its place: its firing is skipped
 
 A claim names the `version` of the row that it goes by. One that was made just before the cron job was changed is passed
 by, and decided anew. All of these events but those of jobs count from trusted users only.
@@ -20,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.ojs.coordinator.claims import Claim, claim, claimed, key_of, let_go
+from waybill.ojs.coordinator.claims import DROPPED, Claim, claim, claimed, key_of, let_go
 from waybill.ojs.coordinator.feature_fold import FeatureFold, Rows
 from waybill.ojs.coordinator.job_fold import ENDS
 from waybill.ojs.cron.definition import CronFiring, CronInfo, CronJob
@@ -47,7 +48,10 @@ _STATES: Final = {
     "job.retrying": State.RETRYABLE.value,
     "job.scheduled": State.SCHEDULED.value,
     **ENDS,
+    DROPPED: "skipped",
 }
+DUPLICATE: Final = "duplicate"
+"""Why a firing is skipped whose job is unique."""
 _OVER: Final = frozenset({"skipped", "lost", *(state.value for state in TERMINAL)})
 
 
@@ -120,7 +124,8 @@ class CronFold(FeatureFold):
     def keys(self, event: ReceivedEvent) -> Sequence[str]:
         """Return the keys of a cron job's row, or of the claim of a job that may be a firing's."""
         if event.type in _STATES:
-            return (key_of(event.subject),) if may_be_derived(event.subject) else ()
+            counts = event.type != DROPPED or self._is_trusted(event.user)
+            return (key_of(event.subject),) if counts and may_be_derived(event.subject) else ()
         return (CRON + event.subject,) if event.type in _TYPES and self._is_trusted(event.user) else ()
 
     def fold(self, rows: Rows, event: ReceivedEvent) -> None:
@@ -257,7 +262,11 @@ def _follow(rows: Rows, event: ReceivedEvent) -> None:
     if row is None or firing is None or firing.state in _OVER - {"lost"}:
         return
     firing.state = _STATES[event.type]
-    if event.type in ENDS:
+    if event.type == DROPPED:
+        firing.reason, firing.job_id = DUPLICATE, str(event.data.get("existing_job_id"))
+        row.run_count -= 1
+        _tell(row, firing.key)
+    if event.type in ENDS or event.type == DROPPED:
         firing.ended_at = event.time
         _let_next_go(rows, row)
         _forget(row)

@@ -26,6 +26,7 @@ from waybill.ojs.errors import ControlFailed, CronNotFound, InvalidJob
 from waybill.ojs.handler import AnyHandler, AsyncHandler, Handler, PlainHandler, Registration
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.retry import Retry
+from waybill.ojs.spec.unique import Unique
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -45,12 +46,12 @@ class CronSettings(TypedDict, total=False):
     """Options of a cron job besides its schedule.
 
     `name` defaults to a name derived from the job type. `job_type` is for a function that is not a handler yet; its
-    default is the name of the function. `args` are the arguments of each job; `queue`, `priority`, `timeout`, `retry`,
-    `tags` and `meta` are its options, by default those of the handler. `overlap` decides what happens at a tick while
-    the previous job is still running: "skip" it, "allow" both, "cancel_previous", or "enqueue" it to run afterwards.
-    `missed` decides what happens to ticks that were missed because no coordinator was running: run the last one
-    ("once"), "all", or "skip" them. `jitter` delays each tick by up to this many seconds, always the same for one tick.
-    `enabled` defaults to what was set manually.
+    default is the name of the function. `args` are the arguments of each job; `queue`, `priority`, `timeout`,
+    `retry`, `unique`, `tags` and `meta` are its options, by default those of the handler. `overlap` decides what
+    happens at a tick while the previous job is still running: "skip" it, "allow" both, "cancel_previous", or
+    "enqueue" it to run afterwards. `missed` decides what happens to ticks that were missed because no coordinator was
+    running: run the last one ("once"), "all", or "skip" them. `jitter` delays each tick by up to this many seconds,
+    always the same for one tick. `enabled` defaults to what was set manually.
     """
 
     name: str
@@ -60,6 +61,7 @@ class CronSettings(TypedDict, total=False):
     priority: int
     timeout: float
     retry: Retry
+    unique: Unique
     tags: list[str]
     meta: dict[str, object]
     overlap: OverlapPolicy

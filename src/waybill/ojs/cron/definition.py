@@ -18,6 +18,7 @@ from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import check_queue, check_type, parse_envelope
 from waybill.ojs.spec.identifiers import derived_id
 from waybill.ojs.spec.timestamps import format_timestamp
+from waybill.ojs.spec.unique import read_unique
 
 OverlapPolicy = Literal["skip", "allow", "cancel_previous", "enqueue"]
 MissedPolicy = Literal["once", "skip", "all"]
@@ -29,7 +30,7 @@ MAX_JITTER_SECONDS: Final = 86_400.0
 OPTIONS: Final = frozenset({
     "queue", "priority", "timeout", "timeout_ms", "visibility_timeout", "visibility_timeout_ms", "retry", "tags",
     "meta", "rate_limit", "result_ttl", "result_size_limit", "total_timeout", "enqueue_ttl", "heartbeat_timeout",
-    "grace_period", "version",
+    "grace_period", "version", "unique",
 })  # fmt: skip
 """The job options that a cron job may set."""
 
@@ -76,6 +77,8 @@ class CronJob(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.schedule(0)
         job = parse_envelope(self.job(Tick(0, ""), derived_id(0, self.name), 0), datetime.now(UTC))
         check_queue(job.queue)
+        if job.unique is not None:
+            read_unique(job.unique)
         if len(msgspec.json.encode(self)) > MAX_BYTES:
             raise InvalidJob("args", f"make this cron job larger than {MAX_BYTES} bytes")
 

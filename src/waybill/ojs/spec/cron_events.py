@@ -28,7 +28,7 @@ class CronTriggered(EventData, frozen=True, kw_only=True):
 
 
 class CronSkipped(EventData, frozen=True, kw_only=True):
-    """A schedule was due, and no job was enqueued: `reason` is overlap_skip, disabled or dst_skip."""
+    """A schedule was due, and no job was enqueued: `reason` is overlap_skip, disabled, dst_skip or duplicate."""
 
     cron_name: str
     cron_expr: str
@@ -110,6 +110,13 @@ class ClaimCopied(EventData, frozen=True, kw_only=True):
 
     copy: str
     by: str
+
+
+class ClaimDropped(EventData, frozen=True, kw_only=True):
+    """A job is not pushed, because it is unique and another one has its place."""
+
+    by: str
+    existing_job_id: str
 
 
 class ClaimAdmitted(EventData, frozen=True, kw_only=True):

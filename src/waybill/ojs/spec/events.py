@@ -15,6 +15,7 @@ from waybill.ojs.spec.checkpoint import Checkpoint
 from waybill.ojs.spec.cron_events import (
     ClaimAdmitted,
     ClaimCopied,
+    ClaimDropped,
     ClaimPushed,
     CronClaimed,
     CronRegistered,
@@ -281,6 +282,7 @@ EVENT_TYPES: Final[dict[type[EventData], str]] = {
     WorkflowCompensated: "workflow.compensated",
     ClaimPushed: "claim.pushed",
     ClaimCopied: "claim.copied",
+    ClaimDropped: "claim.dropped",
     ClaimAdmitted: "claim.admitted",
     WorkflowCancelled: "workflow.cancelled",
     WorkflowExpired: "workflow.expired",
