@@ -228,3 +228,25 @@ async def test_what_was_done_when_is_the_difference_of_counts() -> None:
     assert [one["processed"] for one in history.periods(60, 0.0, now, None)] == [100]
     rate = {"processed_per_minute": 10.0, "failed_per_minute": 0.0, "enqueued_per_minute": 15.0}
     assert history.throughput("a") == rate
+
+
+async def test_the_waits_of_a_period_count_by_the_jobs_that_completed() -> None:
+    now = 0.0
+    history = History(lambda: now)
+    counts = JobCounts({("a", "completed"): 0, ("b", "completed"): 0})
+    history.add(counts)
+    for minute, (wait_a, wait_b) in enumerate([((10, 100), (1, 2)), ((20, 50), (3, 4))], 1):
+        now = minute * 60.0
+        counts.take(CountChanges(CountMark(0, minute), {("a", "completed"): 90 * minute, ("b", "completed"): minute}))
+        history.add(counts)
+        assert history.untimed() == ["a", "b"]
+        history.time({"a": wait_a})
+        history.time({"b": wait_b})
+        assert history.untimed() == []
+
+    def waits(minutes: int, queue: str | None) -> list[tuple[object, object]]:
+        found = history.periods(minutes, 0.0, now, queue)
+        return [(one["latency_p50_ms"], one["latency_p99_ms"]) for one in found]
+
+    assert (waits(1, None), waits(5, None)) == ([(10, 100), (20, 50)], [(10, 100)])
+    assert (waits(1, "b"), waits(5, "b"), waits(5, "none")) == ([(1, 2), (3, 4)], [(1, 4)], [(0, 0)])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.backend.conftest import client_of
+from tests.backend.conftest import Client, client_of
+from waybill.backend import history as history_module
 from waybill.backend import history_records
+from waybill.backend.backend import Backend
 from waybill.backend.history import MINUTE, History
 from waybill.backend.history_records import KIND, MOST_QUEUES, HistoryRecords
+from waybill.ojs import Jobs
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, JobCounts
 from waybill.ojs.coordinator.records import Record
 
@@ -117,6 +122,35 @@ async def test_a_minute_keeps_its_busiest_queues_and_records_of_others_are_left_
     later = Server(records, server.now + 1.0)
     await later.records.read()
     assert later.completed() == len(many) + 8
+
+
+@pytest.mark.parametrize("state", ["memory", "sqlite"])
+async def test_how_long_jobs_waited_is_known_after_a_restart(
+    uri: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ojs-admin-api section 10.2."""
+    monkeypatch.setattr(history_module, "LEAST_SECONDS", 0.0)
+    database = ":memory:" if state == "memory" else f"{tmp_path}/jobs.sqlite"
+    names = ("timestamp", "processed", "failed", "enqueued", "latency_p50_ms", "latency_p99_ms")
+
+    async def history(client: Client, query: str = "") -> list[Any]:
+        found: list[Any] = (await client.ask("GET", f"/ojs/v1/admin/stats/history?period=1d{query}"))["data"]
+        return [one for one in found if one["processed"]]
+
+    async with Backend(Jobs(uri, results=False), database=database) as backend:
+        client = Client(backend)
+        job = await client.push()
+        await asyncio.sleep(0.02)
+        await client.fetch()
+        await client.ack(job)
+        [before] = await history(client)
+        assert set(before) == set(names)
+        assert (before["processed"], before["latency_p50_ms"]) == (1, before["latency_p99_ms"])
+        assert before["latency_p50_ms"] >= 20
+        assert await history(client, "&queue=email") == [before]
+    async with Backend(Jobs(uri, results=False), database=database) as backend:
+        [after] = await history(Client(backend))
+        assert {name: after[name] for name in names[1:]} == {name: before[name] for name in names[1:]}
 
 
 async def test_the_overview_goes_on_after_a_restart(uri: str) -> None:

@@ -38,6 +38,8 @@ from waybill.ojs.coordinator.records import SWEPT_HOURS
 SWEEP_SECONDS: Final = 600.0
 MAINTENANCE: Final = "on"
 PIPELINE_REPORT: Final = "last"
+TIMED: Final = 50
+"""The number of jobs of a queue of which the history knows how long they waited."""
 """The name of a setting that exists once."""
 
 _log = logging.getLogger("waybill.backend")
@@ -89,6 +91,7 @@ class Extensions:
         """`coordinator` is started. `allows_private` allows webhooks to private addresses."""
         view = coordinator.view
         self._counts = FollowedCounts(view.look)
+        self._look = view.look
         self.records = settings.records
         self.presence = Presence(broker)
         self.idempotency = Idempotency(broker, self.records, view, self.presence)
@@ -146,6 +149,13 @@ class Extensions:
         self.history.add(counts)
         return counts
 
+    async def time_jobs(self) -> None:
+        """Add to the history how long the last jobs waited."""
+        queues = self.history.untimed()
+        if queues:
+            found = await self._look(lambda store: {queue: store.times(queue, TIMED).wait_ms for queue in queues})
+            self.history.time({queue: (wait[0], wait[2]) for queue, wait in found.items() if wait is not None})
+
     async def _sweep(self) -> None:
         since = datetime.now(UTC) - timedelta(hours=SWEPT_HOURS)
         while True:
@@ -169,5 +179,6 @@ class Extensions:
     async def _count(self, *, is_last: bool = False) -> None:
         try:
             self.history.add(await self._counts.now(), is_last=is_last)
+            await self.time_jobs()
         except Exception:  # noqa: BLE001 - a database may raise anything
             _log.warning("the jobs could not be counted, trying again", exc_info=True)

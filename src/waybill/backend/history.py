@@ -5,6 +5,8 @@ whenever a request needs the counts anyway. Samples and steps contain only chang
 and no memory. If many queues change all the time, the oldest steps keep only the sums.
 
 `history_records` saves finished minutes, so a new server knows the history.
+
+A step also has percentiles of how long the last jobs of its busiest queues waited, which the caller looks up.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from heapq import nlargest
 from itertools import takewhile
 from typing import Final, NamedTuple
 
@@ -36,6 +39,10 @@ NAMES: Final = ("enqueued", "completed", "failed")
 Done = tuple[int, int, int]
 """The numbers of enqueued, completed and finally failed jobs."""
 _NOTHING: Final = (0, 0, 0)
+Wait = tuple[int, int]
+"""The 50th and the 99th percentile of how many milliseconds jobs waited."""
+MOST_TIMED: Final = 20
+"""The number of queues of a step whose waits are looked up."""
 
 
 class Rate(NamedTuple):
@@ -49,13 +56,14 @@ class Rate(NamedTuple):
 class HistoryStep:
     """The changes between two moments."""
 
-    __slots__ = ("begin", "end", "queues", "total")
+    __slots__ = ("begin", "end", "queues", "total", "waits")
 
     def __init__(self, begin: float) -> None:
         self.begin = begin
         self.end = begin
         self.total: Done = _NOTHING
         self.queues: dict[str, Done] = {}
+        self.waits: dict[str, Wait] = {}
 
     def add(self, queue: str, done: Done) -> bool:
         """Add the changes of a queue; returns whether it is new in this step."""
@@ -69,6 +77,7 @@ class HistoryStep:
         for queue, done in step.queues.items():
             self.queues[queue] = _sum((self.queues.get(queue, _NOTHING), done))
         self.total = _sum((self.total, step.total))
+        self.waits |= step.waits
 
     def of(self, queue: str | None) -> Done:
         """Return the changes of a queue, or of all for None."""
@@ -122,7 +131,21 @@ class History:
             if self._changes <= MOST_CHANGES:
                 break
             self._changes -= len(step.queues)
-            step.queues = {}
+            step.queues, step.waits = {}, {}
+
+    # --- waits ---
+
+    def untimed(self) -> list[str]:
+        """Return the queues of the last step of which jobs have completed, without waits: the busiest ones."""
+        step = self._steps[-1] if self._steps else None
+        found = {} if step is None else {queue: done[1] for queue, done in step.queues.items() if done[1]}
+        busiest = nlargest(MOST_TIMED, found, key=found.__getitem__)
+        return [] if step is None else [queue for queue in busiest if queue not in step.waits]
+
+    def time(self, waits: Mapping[str, Wait]) -> None:
+        """Add waits of queues to the last step."""
+        if self._steps:
+            self._steps[-1].waits |= waits
 
     # --- other records ---
 
@@ -211,13 +234,38 @@ class History:
             count = next((index for index, step in enumerate(steps) if step.end > begin + width), len(steps)) or 1
             done = _sum(step.of(queue) for step in steps[:count])
             names = ("enqueued", "processed", "failed")
-            found.append({"timestamp": format_unix_time(begin), **dict(zip(names, done, strict=True))})
+            counted: Form = dict(zip(names, done, strict=True))
+            found.append({"timestamp": format_unix_time(begin), **counted, **_latency(steps[:count], queue)})
             del steps[:count]
         return found
 
     def _since(self, moment: float) -> list[HistoryStep]:
         """Return the steps that begin at a moment or later, oldest first."""
         return [*takewhile(lambda step: step.begin >= moment, reversed(self._steps))][::-1]
+
+
+def _latency(steps: Iterable[HistoryStep], queue: str | None) -> Form:
+    """Return the percentiles of a queue, or of all: each sample counts for the jobs that completed in its step."""
+    samples = [
+        (wait, step.queues.get(name, _NOTHING)[1])
+        for step in steps
+        for name, wait in step.waits.items()
+        if queue in {None, name}
+    ]
+    return {
+        f"latency_p{percent}_ms": _weighted([(wait[index], count) for wait, count in samples], percent)
+        for index, percent in enumerate((50, 99))
+    }
+
+
+def _weighted(samples: list[tuple[int, int]], percent: int) -> int:
+    """Return the least value that is not exceeded by this percentage of the jobs; 0 without jobs."""
+    left = sum(count for _, count in samples) * percent / 100
+    for value, count in sorted(samples):
+        left -= count
+        if left <= 0:
+            return value
+    return 0
 
 
 def _change(before: Done, after: Done) -> Done:

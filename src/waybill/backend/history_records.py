@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from waybill.backend.history import DAY, MINUTE, Done, History, HistoryStep
+from waybill.backend.history import DAY, MINUTE, Done, History, HistoryStep, Wait
 from waybill.ojs.coordinator.records import Record, Records
 from waybill.ojs.spec.timestamps import format_unix_time
 
@@ -23,12 +23,13 @@ READ_AT_ONCE: Final = 500
 
 
 class Minute(msgspec.Struct):
-    """The changes between two Unix times: enqueued, completed and failed, in total and by queue."""
+    """The changes between two Unix times, in total and by queue: enqueued, completed and failed; and waits."""
 
     begin: float
     end: float
     total: Done
     queues: dict[str, Done]
+    waits: dict[str, Wait] = {}
 
 
 class HistoryRecords:
@@ -77,7 +78,8 @@ def _minute(steps: list[HistoryStep]) -> Minute:
     for step in steps:
         whole.add_all(step)
     busiest = sorted(whole.queues.items(), key=lambda one: sum(one[1]), reverse=True)[:MOST_QUEUES]
-    return Minute(whole.begin, whole.end, whole.total, dict(busiest))
+    waits = {queue: whole.waits[queue] for queue, _ in busiest if queue in whole.waits}
+    return Minute(whole.begin, whole.end, whole.total, dict(busiest), waits)
 
 
 def _step(record: Record) -> HistoryStep | None:
@@ -87,5 +89,5 @@ def _step(record: Record) -> HistoryStep | None:
         # A record of another version is ignored.
         return None
     step = HistoryStep(kept.begin)
-    step.end, step.total, step.queues = kept.end, kept.total, kept.queues
+    step.end, step.total, step.queues, step.waits = kept.end, kept.total, kept.queues, kept.waits
     return step

@@ -92,10 +92,12 @@ class AdminRoutes:
         period = request.query.get("period", "5m")
         if period not in PERIODS:
             raise invalid("period", f"must be one of {', '.join(PERIODS)}")
+        # What has just been done is within the default time range.
+        await self._backend.job_counts()
+        await self._backend.extensions.time_jobs()
         until = _moment(request, "until", time.time())
         since = _moment(request, "since", until - HOUR)
         queue = request.query.get("queue") or None
-        await self._backend.job_counts()
         data = self._backend.extensions.history.periods(PERIODS[period], since, until, queue)
         return answer({"period": period, "data": data})
 
