@@ -34,21 +34,25 @@ class Generations(Generic[K, V]):
     table leaves holes of its size in the memory of the process.
     """
 
-    def __init__(self, kept: int) -> None:
+    def __init__(self, kept: int, weight: int) -> None:
+        """The last keys of a total `weight` are remembered if these are fewer than `kept`."""
         self._kept = kept
         self._size = max(1, kept // GENERATIONS)
+        self._kept_weight = weight
         self._dicts: deque[dict[K, V]] = deque([{}])
+        self._weights: deque[int] = deque([0])
+        """Of each dict with the keys that it has lost."""
 
     def __len__(self) -> int:
         return sum(map(len, self._dicts))
 
-    def values(self) -> Iterator[V]:
-        """Return all values, the oldest first."""
-        return chain.from_iterable(generation.values() for generation in self._dicts)
+    def items(self) -> Iterator[tuple[K, V]]:
+        """Return all keys with their values, the oldest first."""
+        return chain.from_iterable(generation.items() for generation in self._dicts)
 
-    def newest(self) -> Iterator[V]:
-        """Return all values, the newest first."""
-        return chain.from_iterable(reversed(generation.values()) for generation in reversed(self._dicts))
+    def newest(self) -> Iterator[tuple[K, V]]:
+        """Return all keys with their values, the newest first."""
+        return chain.from_iterable(reversed(generation.items()) for generation in reversed(self._dicts))
 
     def keys(self) -> Iterator[K]:
         """Return all keys, the oldest first."""
@@ -65,20 +69,30 @@ class Generations(Generic[K, V]):
         """Return whether none of these keys exists."""
         return all(generation.keys().isdisjoint(keys) for generation in self._dicts)
 
-    def discard(self, key: K) -> None:
-        """Remove a key if it exists."""
+    def pop(self, key: K) -> V | None:
+        """Remove a key, and return its value; None if it is missing."""
         for generation in self._dicts:
-            generation.pop(key, None)
+            if (found := generation.pop(key, None)) is not None:
+                return found
+        return None
 
-    def add(self, key: K, value: V) -> None:
+    def add(self, key: K, value: V, weight: int) -> None:
         """Set the value of a new key."""
-        if len(self._dicts[-1]) >= self._size:
+        if len(self._dicts[-1]) >= self._size or self._weights[-1] >= self._kept_weight // GENERATIONS:
             self._dicts.append({})
+            self._weights.append(0)
         self._dicts[-1][key] = value
+        self._weights[-1] += weight
 
     def forget(self) -> dict[K, V]:
         """Drop excess keys, and return them."""
         forgotten: dict[K, V] = {}
-        while len(self) - len(self._dicts[0]) >= self._kept and len(self._dicts) > 1:
+        while len(self._dicts) > 1 and self._is_enough_without_first():
             forgotten |= self._dicts.popleft()
+            self._weights.popleft()
         return forgotten
+
+    def _is_enough_without_first(self) -> bool:
+        return (
+            len(self) - len(self._dicts[0]) >= self._kept or sum(self._weights) - self._weights[0] >= self._kept_weight
+        )

@@ -188,16 +188,23 @@ def test_a_job_that_has_ended_takes_little_and_many_take_no_more() -> None:
 
 
 def test_generations_remember_the_last_ones() -> None:
-    memory: Generations[int, str] = Generations(100)
+    memory: Generations[int, str] = Generations(100, 10_000)
     for number in range(1000):
-        memory.add(number, str(number))
+        memory.add(number, str(number), 1)
         forgotten = memory.forget()
         assert len(memory) <= 110
         assert all(key < number - 99 for key in forgotten)
     assert [memory.get(number) for number in (899, 900, 999, 1000)][1:] == ["900", "999", None]
-    assert list(memory.values())[-100:] == [str(number) for number in range(900, 1000)]
-    memory.discard(950)
-    memory.discard(-1)
-    assert memory.get(950) is None
-    memory.add(950, "again")
-    assert list(memory.values())[-1] == "again"
+    assert [value for _, value in memory.items()][-100:] == [str(number) for number in range(900, 1000)]
+    assert (memory.pop(950), memory.pop(950), memory.pop(-1)) == ("950", None, None)
+    memory.add(950, "again", 1)
+    assert list(memory.items())[-1] == (950, "again") == next(memory.newest())
+
+
+def test_generations_remember_fewer_keys_of_more_weight() -> None:
+    memory: Generations[int, str] = Generations(100, 1000)
+    for number in range(200):
+        memory.add(number, str(number), 50)
+        assert all(key < number - 19 for key in memory.forget())
+        assert len(memory) <= 22
+    assert list(memory.keys())[-20:] == list(range(180, 200))

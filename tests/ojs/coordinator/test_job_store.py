@@ -44,9 +44,13 @@ LIFE = [
 ]
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+@pytest.fixture(params=["memory", "memory without room", "sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobStore]:
     """An empty store of each kind."""
+    if request.param == "memory without room":
+        with MemoryJobStore(room=0) as store:
+            yield store
+        return
     database = IN_MEMORY
     if request.param == "sqlite":
         database = str(tmp_path / "jobs.sqlite")

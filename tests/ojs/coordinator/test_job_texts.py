@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waybill.ojs.coordinator.job_texts import ALIKE, FEW, JobTexts
+from waybill.ojs.coordinator.overflow import Overflow
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.workflow.numbering import member_job_id, new_workflow_id
 
@@ -23,7 +24,7 @@ def text_of(job_id: str, number: int) -> bytes:
 @given(STEPS)
 def test_it_is_a_dictionary(steps: list[tuple[str, str, int]]) -> None:
     plain: dict[str, bytes] = {}
-    texts = JobTexts()
+    texts = JobTexts(Overflow())
     for job_id, what, number in steps:
         if what == "pop":
             plain.pop(job_id, None)
@@ -37,7 +38,7 @@ def test_it_is_a_dictionary(steps: list[tuple[str, str, int]]) -> None:
 
 
 def test_texts_that_are_not_alike_are_kept_with_their_jobs() -> None:
-    texts, ids = JobTexts(), [member_job_id(WORKFLOWS[0], index) for index in range(1000)]
+    texts, ids = JobTexts(Overflow()), [member_job_id(WORKFLOWS[0], index) for index in range(1000)]
     for number, job_id in enumerate(ids):
         texts.put(job_id, text_of(job_id, number), alike=True)
     assert [texts.get(job_id) for job_id in ids] == [text_of(job_id, number) for number, job_id in enumerate(ids)]

@@ -20,6 +20,7 @@ import msgspec
 from waybill.ojs.coordinator.claims import PENDING, Claim, ClaimFold, key_of
 from waybill.ojs.coordinator.feature_fold import FeatureFold, FeatureFolds, Rows
 from waybill.ojs.coordinator.memory_rows import MemoryRows
+from waybill.ojs.coordinator.overflow import Overflow
 from waybill.ojs.cron.cron_fold import CRON, CronFold, CronRow
 from waybill.ojs.cron.decision import decide, next_tick, wake_ms
 from waybill.ojs.cron.definition import CronJob, time_of
@@ -169,7 +170,7 @@ class VirtualCoordinator:
 
     def __init__(self, world: World, folds: Sequence[FeatureFold]) -> None:
         self.world = world
-        self.rows = MemoryRows()
+        self.rows = MemoryRows(Overflow())
         self._folds = FeatureFolds(folds)
         self._offset = 0
         self._known: dict[str, tuple[bytes, CronRow, int | None]] = {}

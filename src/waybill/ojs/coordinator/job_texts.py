@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Final
 
+from waybill.ojs.coordinator.overflow import Overflow
 from waybill.ojs.workflow.numbering import MEMBERS_LENGTH, member_job_id, read_member_id
 
 PIECE: Final = 256
@@ -71,10 +72,15 @@ class _Group:
 
 
 class JobTexts:
-    """A dictionary of texts; texts that are `alike` take little memory, if their jobs are of one group."""
+    """A dictionary of texts; texts that are `alike` take little memory, if their jobs are of one group.
 
-    def __init__(self) -> None:
+    For all others, `overflow` has what memory has no room for.
+    """
+
+    def __init__(self, overflow: Overflow) -> None:
+        self._overflow = overflow
         self._own: dict[str, bytes] = {}
+        """What is held for the texts, see `Overflow`."""
         self._groups: dict[str, _Group] = {}
         """By the id of the workflow."""
 
@@ -88,14 +94,14 @@ class JobTexts:
                 group = self._groups[place[0]] = _Group()
             if group.put(place[1], text.replace(job_id.encode(), _ID)):
                 return
-        self._own[job_id] = text
+        self._own[job_id] = self._overflow.keep(job_id, text)
 
     def put_new(self, job_id: str, text: bytes) -> None:
         """Store the text of a job that has none and that is like others."""
         if job_id[MEMBERS_LENGTH : MEMBERS_LENGTH + 2] == _MEMBER_MARK:
             self.put(job_id, text, alike=True)
         else:
-            self._own[job_id] = text
+            self._own[job_id] = self._overflow.keep(job_id, text)
 
     def has_all(self, job_ids: Iterable[str]) -> bool:
         """Return whether all of these jobs have texts of their own; False if they may have."""
@@ -107,9 +113,9 @@ class JobTexts:
 
     def get(self, job_id: str) -> bytes | None:
         """Return the text of a job, None if there is none."""
-        found = self._own.get(job_id)
-        if found is not None:
-            return found
+        held = self._own.get(job_id)
+        if held is not None:
+            return self._overflow.text(job_id, held)
         place = _place_of(job_id)
         group = None if place is None else self._groups.get(place[0])
         text = None if place is None or group is None else group.get(place[1])
@@ -117,7 +123,9 @@ class JobTexts:
 
     def pop(self, job_id: str) -> None:
         """Remove the text of a job, if there is one."""
-        if self._own.pop(job_id, None) is not None:
+        held = self._own.pop(job_id, None)
+        if held is not None:
+            self._overflow.drop(job_id, held)
             return
         place = _place_of(job_id)
         group = None if place is None else self._groups.get(place[0])

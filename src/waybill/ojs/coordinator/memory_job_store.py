@@ -6,7 +6,7 @@ lookups: by unique key, and of running attempts. There is no index by time of en
 memory as the jobs, and listing jobs is rare enough to scan all.
 
 Memory is bounded: of the ended jobs it keeps the last ones, and the number of all. Unique jobs stay, because they may
-conflict with another one.
+conflict with another one. Of the jobs for which there is no room only the ids are in memory: see `overflow`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from waybill.ojs.bounded_dict import Generations
-from waybill.ojs.coordinator.failure_group import (
-    RETENTION_HOURS,
-    FailureGroup,
-    Hours,
-    fingerprint_of,
-    group_of,
-    hour_of,
-)
+from waybill.ojs.coordinator.failure_group import FailureGroup, Hours, fingerprint_of
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, Pair
 from waybill.ojs.coordinator.job_fold import (
@@ -57,7 +50,9 @@ from waybill.ojs.coordinator.job_store import (
     detail_of,
 )
 from waybill.ojs.coordinator.job_texts import JobTexts
+from waybill.ojs.coordinator.memory_failures import MemoryFailures
 from waybill.ojs.coordinator.memory_rows import MemoryRows
+from waybill.ojs.coordinator.overflow import ROOM_BYTES, Overflow
 from waybill.ojs.coordinator.queue_times import QueueTimes, Times, times_of
 from waybill.ojs.coordinator.stream_identity import StreamReplaced
 from waybill.ojs.observe.event_forms import is_plain
@@ -67,14 +62,17 @@ from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.states import State
 
 ENDED_JOBS: Final = 50_000
+ENDED_BYTES: Final = 1024**3
+"""The texts of ended jobs that are kept, if they are fewer."""
 MAX_RUNNING: Final = 5000
 """The number of running jobs that are kept as objects."""
+MAX_RUNNING_BYTES: Final = 4096
+"""The text of a job that is kept as an object: both take memory."""
 FEW_ROWS: Final = 20
 LOOK_BYTES: Final = 16 * 1024 * 1024
 """The text that one search examines."""
 LOOKED_AT: Final = 2000
 """The number of jobs that are examined for the times of a queue."""
-
 FIRST_IDS: Final = (500, 20_000)
 """How many of the greatest ids are selected in the first step, and in further steps."""
 
@@ -125,10 +123,12 @@ class MemoryJobStore(JobStore):
 
     is_in_memory = True
 
-    def __init__(self, ended_jobs: int = ENDED_JOBS) -> None:
-        """The last `ended_jobs` ended jobs are remembered."""
+    def __init__(self, ended_jobs: int = ENDED_JOBS, room: int = ROOM_BYTES) -> None:
+        """The last `ended_jobs` ended jobs are remembered. Jobs of `room` bytes are in memory, and rows of as many."""
         super().__init__()
         self._kept = ended_jobs
+        self._overflow = Overflow(room)
+        self._rows = MemoryRows(Overflow(room))
         self._count_mark = CountMark(0, 0)
         self.clear()
 
@@ -136,10 +136,14 @@ class MemoryJobStore(JobStore):
         self.clear()
 
     def clear(self) -> None:
-        self._jobs = JobTexts()
+        self._overflow.close()
+        self._rows.clear()
+        self._jobs = JobTexts(self._overflow)
         """Jobs that have not ended."""
-        self._over: Generations[str, bytes] = Generations(self._kept)
-        """Jobs that may be forgotten, in order of their ends."""
+        self._over: Generations[str, bytes] = Generations(self._kept, ENDED_BYTES)
+        """What is held for jobs that may be forgotten, in order of their ends."""
+        self._over_places: dict[str, _Place] = {}
+        """The places of those that have a unique key or a fingerprint."""
         self._next_offsets: dict[int, int] = {}
         """By partition."""
         self._begun: dict[int, int] = {}
@@ -150,9 +154,7 @@ class MemoryJobStore(JobStore):
         """The number of the last change of each count, in ascending order."""
         self._keys: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._held: dict[str, None] = {}
-        self._groups: dict[str, FailureGroup] = {}
-        self._hours: dict[str, Hours] = {}
-        self._rows = MemoryRows()
+        self._failures = MemoryFailures()
         self._running: dict[str, JobRecord] = {}
         """Running jobs as objects beside their texts: for most of them, the next event is their end."""
 
@@ -251,7 +253,8 @@ class MemoryJobStore(JobStore):
     def newest(
         self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
     ) -> list[JobInfo]:
-        jobs = (_decode(text) for text in chain(self._jobs.values(), self._over.values()))
+        over = (self._overflow.text(job_id, held) for job_id, held in self._over.items())
+        jobs = (_decode(text) for text in chain(self._jobs.values(), over))
         fitting = (
             job
             for job in jobs
@@ -266,7 +269,7 @@ class MemoryJobStore(JobStore):
         found: list[JobDetail] = []
         looked = examined = size = 0
         for job_id in self._newest_first(before):
-            text = self._jobs.get(job_id) or self._over.get(job_id) or b""
+            text = self._text(job_id) or b""
             # Most jobs are excluded by a look at their text, which takes a tenth of the time of decoding it.
             if not _may_match(text, wanted):
                 continue
@@ -306,7 +309,8 @@ class MemoryJobStore(JobStore):
         oldest = next((job.enqueued_at for job in first if waiting.matches(job)), None)
         ended = JobFilter(queue, frozenset({State.COMPLETED.value}))
         newest = islice(self._over.newest(), LOOKED_AT if last else 0)
-        jobs = (_decode(one) for one in newest if _may_match(one, ended))
+        texts = (self._overflow.text(job_id, held) for job_id, held in newest)
+        jobs = (_decode(one) for one in texts if _may_match(one, ended))
         done = islice((job for job in jobs if ended.matches(job)), last)
         times = (
             Times(job.enqueued_at, job.scheduled_at, job.started_at, job.ended_at) for job in done if job.attempt <= 1
@@ -314,11 +318,10 @@ class MemoryJobStore(JobStore):
         return times_of(oldest, times)
 
     def failures(self, limit: int, prefix: str = "") -> list[FailureGroup]:
-        groups = (group for group in self._groups.values() if group.queue.startswith(prefix))
-        return nlargest(limit, groups, key=lambda group: (group.last_at, group.fingerprint))
+        return self._failures.newest(limit, prefix)
 
     def failure_hours(self, fingerprints: Sequence[str]) -> dict[str, Hours]:
-        return {one: Hours(self._hours.get(one)) for one in fingerprints}
+        return self._failures.hours(fingerprints)
 
     def held(self) -> list[HeldAttempt]:
         return [
@@ -352,8 +355,16 @@ class MemoryJobStore(JobStore):
     def _find(self, job_id: str) -> JobRecord | None:
         return self._load([job_id]).get(job_id)
 
+    def _text(self, job_id: str) -> bytes | None:
+        """Return the text of a job, None if it is unknown."""
+        text = self._jobs.get(job_id)
+        if text is not None:
+            return text
+        held = self._over.get(job_id)
+        return None if held is None else self._overflow.text(job_id, held)
+
     def _load(self, job_ids: Iterable[str]) -> dict[str, JobRecord]:
-        found = ((job_id, self._jobs.get(job_id) or self._over.get(job_id)) for job_id in dict.fromkeys(job_ids))
+        found = ((job_id, self._text(job_id)) for job_id in dict.fromkeys(job_ids))
         return {job_id: _decode(text) for job_id, text in found if text is not None}
 
     def _load_kept(self, job_ids: Iterable[str]) -> dict[str, JobRecord]:
@@ -363,7 +374,7 @@ class MemoryJobStore(JobStore):
             running = self._running.get(job_id)
             if running is not None:
                 found[job_id] = _copy(running)
-            elif (text := self._jobs.get(job_id) or self._over.get(job_id)) is not None:
+            elif (text := self._text(job_id)) is not None:
                 found[job_id] = _decode_kept(text)
         return found
 
@@ -378,31 +389,35 @@ class MemoryJobStore(JobStore):
         for (job_id, job), text in zip(jobs.items(), encoded, strict=True):
             before, after = places.get(job_id), _place_of(job)
             if after.fingerprint != (fingerprint := None if before is None else before.fingerprint):
-                self._leave_group(fingerprint)
+                self._failures.leave(fingerprint)
                 if after.fingerprint is not None:
-                    self._join_group(job)
+                    self._failures.join(job)
             self._move(job_id, before, after, text)
             if before is None or (before.state, before.queue) != (after.state, after.queue):
                 if before is not None:
                     changes[before.queue, before.state] -= 1
                 changes[after.queue, after.state] += 1
-            if after.state == _ACTIVE and len(self._running) < MAX_RUNNING:
+            if after.state == _ACTIVE and len(self._running) < MAX_RUNNING and len(text) <= MAX_RUNNING_BYTES:
                 self._running[job_id] = job
             else:
                 self._running.pop(job_id, None)
         self._count(changes)
-        for job_id, text in self._over.forget().items():
-            job = _decode_kept(text)
-            self._leave_key(job_id, job.unique_key)
-            self._leave_group(fingerprint_of(job))
+        for job_id, held in self._over.forget().items():
+            self._overflow.drop(job_id, held)
+            place = self._over_places.pop(job_id, None)
+            if place is not None:
+                self._leave_key(job_id, place.unique_key)
+                self._failures.leave(place.fingerprint)
 
     def _move(self, job_id: str, before: _Place | None, after: _Place, text: bytes) -> None:
         """Store a job, and update the indexes."""
         if before is not None and before.is_over:
-            self._over.discard(job_id)
+            self._leave_over(job_id)
         if after.is_over:
             self._jobs.pop(job_id)
-            self._over.add(job_id, text)
+            self._over.add(job_id, self._overflow.keep(job_id, text), len(text))
+            if after.unique_key is not None or after.fingerprint is not None:
+                self._over_places[job_id] = after
         else:
             self._jobs.put(job_id, text, alike=after.state == _AVAILABLE)
         if before == after:
@@ -419,30 +434,15 @@ class MemoryJobStore(JobStore):
     def _remove(self, job_id: str, before: _Place) -> None:
         """Remove a job that has ended from the indexes."""
         self._jobs.pop(job_id)
-        self._over.discard(job_id)
+        self._leave_over(job_id)
         self._leave_key(job_id, before.unique_key)
-        self._leave_group(before.fingerprint)
+        self._failures.leave(before.fingerprint)
 
-    def _join_group(self, job: JobRecord) -> None:
-        group = group_of(job)
-        before = self._groups.get(group.fingerprint)
-        if before is not None:
-            group.count, group.first_at = before.count + 1, before.first_at
-        self._groups[group.fingerprint] = group
-        hour = hour_of(job)
-        if hour is not None:
-            hours = self._hours.setdefault(group.fingerprint, Hours())
-            hours[hour] += 1
-            for old in [one for one in hours if one <= hour - RETENTION_HOURS]:
-                del hours[old]
-
-    def _leave_group(self, fingerprint: str | None) -> None:
-        group = None if fingerprint is None else self._groups.get(fingerprint)
-        if group is not None:
-            group.count -= 1
-            if group.count <= 0:
-                del self._groups[group.fingerprint]
-                self._hours.pop(group.fingerprint, None)
+    def _leave_over(self, job_id: str) -> None:
+        held = self._over.pop(job_id)
+        if held is not None:
+            self._overflow.drop(job_id, held)
+            self._over_places.pop(job_id, None)
 
     def _leave_key(self, job_id: str, unique_key: str | None) -> None:
         if unique_key is not None:

@@ -7,12 +7,19 @@ from collections.abc import Collection, Mapping, Sequence
 from heapq import nsmallest
 
 from waybill.ojs.coordinator.feature_fold import StoredRow, kind_of
+from waybill.ojs.coordinator.overflow import Overflow
 
 
 class MemoryRows:
-    """The rows of features in the memory store."""
+    """The rows of features in the memory store; `overflow` has what memory has no room for."""
 
-    def __init__(self) -> None:
+    def __init__(self, overflow: Overflow) -> None:
+        self._overflow = overflow
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._overflow.close()
         self._kinds: defaultdict[str, dict[str, StoredRow]] = defaultdict(dict)
         self._marks: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
@@ -33,21 +40,26 @@ class MemoryRows:
     def listed(self, prefix: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:
         """Return the rows of one kind whose keys begin with `prefix` and are greater than `after`."""
         kind = self._kinds.get(kind_of(prefix), {})
-        return nsmallest(limit, ((key, row) for key, row in kind.items() if key.startswith(prefix) and key > after))
+        keys = nsmallest(limit, (key for key in kind if key.startswith(prefix) and key > after))
+        return list(self.load(keys).items())
 
     def change(self, put: Mapping[str, StoredRow], gone: Collection[str]) -> None:
         """Store folded changes."""
         for key in (*put, *gone):
             before = self._kinds[kind_of(key)].pop(key, None)
-            if before is not None and before.mark is not None:
+            if before is None:
+                continue
+            self._overflow.drop(key, before.value)
+            if before.mark is not None:
                 del self._marks[before.mark][key]
                 if not self._marks[before.mark]:
                     del self._marks[before.mark]
         for key, row in put.items():
-            self._kinds[kind_of(key)][key] = row
+            self._kinds[kind_of(key)][key] = StoredRow(self._overflow.keep(key, row.value), row.mark)
             if row.mark is not None:
                 self._marks[row.mark][key] = None
 
     def _find(self, key: str) -> StoredRow | None:
         kind = self._kinds.get(kind_of(key))
-        return None if kind is None else kind.get(key)
+        row = None if kind is None else kind.get(key)
+        return None if row is None else StoredRow(self._overflow.text(key, row.value), row.mark)

@@ -1,0 +1,107 @@
+"""Texts for which memory has no room: they are in a temporary file, which ends with the process.
+
+Whoever holds a text holds `IN_FILE` in its place. SQLite keeps the file: it is made when it is needed, in the directory
+for temporary files (`SQLITE_TMPDIR`, `TMPDIR`, or `/var/tmp`), has no name there, and is neither synced nor recovered.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from typing import Final
+
+from waybill.ojs.errors import DatabaseUnusable
+
+ROOM_BYTES: Final = 64 * 1024 * 1024
+LARGE_BYTES: Final = 16 * 1024
+"""A text of more bytes does not take the room of many others: writing it to the file costs less than its job."""
+IN_FILE: Final = b""
+"""Held in the place of a text that is in the file. No text is empty."""
+
+CACHE_KIB: Final = 4096
+
+_log = logging.getLogger("waybill.ojs.coordinator")
+
+
+class Overflow:
+    """Keeps texts in memory as far as there is room, the others in a file. One thread at a time may use it."""
+
+    def __init__(self, room: int = ROOM_BYTES) -> None:
+        """Texts of `room` bytes have room in memory."""
+        self._room = room
+        self._used = 0
+        self._file: sqlite3.Connection | None = None
+        self._is_failing = False
+
+    def close(self) -> None:
+        """Forget all texts."""
+        self._used = 0
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def keep(self, key: str, text: bytes) -> bytes:
+        """Keep a new text, and return what to hold for it.
+
+        A text that cannot be written is held, whatever its size: only memory suffers.
+        """
+        size = len(text)
+        if (size > LARGE_BYTES or self._used + size > self._room) and self._write(key, text):
+            return IN_FILE
+        self._used += size
+        return text
+
+    def text(self, key: str, held: bytes) -> bytes:
+        """Return the text that was kept. Raises DatabaseUnusable if the file cannot be read."""
+        return held or self._read(key)
+
+    def drop(self, key: str, held: bytes) -> None:
+        """Forget a text."""
+        if held:
+            self._used -= len(held)
+        elif self._file is not None:
+            try:
+                self._file.execute("DELETE FROM texts WHERE key = ?", (key,))
+            except sqlite3.Error as error:
+                self._failed(error)
+
+    def _write(self, key: str, text: bytes) -> bool:
+        try:
+            if self._file is None:
+                self._file = _new_file()
+            # A text that could not be deleted may be there.
+            self._file.execute("INSERT OR REPLACE INTO texts VALUES (?, ?)", (key, text))
+        except sqlite3.Error as error:
+            self._failed(error)
+            return False
+        self._is_failing = False
+        return True
+
+    def _read(self, key: str) -> bytes:
+        try:
+            row = None if self._file is None else self._file.execute("SELECT text FROM texts WHERE key = ?", (key,))
+            found = None if row is None else row.fetchone()
+        except sqlite3.Error as error:
+            raise DatabaseUnusable(f"{_UNREADABLE}: {error}. {_WAY_OUT}") from error
+        if found is None:
+            raise DatabaseUnusable(f"{_UNREADABLE}: the job is missing. {_WAY_OUT}")
+        return bytes(found[0])
+
+    def _failed(self, error: sqlite3.Error) -> None:
+        if not self._is_failing:
+            self._is_failing = True
+            _log.error("the temporary file of the job state cannot be written, so its jobs stay in memory: %s", error)
+
+
+_UNREADABLE: Final = "the temporary file of the job state cannot be read"
+_WAY_OUT: Final = "Restart this process: it rebuilds the state from the event stream"
+
+
+def _new_file() -> sqlite3.Connection:
+    file = sqlite3.connect("", isolation_level=None, check_same_thread=False, cached_statements=3)
+    file.execute("PRAGMA page_size = 8192")
+    file.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    # Without it, a full disk would damage the file.
+    file.execute("PRAGMA journal_mode = MEMORY")
+    file.execute("CREATE TABLE texts (key TEXT PRIMARY KEY, text BLOB)")
+    return file
