@@ -29,6 +29,7 @@ def _state(worker: Worker) -> dict[str, object]:
         "connected": connection is not None and connection.is_open,
         "queues": worker.consumed_queues,
         "paused": sorted(worker.paused_queues),
+        "refused": worker.refused_queues,
         "running": worker.running_count,
         "starvation": worker.starvation,
     }

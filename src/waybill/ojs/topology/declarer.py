@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from waybill.client import Channel, ChannelClosed, CommandInvalid, PreconditionFailed
+from waybill.client import Channel, ChannelClosed, ClientError, CommandInvalid, PreconditionFailed
 from waybill.ojs.errors import DeclarationRefused, TopologyConflict
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.topology.declarations import BindingDeclaration, Entity, ExchangeDeclaration, QueueDeclaration
@@ -31,6 +31,7 @@ class TopologyDeclarer:
         self.topology = topology
         self._channel = channel
         self._done: set[str] = set()
+        self._told: set[str] = set()
         self._lock = asyncio.Lock()
         self._knows_queue_type = topology.queue_type == "classic"
 
@@ -142,12 +143,12 @@ class TopologyDeclarer:
                     )
         except PreconditionFailed as error:
             if KEEPS_NO_MORE in error.text:
-                _log.error("the broker refuses %s: %s", entity, error)
+                self._tell("the broker refuses %s: %s", entity, error)
                 raise DeclarationRefused(f"the broker keeps no more: {error}") from error
             if as_found and isinstance(entity, QueueDeclaration) and not entity.is_exact:
                 _log.debug("%s exists with other properties; using it unchanged: %s", entity, error)
                 return
-            _log.error("%s exists with other properties; leaving it unchanged: %s", entity, error)
+            self._tell("%s exists with other properties; leaving it unchanged: %s", entity, error)
             text = f"{entity} exists with other properties: {error}"
             if isinstance(entity, QueueDeclaration) and "x-max-length" in error.text:
                 # The placeholder of a queue with partitions, or a queue that is to get some.
@@ -158,6 +159,12 @@ class TopologyDeclarer:
             if isinstance(entity, ExchangeDeclaration) and entity.type == "x-consistent-hash":
                 way_out = "partitions need RabbitMQ's plugin rabbitmq_consistent_hash_exchange, which comes with it"
             raise TopologyConflict(f"this broker does not support the exchange type of {entity}: {way_out}") from error
+
+    def _tell(self, text: str, entity: Entity, error: ClientError) -> None:
+        """Log an error the first time: workers try again every minute."""
+        level = logging.DEBUG if str(entity) in self._told else logging.ERROR
+        self._told.add(str(entity))
+        _log.log(level, text, entity, error)
 
     async def _declare_queue(self, entity: QueueDeclaration) -> None:
         """Declare a queue, or use it as a program with the other naming profile has declared it.

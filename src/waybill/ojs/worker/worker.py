@@ -26,7 +26,6 @@ from waybill.ojs.connection.bindings import worker_of
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.control.control import Control
 from waybill.ojs.control.pauses import PausedQueues
-from waybill.ojs.errors import TopologyConflict
 from waybill.ojs.hooks import STOP_SECONDS, HookCalls
 from waybill.ojs.middleware.chain import Middleware
 from waybill.ojs.observe.counters import Counters
@@ -39,6 +38,7 @@ from waybill.ojs.worker.consumers import Consumers
 from waybill.ojs.worker.directives import obey
 from waybill.ojs.worker.peak_memory import peak_memory_mb
 from waybill.ojs.worker.prefetch import weights_of
+from waybill.ojs.worker.queue_declarations import QueueDeclarations
 from waybill.ojs.worker.runner import Runner
 from waybill.ojs.worker.settlement import OnDiscard, Settlement
 
@@ -124,6 +124,7 @@ class Worker:
         self._settlement: Settlement | None = None
         self._consumers: Consumers | None = None
         self._adjusting = asyncio.Lock()
+        self._declarations = QueueDeclarations(jobs.guard, self.id)
         self._paused: PausedQueues | None = None
         self._stop_requested = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -136,9 +137,11 @@ class Worker:
 
     @property
     def is_consuming(self) -> bool:
-        """Whether new jobs reach this worker: it is neither quiet nor stopping, and the broker knows its consumers."""
+        """Whether new jobs reach this worker: neither quiet nor stopping, no queue refused, its consumers are known."""
         broker, consumers = self._broker, self._consumers
-        return broker is not None and broker.connection.is_open and consumers is not None and consumers.is_consuming
+        if broker is None or consumers is None or self.refused_queues:
+            return False
+        return broker.connection.is_open and consumers.is_consuming
 
     @property
     def starvation(self) -> str | None:
@@ -233,7 +236,7 @@ class Worker:
         self._change(self._go_on())
 
     async def start(self) -> None:
-        """Connect, declare and consume. A queue that exists with other properties is logged and skipped."""
+        """Connect, declare and consume. A queue that the broker refuses is logged, and declared later if possible."""
         self._jobs.bind()
         self._loop = asyncio.get_running_loop()
         self._started = self._loop.time()
@@ -255,7 +258,7 @@ class Worker:
                 self._hooks,
             )
             broker.connection.on_loss(self._runner.connection_lost)
-            await self._declare(broker)
+            await self._declarations.declare(broker, self.queues)
             # Before the first job, which may be a cancelled one.
             self._paused = PausedQueues(broker, self.queues, lambda: self._change(self._adjust()))
             self._runner.cancellations.on_pause = self._paused.look_soon
@@ -275,11 +278,13 @@ class Worker:
             self._change(self._register_cron_jobs(broker))
         self._jobs.middleware.freeze()
         broker.events.record(
-            self.id, WorkerStarted(worker_id=self.id, queues=self.queues, concurrency=self._concurrency)
+            self.id, WorkerStarted(worker_id=self.id, queues=self.usable_queues, concurrency=self._concurrency)
         )
         loop = asyncio.get_running_loop()
         self._beating = [loop.create_task(self._beat()), loop.create_task(self._runner.leases.keep())]
-        _log.info("worker %s consumes %s with concurrency %d", self.id, ", ".join(self.queues), self._concurrency)
+        _log.info(
+            "worker %s consumes %s with concurrency %d", self.id, ", ".join(self.usable_queues), self._concurrency
+        )
 
     async def __aenter__(self) -> Self:
         """Run in the background."""
@@ -331,17 +336,15 @@ class Worker:
         await consumers.start()
         return consumers
 
-    async def _declare(self, broker: BrokerConnection) -> None:
-        usable = []
-        for queue in self.queues:
-            try:
-                await self._jobs.guard.check(queue, broker.connection, broker.declarer.topology)
-                await broker.declarer.ensure_queue(queue)
-                usable.append(queue)
-            except TopologyConflict:
-                if len(self.queues) == 1:
-                    raise
-        self.queues = usable
+    @property
+    def refused_queues(self) -> dict[str, str]:
+        """Its queues that the broker refuses to declare, with the reasons."""
+        return self._declarations.refused
+
+    @property
+    def usable_queues(self) -> list[str]:
+        """Its other queues."""
+        return [queue for queue in self.queues if queue not in self.refused_queues]
 
     @property
     def paused_queues(self) -> frozenset[str]:
@@ -354,7 +357,7 @@ class Worker:
         if self._broker is None or runner is None or consumers is None:
             return
         async with self._adjusting:
-            wanted = [] if self._quiet else [queue for queue in self.queues if queue not in self.paused_queues]
+            wanted = [] if self._quiet else [queue for queue in self.usable_queues if queue not in self.paused_queues]
             left = [queue for queue in consumers.queues if queue not in wanted]
             await consumers.consume(wanted)
             for queue in left if not self._quiet else ():
@@ -398,13 +401,15 @@ class Worker:
                 self.stop("error")
                 return
             self._record_heartbeat()
+            if await self._declarations.declare_again(broker):
+                self._change(self._adjust())
             if self._paused is not None and not runner.cancellations.hears:
                 # Pauses are not announced here, so poll them.
                 self._paused.look_soon()
 
     def _record_heartbeat(self) -> None:
         if self._broker is not None and self._runner is not None:
-            queues = [] if self._quiet else self.queues
+            queues = [] if self._quiet else self.usable_queues
             active, memory = len(self._runner.active), peak_memory_mb()
             beat = WorkerHeartbeat(worker_id=self.id, active_jobs=active, queues=queues, memory_mb=memory)
             self._broker.events.record(self.id, beat)
