@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.backend.conftest import FAST, Client
+from tests.backend.conftest import FAST, Client, client_of
 from waybill.backend.backend import Backend
 from waybill.broker import Broker
 from waybill.ojs import Jobs
@@ -19,6 +19,7 @@ from waybill.ojs.coordinator.staged import Staged
 from waybill.ojs.spec.events import JobCancellation
 
 JOBS = "/ojs/v1/jobs"
+ADMIN = "/ojs/v1/admin/jobs"
 HANDLER_FAILED = {"error": {"code": "handler_error", "message": "no"}}
 
 
@@ -134,3 +135,55 @@ async def test_a_job_is_retried_once_at_a_time(racing: Client) -> None:
     found = await answers(racing.send("POST", retry), racing.send("POST", retry))
     assert sorted(status for status, _ in found) == [200, 409]
     assert len(await racing.fetch(count=5)) == 1
+
+
+@pytest.mark.parametrize("one", [f"{ADMIN}/{{}}/retry", "/ojs/v1/dead-letter/{}/retry"])
+@pytest.mark.parametrize("other", [f"{ADMIN}/{{}}/retry", "/ojs/v1/dead-letter/{}/retry"])
+async def test_a_dead_letter_that_two_servers_retry_at_once_runs_once(uri: str, one: str, other: str) -> None:
+    """One holds the dead letter, so the other does not find it: it must not push the job again from its envelope."""
+    async with client_of(uri) as first, client_of(uri) as second:
+        for number in range(10):
+            job_id = await first.push(queue=f"q{number}", retry={"max_attempts": 1})
+            await first.fetch(f"q{number}")
+            await first.nack(job_id)
+            while (await second.job(job_id))["state"] != "discarded":
+                pass
+            found = await answers(first.send("POST", one.format(job_id)), second.send("POST", other.format(job_id)))
+            assert 200 in {status for status, _ in found}, found
+            copies = [*await first.fetch(f"q{number}", count=5), *await second.fetch(f"q{number}", count=5)]
+            assert len(copies) == 1
+
+
+@pytest.mark.plain_source
+async def test_a_dead_letter_that_is_on_its_way_is_retried_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker moves it after the event of its end."""
+    job_id = await client.push(retry={"max_attempts": 1})
+    await client.fetch()
+    settlement, moves = client.backend.settlement, []
+    move = settlement._dead_letter
+    monkeypatch.setattr(settlement, "_dead_letter", lambda *given: moves.append(given))
+    await client.nack(job_id)
+    retried = asyncio.create_task(client.ask("POST", f"{ADMIN}/{job_id}/retry"))
+    await asyncio.sleep(0.1)
+    [given] = moves
+    move(*given)
+    assert (await retried)["state"] == "available"
+    assert len(await client.fetch(count=5)) == 1
+    assert (await client.ask("GET", "/ojs/v1/dead-letter"))["jobs"] == []
+
+
+async def test_a_scheduled_job_that_is_cancelled_while_its_priority_is_changed_is_cancelled(
+    racing: Client,
+) -> None:
+    """The message with the other priority comes later: it does not begin the job anew."""
+    for number in range(5):
+        made = {"type": "a.b", "args": [number], "options": {"queue": "email", "scheduled_at": "+PT20S"}}
+        job_id = (await racing.ask("POST", JOBS, made, 201))["id"]
+        priority = asyncio.create_task(racing.send("PATCH", f"{JOBS}/{job_id}", {"priority": 7}))
+        for _ in range(number * 10):
+            await asyncio.sleep(0)
+        assert (await racing.ask("DELETE", f"{JOBS}/{job_id}"))["state"] == "cancelled"
+        assert (await priority).status in {200, 409}
+        assert (await racing.job(job_id))["state"] == "cancelled"

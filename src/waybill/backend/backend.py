@@ -33,6 +33,7 @@ from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.coordinator.records import Records
+from waybill.ojs.dead_letters import DeadLetters
 from waybill.ojs.errors import InvalidJob, ResponseCode
 from waybill.ojs.spec.envelope import MAX_ID_LENGTH, ErrorRecord, is_queue_name
 from waybill.ojs.spec.identifiers import new_id
@@ -107,7 +108,7 @@ class Backend(Service):
         self._settlement: Settlement | None = None
         self._coordinated: set[str] = set()
         self._coordinating = asyncio.Lock()
-        self.dead_letter_lock = asyncio.Lock()
+        self._dead_letter_lock = asyncio.Lock()
         """Held while a request reads dead letters: its unsettled messages are hidden from other requests."""
         self.retrying: set[str] = set()
         """Jobs that a request is retrying."""
@@ -318,6 +319,12 @@ class Backend(Service):
         """Wait until the view has applied an event of each of these new jobs, at most FOLD_SECONDS."""
         if job_ids and not await self.view.knows(job_ids, FOLD_SECONDS):
             _log.warning("the job view is behind: it lacks some of %d new jobs after %g s", len(job_ids), FOLD_SECONDS)
+
+    @asynccontextmanager
+    async def dead_letters(self, queue: str) -> AsyncIterator[DeadLetters]:
+        """Read the dead letters of a queue, one request at a time, over all servers: it holds what others look for."""
+        async with self._dead_letter_lock, DeadLetters(self.jobs, queue) as dead, dead.alone():
+            yield dead
 
     @asynccontextmanager
     async def folded(self, keys: Sequence[tuple[str, str]], *, is_certain: bool = False) -> AsyncIterator[None]:

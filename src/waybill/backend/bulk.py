@@ -19,6 +19,7 @@ from waybill.backend.errors import RequestRefused, ended_since, invalid, not_see
 from waybill.backend.job_form import TERMINAL, UNFINISHED, Form, form_of
 from waybill.backend.job_search import filter_of, search
 from waybill.ojs.coordinator.job_fold import DELETED
+from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.spec.envelope import SYSTEM_MANAGED
 from waybill.ojs.spec.server_events import JobDeleted
@@ -27,6 +28,9 @@ from waybill.ojs.spec.states import State
 MOST_IDS: Final = 1000
 MOST_MATCHED: Final = 10_000
 AT_A_TIME: Final = 200
+ARRIVAL_SECONDS: Final = 0.05
+ARRIVAL_LOOKS: Final = 10
+"""How often to look again for a dead letter that the broker has perhaps not moved to its queue yet."""
 CANCEL_SECONDS: Final = 2.0
 """How long to wait for a slow database."""
 ENQUEUED: Final = "job.enqueued"
@@ -191,6 +195,12 @@ async def retry(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
     try:
         for queue, ids in by_queue.items():
             done = set(await _retry_dead_letters(backend, queue, ids))
+            for _ in range(ARRIVAL_LOOKS):
+                arriving = await _arriving(backend, [job_id for job_id in ids if job_id not in done])
+                if not arriving:
+                    break
+                await asyncio.sleep(ARRIVAL_SECONDS)
+                done.update(await _retry_dead_letters(backend, queue, arriving))
             for job_id in ids:
                 if job_id not in done and (why := await push_again(backend, job_id)):
                     failed[job_id] = why
@@ -199,15 +209,31 @@ async def retry(backend: Backend, forms: Sequence[Form]) -> dict[str, str]:
     return failed
 
 
+async def _arriving(backend: Backend, job_ids: list[str]) -> list[str]:
+    """Return those jobs whose dead letters are on their way to the queue, unless someone has deleted them.
+
+    A job that was pushed again before its dead letter arrives could be retried twice.
+    """
+    known = await backend.view.many(job_ids) if job_ids else []
+    dead = [info for info in known if info.state == State.DISCARDED.value and info.error is not None]
+    return [info.id for info in dead if (info.error or {}).get("dead_letter") is True]
+
+
 async def _retry_dead_letters(backend: Backend, queue: str, job_ids: list[str]) -> list[str]:
-    """Put dead letters back into their queue; returns those that were found."""
+    """Put dead letters back into their queue; returns those of which that is certain."""
     dead = DeadLetterList(backend)
     found = {str(form["id"]) for form in await dead.find(DeadFilter(queue))}
     dead_ids = [job_id for job_id in job_ids if job_id in found]
     if not dead_ids:
         return dead_ids
     expected = [backend.view.expect(ENQUEUED, job_id) for job_id in dead_ids]
-    await dead.retry(queue, dead_ids)
+    if await dead.retry(queue, dead_ids) < len(dead_ids):
+        # Another request was faster with some. Where they are then, `push_again` sees.
+        for job_id in dead_ids:
+            backend.view.forget(ENQUEUED, job_id)
+        await catch_up(backend.view, backend.broker.events)
+        known = {info.id: info.state for info in await backend.view.many(dead_ids)}
+        return [job_id for job_id in dead_ids if known.get(job_id) != State.DISCARDED.value]
     _, late = await asyncio.wait(expected, timeout=CANCEL_SECONDS)
     if late:
         for job_id in dead_ids:
@@ -217,6 +243,8 @@ async def _retry_dead_letters(backend: Backend, queue: str, job_ids: list[str]) 
 
 async def push_again(backend: Backend, job_id: str) -> str:
     """Push a job again as it was pushed first; returns the reason if that is impossible."""
+    # Its dead letter may have been retried by another server.
+    await catch_up(backend.view, backend.broker.events)
     detail = await backend.view.detail(job_id)
     if detail is None or not isinstance((detail.envelope or {}).get("args"), list):
         return "The job is not a dead letter, and the server does not know its arguments, as it was pushed over AMQP."

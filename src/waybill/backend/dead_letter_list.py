@@ -17,7 +17,7 @@ from waybill.backend.errors import invalid, is_valid_queue_name
 from waybill.backend.job_form import Form, form_of
 from waybill.client import Inspector
 from waybill.ojs.control.pauses import ASKED_AT_ONCE
-from waybill.ojs.dead_letters import DeadJob, DeadLetters
+from waybill.ojs.dead_letters import DeadJob
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.server_events import DeadLetterChanged, DeadLetterDeleted, DeadLetterRetried
 from waybill.ojs.spec.states import State
@@ -85,7 +85,6 @@ class DeadLetterList:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._lock = backend.dead_letter_lock
 
     async def find(self, wanted: DeadFilter) -> list[Form]:
         """Return the matching dead letters, by queue and age, oldest first."""
@@ -93,7 +92,7 @@ class DeadLetterList:
 
     async def one(self, queue: str, job_id: str) -> Form | None:
         """Return a dead letter, None if there is none."""
-        async with self._lock, DeadLetters(self._backend.jobs, queue) as dead:
+        async with self._backend.dead_letters(queue) as dead:
             found = [one for one in await dead.peek() if one.id == job_id]
         return (await self._forms(queue, found))[0] if found else None
 
@@ -110,18 +109,18 @@ class DeadLetterList:
 
     async def all_of(self, queue: str) -> list[Form]:
         """Return the dead letters of one queue."""
-        async with self._lock, DeadLetters(self._backend.jobs, queue) as dead:
+        async with self._backend.dead_letters(queue) as dead:
             return await self._forms(queue, await dead.peek(MAX_SEARCHED))
 
     async def move(self, queue: str, changes: Mapping[str, Form], target: str) -> int:
         """Put the dead letters of these ids into another queue, each with its changes; returns how many were found."""
-        async with self._lock, DeadLetters(self._backend.jobs, queue) as dead:
+        async with self._backend.dead_letters(queue) as dead:
             return await dead.retry(changes, queue=target)
 
     async def retry(self, queue: str, ids: list[str], changes: Form | None = None, target: str | None = None) -> int:
         """Put dead letters back into their queue, or into `target`; returns how many were found. Raises InvalidJob."""
         folded = self._backend.folded([("job.enqueued", one) for one in ids[:MAX_SEARCHED]])
-        async with self._lock, DeadLetters(self._backend.jobs, queue) as dead:
+        async with self._backend.dead_letters(queue) as dead:
             if len(ids) > 1:
                 done = await dead.retry(ids, changes=changes, queue=target)
             else:
@@ -134,7 +133,7 @@ class DeadLetterList:
 
     async def discard(self, queue: str, ids: list[str]) -> int:
         """Delete dead letters; returns how many were found."""
-        async with self._lock, DeadLetters(self._backend.jobs, queue) as dead:
+        async with self._backend.dead_letters(queue) as dead:
             done = await dead.discard(ids)
         self._tell(DeadLetterDeleted, queue, ids, done)
         return done
@@ -150,11 +149,10 @@ class DeadLetterList:
             return []
         counts = await self.counts(prefix) if not queue else {queue: await self.count(queue)}
         forms: list[Form] = []
-        async with self._lock:
-            for name, count in sorted(counts.items()):
-                if count:
-                    async with DeadLetters(self._backend.jobs, name) as dead:
-                        forms += await self._forms(name, await dead.peek(MAX_SEARCHED))
+        for name, count in sorted(counts.items()):
+            if count:
+                async with self._backend.dead_letters(name) as dead:
+                    forms += await self._forms(name, await dead.peek(MAX_SEARCHED))
         return sorted(forms, key=key_of)
 
     async def count(self, queue: str) -> int:

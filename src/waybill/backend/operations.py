@@ -21,7 +21,6 @@ from waybill.backend.job_form import Form
 from waybill.backend.job_query import JobQuery
 from waybill.client import ClientError
 from waybill.ojs.coordinator.markers import catch_up
-from waybill.ojs.dead_letters import DeadLetters
 from waybill.ojs.errors import InvalidJob, PushFailed
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.states import State
@@ -196,7 +195,7 @@ class Operations:
 
         rate = operation.rate or None
         backend = self._backend
-        async with backend.dead_letter_lock, DeadLetters(backend.jobs, queue) as dead:
+        async with backend.dead_letters(queue) as dead:
             if operation.action == "discard":
                 settled = await dead.discard(ids, rate=rate, on_progress=count)
             else:

@@ -13,7 +13,6 @@ from waybill.backend.job_pages import pages
 from waybill.backend.queue_configs import QueueConfig, retention_of
 from waybill.backend.repeated import Repeated
 from waybill.ojs.coordinator.job_store import JobFilter
-from waybill.ojs.dead_letters import DeadLetters
 from waybill.ojs.spec.server_events import DeadLetterPruned
 from waybill.ojs.spec.timestamps import format_timestamp, parse_duration
 
@@ -63,7 +62,7 @@ class QueueRetention(Repeated):
             until = format_timestamp(now - parse_duration(ttl, "dead_letter_ttl"))
         # Few at a time: there may be more than fit into memory, and requests wait for the lock.
         while True:
-            async with self._backend.dead_letter_lock, DeadLetters(self._backend.jobs, queue) as dead:
+            async with self._backend.dead_letters(queue) as dead:
                 found = await dead.peek(DEAD_AT_A_TIME)
                 over = [one.id for one in found if (one.died_at or "~") < until]
                 if config.dead_letter_max_size is not None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Final
 
@@ -22,6 +24,8 @@ from waybill.backend.backend import FOLD_SECONDS, Backend
 from waybill.backend.job_form import Form
 from waybill.backend.repeated import Repeated
 from waybill.client import BasicProperties, ClientError, Consumer, Delivery
+from waybill.ojs.coordinator.expectations import Tell
+from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.spec.control_message import REPLACE, ControlRequest
 from waybill.ojs.spec.enqueued_event import enqueued_event
@@ -39,6 +43,7 @@ LEAST_SECONDS: Final = 5.0
 SOON_SECONDS: Final = 1.0
 """A change that nobody has begun is dropped if it can only begin so shortly before the time of its job."""
 ENQUEUED: Final = "job.enqueued"
+CANCELLED: Final = "job.cancelled"
 _BOUND_FIELDS: Final = ("unique", "workflow_id", "parent_results")
 """What other parts of the system keep for the message of a job."""
 
@@ -90,18 +95,37 @@ class ScheduledPriorities(Repeated):
             return "The time of the job has nearly come."
         if not self._is_taking():
             await self._take_all()
-        folded = backend.view.expect(ENQUEUED, job_id)
-        await backend.broker.publishing.publish(
-            msgspec.json.encode(PriorityChange(job_id, priority)),
-            routing_key=self._queue,
-            properties=BasicProperties(delivery_mode=2),
-            mandatory=True,
-        )
-        _, missing = await asyncio.wait([folded], timeout=FOLD_SECONDS)
-        if missing:
-            backend.view.forget(ENQUEUED, job_id)
+        async with self._awaiting(job_id) as over:
+            await backend.broker.publishing.publish(
+                msgspec.json.encode(PriorityChange(job_id, priority)),
+                routing_key=self._queue,
+                properties=BasicProperties(delivery_mode=2),
+                mandatory=True,
+            )
+            await asyncio.wait([over], timeout=FOLD_SECONDS)
+        if not over.done():
             return f"The priority was not changed within {FOLD_SECONDS:g} s: the job may still get it."
+        if over.result() == CANCELLED:
+            return "The job was cancelled meanwhile."
         return ""
+
+    @asynccontextmanager
+    async def _awaiting(self, job_id: str) -> AsyncIterator[asyncio.Future[str]]:
+        """Return a future for the type of the next event that tells of a change: a new message, or the end."""
+        expectations = self._backend.view.expectations
+        over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def teller(kind: str) -> Tell:
+            return lambda _job: None if over.done() else over.set_result(kind)
+
+        tells = {(kind, job_id): teller(kind) for kind in (ENQUEUED, CANCELLED)}
+        for key, tell in tells.items():
+            expectations.tell(key, tell)
+        try:
+            yield over
+        finally:
+            for key, tell in tells.items():
+                expectations.tell_no_more(key, tell)
 
     # --- taking changes ---
 
@@ -138,12 +162,12 @@ class ScheduledPriorities(Repeated):
         await catch_up(self._backend.view, self._backend.broker.events)
         detail = await self._backend.view.detail(change.job_id)
         if detail is not None and detail.envelope is not None and detail.info.state == State.SCHEDULED.value:
-            await self._replace(detail.envelope, change.priority, has_begun=delivery.redelivered)
+            await self._replace(detail, detail.envelope, change.priority, has_begun=delivery.redelivered)
         else:
             _log.info("job %s is not scheduled any more: its priority is not changed", shown(change.job_id))
         delivery.ack()
 
-    async def _replace(self, given: Form, priority: int, *, has_begun: bool) -> None:
+    async def _replace(self, detail: JobDetail, given: Form, priority: int, *, has_begun: bool) -> None:
         broker, now = self._backend.broker, datetime.now(UTC)
         topology, told_at = broker.declarer.topology, time_after(given.get("enqueued_at"), now)
         body = edit_envelope(msgspec.json.encode(given), {"priority": priority, "enqueued_at": told_at})
@@ -162,7 +186,8 @@ class ScheduledPriorities(Repeated):
         before = ControlRequest(envelope.id, attempt=1, enqueued_at=str(given.get("enqueued_at")))
         await broker.tell_workers(REPLACE, before)
         event_id = f"evt_{new_id()}"
-        told = enqueued_event(envelope, envelope.queue, body)
+        # With its run, it does not begin anew a job that is cancelled meanwhile.
+        told = enqueued_event(envelope, envelope.queue, body, run=detail.run)
         async with self._backend.folded([(ENQUEUED, event_id)]):
             broker.events.record(envelope.id, told, told_at, event_id=event_id)
         await broker.publishing.publish(body, exchange=exchange, routing_key=key, properties=properties, mandatory=True)

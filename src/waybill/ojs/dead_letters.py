@@ -11,14 +11,15 @@ import asyncio
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 
-from waybill.client import BasicProperties, Channel, Delivery
+from waybill.client import BasicProperties, Channel, Delivery, ResourceLocked
 from waybill.client.service import Service
 from waybill.ojs.client import Jobs
 from waybill.ojs.connection.broker_connection import BrokerConnection
@@ -42,6 +43,7 @@ from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp, time_after
 from waybill.ojs.topology.event_deliveries import EventDeliveries
+from waybill.ojs.topology.topology import Declaration
 from waybill.ojs.worker.delivered_job import named_in, read_delivered
 
 QUIET_SECONDS: Final = 1.0
@@ -51,6 +53,8 @@ LEEWAY: Final = timedelta(seconds=60)
 """How much older an event may be than its dead letter, because two clocks are involved."""
 PREFETCH: Final = 1000
 FINGERPRINT_LENGTH: Final = 10
+LONGEST_WAIT_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 0.02
 CONFIRM_SECONDS: Final = 60.0
 
 _VARIABLE = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d+|'[^']*'|\"[^\"]*\"", re.IGNORECASE)
@@ -149,6 +153,34 @@ class DeadLetters(Service):
     async def all(self, limit: int | None = None) -> list[DeadJob]:
         """Return the dead letters, oldest first, each with the error of its last event."""
         return await self._with_endings(await self.peek(limit))
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Exclude others who do the same from the queue: dead letters that one reader holds are missing for others.
+
+        Goes on after LONGEST_WAIT_SECONDS even if another one has not finished.
+        """
+        topology, connection = self._open.declarer.topology, self._open.connection
+        if topology.declaration is Declaration.NEVER:
+            yield
+            return
+        name, ends_at = f"{self._name}.reader", asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
+        while True:
+            # A refusal closes the channel. The queue ends with its connection, at the latest.
+            async with await connection.channel() as channel:
+                try:
+                    await channel.declare_queue(name, exclusive=True, auto_delete=True)
+                except ResourceLocked:
+                    if asyncio.get_running_loop().time() < ends_at:
+                        await asyncio.sleep(LOOK_SECONDS)
+                        continue
+                    yield
+                    return
+                try:
+                    yield
+                finally:
+                    await channel.delete_queue(name)
+                return
 
     async def peek(self, limit: int | None = None) -> list[DeadJob]:
         """Return the dead letters, oldest first, from their messages only."""

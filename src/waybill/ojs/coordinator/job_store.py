@@ -16,7 +16,7 @@ from mypy_extensions import mypyc_attr
 from waybill.ojs.coordinator.failure_group import FailureGroup, Hours, fingerprint_of
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R, StoredRow
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark
-from waybill.ojs.coordinator.job_fold import ENDS, ENQUEUED, info_of
+from waybill.ojs.coordinator.job_fold import ENDS, ENQUEUED, info_of, run_of
 from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.coordinator.queue_times import QueueTimes
 from waybill.ojs.coordinator.stream_identity import StreamMark
@@ -104,6 +104,8 @@ class JobDetail(NamedTuple):
     info: JobInfo
     envelope: dict[str, object] | None
     errors: list[dict[str, object]] | None
+    run: int = 0
+    """How often it was a dead letter that was retried."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -372,7 +374,7 @@ def _text_of(job: JobRecord) -> str:
 
 def detail_of(job: JobRecord) -> JobDetail:
     """Return the public part of a job, with its envelope."""
-    return JobDetail(info_of(job), job.envelope if _is_envelope(job) else None, job.errors)
+    return JobDetail(info_of(job), job.envelope if _is_envelope(job) else None, job.errors, run_of(job))
 
 
 def _is_envelope(job: JobRecord) -> bool:
