@@ -11,8 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.backend.conftest import Client, client_of
 from waybill.backend.backend import Backend
-from waybill.backend.metrics import MOST_QUEUES, OTHER, ServerMetrics, family, gauges
+from waybill.backend.metrics import MOST_COUNTERS, MOST_HISTOGRAMS, MOST_QUEUES, ServerMetrics, family, gauges
 from waybill.backend.routes.metrics import LINES_AT_ONCE
+from waybill.ojs.coordinator.job_counts import OTHER
 from waybill.ojs.errors import DatabaseUnusable
 from waybill.ojs.spec.events import ReceivedEvent
 
@@ -137,3 +138,24 @@ async def test_metrics_of_many_queues_are_made_in_steps(client: Client, monkeypa
     await scrape(client)
     others.cancel()
     assert turns >= 5
+
+
+def test_queues_beyond_the_limit_have_one_depth_together() -> None:
+    most = MOST_QUEUES + 5
+    counts = {(f"q{number}", state): 1 + number for number in range(most) for state in ("available", "active")}
+    lines = list(gauges(counts, {}, {}, 0))
+    assert len(lines) < 4 * MOST_QUEUES
+    assert f'ojs_queue_depth{{queue="{OTHER}",state="available"}} {sum(range(1, 6))}' in lines
+    assert f'ojs_workers_busy{{queue="q{most - 1}"}} {most}' in lines
+
+
+def test_combinations_of_labels_are_bounded() -> None:
+    metrics = ServerMetrics()
+    for number in range(MOST_COUNTERS + 100):
+        data: dict[str, object] = {"queue": f"q{number % 300}", "job_type": f"t{number // 300}", "duration_ms": 1}
+        metrics.take([ReceivedEvent(str(number), "job.completed", "/t", "2026-01-01T00:00:00Z", "j", data)])
+    lines = list(metrics.lines())
+    assert f'ojs_job_completed_total{{queue="{OTHER}",type="{OTHER}"}} 100' in lines
+    alike = f'ojs_job_duration_seconds_count{{queue="{OTHER}",type="{OTHER}",state="{OTHER}"}}'
+    assert f"{alike} {MOST_COUNTERS + 100 - MOST_HISTOGRAMS}" in lines
+    assert sum("_count{" in line for line in lines) == MOST_HISTOGRAMS + 1

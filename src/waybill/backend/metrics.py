@@ -12,6 +12,7 @@ from heapq import nsmallest
 from typing import Final
 
 from waybill.ojs.bounded_dict import BoundedDict
+from waybill.ojs.coordinator.job_counts import OTHER
 from waybill.ojs.coordinator.partition_lag import PartitionLag
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.observe.counters import Histogram
@@ -20,11 +21,12 @@ from waybill.ojs.spec.timestamps import parse_timestamp
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_QUEUES: Final = 10_000
-"""Whose events are counted. An event may name any queue."""
+"""An event may name any queue: those beyond the limit, as other labels, are counted as OTHER."""
 MOST_TYPES: Final = 1000
+MOST_COUNTERS: Final = 50_000
+MOST_HISTOGRAMS: Final = 5000
+"""The combinations of labels of a family; a histogram has twenty lines."""
 MOST_TENANTS: Final = 1000
-OTHER: Final = "_other"
-"""The label for values beyond the limit."""
 MOST_WAITING: Final = 100_000
 """The maximum number of jobs whose enqueue time is remembered until they start."""
 DURATIONS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -69,7 +71,10 @@ class ServerMetrics:
                     self._queue_times, QUEUE_TIMES, _labels(queue=queue, type=kind), _elapsed(enqueued_at, event.time)
                 )
             return
-        self._counts[event.type, queue, kind] += 1
+        key = event.type, queue, kind
+        if key not in self._counts and len(self._counts) >= MOST_COUNTERS:
+            key = event.type, OTHER, OTHER
+        self._counts[key] += 1
         if event.type == "job.enqueued":
             self._enqueued[event.subject] = event.time
         duration = data.get("duration_ms")
@@ -82,8 +87,11 @@ class ServerMetrics:
     def _measure(
         found: dict[Labels, Histogram], bounds: tuple[float, ...], labels: Labels, value: float | None
     ) -> None:
-        if value is not None:
-            found.setdefault(labels, Histogram(bounds)).add(value)
+        if value is None:
+            return
+        if labels not in found and len(found) >= MOST_HISTOGRAMS:
+            labels = tuple((name, OTHER) for name, _ in labels)
+        found.setdefault(labels, Histogram(bounds)).add(value)
 
     def lines(self) -> Iterator[str]:
         """Return counters and histograms as text."""
@@ -104,6 +112,7 @@ def gauges(
     counts: Mapping[tuple[str, str], int], tenants: Mapping[str, object], bounds: Mapping[str, int], workers: int
 ) -> Iterator[str]:
     """Return gauges as text."""
+    counts = _folded(counts)
     depths = {_labels(queue=queue, state=state): count for (queue, state), count in counts.items()}
     yield from family("ojs_queue_depth", "gauge", "Jobs by queue and state.", depths)
     busy = {_labels(queue=queue): count for (queue, state), count in counts.items() if state == "active"}
@@ -175,6 +184,20 @@ def _histograms(name: str, text: str, found: Mapping[Labels, Histogram]) -> Iter
             yield f"{name}_bucket{_written((*labels, ('le', bound)))} {total}"
         yield f"{name}_sum{_written(labels)} {one.sum:.6f}"
         yield f"{name}_count{_written(labels)} {total}"
+
+
+def _folded(counts: Mapping[tuple[str, str], int]) -> Mapping[tuple[str, str], int]:
+    """Return counts by queue and state for MOST_QUEUES queues, those with the most jobs, and OTHER."""
+    totals: Counter[str] = Counter()
+    for (queue, _), count in counts.items():
+        totals[queue] += count
+    if len(totals) <= MOST_QUEUES:
+        return counts
+    known = {queue for queue, _ in totals.most_common(MOST_QUEUES)}
+    found: Counter[tuple[str, str]] = Counter()
+    for (queue, state), count in counts.items():
+        found[queue if queue in known else OTHER, state] += count
+    return found
 
 
 def _known(value: str, known: set[str], most: int) -> str:

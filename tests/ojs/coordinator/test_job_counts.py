@@ -5,8 +5,10 @@ import random
 import pytest
 
 from tests.ojs.coordinator.test_job_store import event, store  # noqa: F401 - a fixture
-from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, FollowedCounts, JobCounts
+from waybill.ojs.coordinator import job_counts
+from waybill.ojs.coordinator.job_counts import OTHER, CountChanges, CountMark, FollowedCounts, JobCounts
 from waybill.ojs.coordinator.job_store import JobStore
+from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
 from waybill.ojs.coordinator.sql_job_store import SqlJobStore
 from waybill.ojs.spec.states import State
 
@@ -125,3 +127,23 @@ def test_what_runs_is_listed(store: JobStore) -> None:  # noqa: F811
     assert store.running(9)[1].started_at == "2026-01-01T00:00:02.000Z"
     assert [one.id for one in store.running(1)] == ["d"]
     assert [one.queue for one in store.running(9, "t.")] == ["t.q"]
+
+
+def test_jobs_of_too_many_queues_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_counts, "MOST_QUEUES", 2)
+    made, counts = MemoryJobStore(), JobCounts()
+    for number in range(9):
+        pushed(made, number, f"job{number}", queue=f"q{number}")
+    assert made.counts() == {("q0", "available"): 1, ("q1", "available"): 1, (OTHER, "available"): 7}
+    counts.take(made.count_changes(counts.mark))
+    for number in range(9):
+        one = event("job.completed", f"job{number}", 3, queue=f"q{number}", attempt=1)
+        made.apply([(9 + number, [one])])
+        counts.take(made.count_changes(counts.mark))
+        assert counts.by_pair == made.counts()
+        assert sum(made.counts().values()) == 9
+    assert made.counts() == {("q0", "completed"): 1, ("q1", "completed"): 1, (OTHER, "completed"): 7}
+    assert [one.queue for one in made.newest("q5", None, 9)] == ["q5"]
+    made.clear()
+    pushed(made, 0, "job5", queue="q5")
+    assert made.counts() == {("q5", "available"): 1}

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from heapq import nsmallest
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from waybill.ojs.spec.states import State
 
 Pair = tuple[str, str]
 """A queue and a state."""
 ByState = dict[str, int]
+MOST_QUEUES: Final = 30_000
+"""With counts of their own: as many as a broker has. An event may name any queue."""
+OTHER: Final = "_other"
+"""The jobs of all further queues are counted under this name, which no queue can have."""
 _WAITING = State.AVAILABLE.value
 
 
@@ -35,6 +39,21 @@ class CountChanges(NamedTuple):
     mark: CountMark
     counts: Mapping[Pair, int]
     is_whole: bool = False
+
+
+class CountedQueues:
+    """The first MOST_QUEUES queues of a store."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def name(self, queue: str) -> str:
+        """Return the name under which the jobs of a queue are counted, always the same one."""
+        if queue not in self._names:
+            if len(self._names) >= MOST_QUEUES:
+                return OTHER
+            self._names.add(queue)
+        return queue
 
 
 class Countable(Protocol):

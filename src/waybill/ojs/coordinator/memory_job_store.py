@@ -25,7 +25,7 @@ from msgspec.structs import force_setattr
 from waybill.ojs.bounded_dict import Generations
 from waybill.ojs.coordinator.failure_group import FailureGroup, Hours, fingerprint_of
 from waybill.ojs.coordinator.feature_fold import Rows, StoredRow
-from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, Pair
+from waybill.ojs.coordinator.job_counts import CountChanges, CountedQueues, CountMark, Pair
 from waybill.ojs.coordinator.job_fold import (
     DELETED,
     END_STATES,
@@ -142,12 +142,11 @@ class MemoryJobStore(JobStore):
         """Jobs that have not ended."""
         self._over: Generations[str, bytes] = Generations(self._kept, ENDED_BYTES)
         """What is held for jobs that may be forgotten, in order of their ends."""
-        self._over_places: dict[str, _Place] = {}
-        """The places of those that have a unique key or a fingerprint."""
-        self._next_offsets: dict[int, int] = {}
-        """By partition."""
+        self._over_places: dict[str, _Place] = {}  # Of those that have a unique key or a fingerprint.
+        self._next_offsets: dict[int, int] = {}  # By partition.
         self._begun: dict[int, int] = {}
         """The epoch in which reading a partition began, if it began."""
+        self._counted = CountedQueues()
         self._counts: Counter[Pair] = Counter()
         self._count_mark = CountMark(self._count_mark.epoch + 1, 0)
         self._count_numbers: dict[Pair, int] = {}
@@ -451,7 +450,8 @@ class MemoryJobStore(JobStore):
                 del self._keys[unique_key]
 
     def _count(self, changes: Mapping[Pair, int]) -> None:
-        for key, change in changes.items():
+        for (queue, state), change in changes.items():
+            key = self._counted.name(queue), state
             self._counts[key] += change
             if not self._counts[key]:
                 del self._counts[key]
