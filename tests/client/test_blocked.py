@@ -1,6 +1,7 @@
 """connection.blocked, from a server that plays it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
@@ -93,7 +94,10 @@ async def connection(broker: ScriptedBroker) -> AsyncIterator[Connection]:
         yield connection
 
 
-async def test_publish_waits_while_the_broker_blocks(broker: ScriptedBroker, connection: Connection) -> None:
+async def test_publish_waits_while_the_broker_blocks(
+    broker: ScriptedBroker, connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="waybill.client")
     channel = await connection.channel(confirms=True)
     await channel.publish(b"1")
     broker.send(0, ConnectionBlocked("low on memory"))
@@ -108,6 +112,8 @@ async def test_publish_waits_while_the_broker_blocks(broker: ScriptedBroker, con
     await publishing
     await draining
     assert connection.blocked is None
+    assert [one.levelname for one in caplog.records] == ["WARNING", "INFO"]
+    assert "takes no messages: low on memory; publishers wait" in caplog.text
     assert sum(isinstance(method, BasicPublish) for method in broker.received) == 2
 
 

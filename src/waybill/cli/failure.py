@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Coroutine
-from typing import IO, Any, TypeVar
+from collections.abc import Coroutine, Mapping
+from typing import IO, Any, Final, TypeVar
 
 import click
 
@@ -31,6 +31,8 @@ from waybill.ojs import ControlFailed, DeclarationRefused, InvalidJob, JobsError
 from waybill.transport.loop import run
 
 T = TypeVar("T")
+LEVELS: Final = {"waybill": logging.CRITICAL, "waybill.client.connection": logging.WARNING}
+"""What is logged of the connection tells what a command waits for. The texts below explain the rest to users."""
 
 
 class Failed(click.ClickException):
@@ -49,10 +51,8 @@ class Failed(click.ClickException):
 
 def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
     """Run a request to the broker on a new loop. Raises Failed or click.UsageError; Ctrl-C exits with 130."""
-    # The client logs refusals; the text below explains them to users.
-    logger = logging.getLogger("waybill")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    levels = {name: logging.getLogger(name).level for name in LEVELS}
+    _set_levels(LEVELS)
     try:
         return run(question)
     except InvalidJob as error:
@@ -65,7 +65,12 @@ def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:
         echo("interrupted", err=True)
         raise SystemExit(INTERRUPTED) from None
     finally:
-        logger.setLevel(level)
+        _set_levels(levels)
+
+
+def _set_levels(levels: Mapping[str, int]) -> None:
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 def explained(error: Exception, target: Target) -> Failed:
@@ -101,7 +106,7 @@ def _hint(error: Exception, target: Target) -> str:  # noqa: PLR0911 - one line 
         case ResourceLocked():
             return "another connection uses it exclusively: stop that program first"
         case ControlFailed():
-            return "start a coordinator: `waybill coordinator QUEUE`, or `waybill worker ... --coordinator`"
+            return "start a coordinator of the queue, `waybill coordinator QUEUE`, or name another queue with --queue"
         case QueueFull() | PushFailed(code="QUEUE_FULL"):
             return "start more workers, or push again later: the queue is full"
         case MessageReturned() | PushFailed(code="NOT_FOUND"):

@@ -32,7 +32,7 @@ from waybill.engine.amqp091.client.requests import Reply
 from waybill.transport.clock import Clock
 from waybill.wire.amqp091.method import Method
 
-log: Final = logging.getLogger("waybill.client")
+log: Final = logging.getLogger("waybill.client.connection")
 
 
 def connect(

@@ -20,7 +20,7 @@ from waybill.wire.amqp091.reply_codes import ACCESS_REFUSED
 CLOSE_TIMEOUT_S: Final = 5.0
 NONCE_BYTES: Final = 18
 
-log: Final = logging.getLogger("waybill.client")
+log: Final = logging.getLogger("waybill.client.connection")
 
 
 class SocketConnection(ConnectionEvents):
@@ -136,12 +136,14 @@ class SocketConnection(ConnectionEvents):
 
     def blocked(self, reason: str) -> None:
         self.blocked_reason = reason
+        log.warning("%s takes no messages: %s; publishers wait", self.address, reason)
         self._update_flow()
         if self.on_blocked is not None:
             self.on_blocked(reason)
 
     def unblocked(self) -> None:
         self.blocked_reason = None
+        log.info("%s takes messages again", self.address)
         self._update_flow()
         if self.on_blocked is not None:
             self.on_blocked(None)

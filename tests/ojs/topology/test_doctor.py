@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
 from tests.rabbitmq import INSTALL_HINT, RabbitMQ, installed
+from waybill.broker import Broker
 from waybill.client import Connection, connect
 from waybill.ojs import Jobs, Topology, Worker
 from waybill.ojs.topology.doctor import Diagnosis, Examination, Severity
@@ -80,6 +82,17 @@ async def test_a_job_longer_than_the_consumer_timeout(connection: Connection) ->
 async def test_no_heartbeats_are_noticed(broker_uri: str) -> None:
     async with connect(broker_uri + "?heartbeat=0") as connection:
         assert [one.check for one in await Examination(connection, Topology(), []).diagnoses()] == ["heartbeat"]
+
+
+async def test_a_broker_that_takes_one_message_and_no_more(tmp_path: Path) -> None:
+    async with Broker(port=0, data_dir=tmp_path) as broker:
+        async with Jobs(broker.uri("/ojs")) as jobs:
+            await jobs.push("doctor.any")
+        broker.reconfigure(disk_free_limit_bytes=1 << 50)
+        async with connect(broker.uri("/ojs")) as connection:
+            found = await Examination(connection, Topology(), []).diagnoses()
+            broker.reconfigure(disk_free_limit_bytes=0)
+    assert "it says: low on disk" in of(found, "blocked").cause
 
 
 @pytest.fixture(scope="module")

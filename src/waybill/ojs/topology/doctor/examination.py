@@ -7,6 +7,7 @@ arrival to the dead letter exchange, mandatory, so the broker itself tells wheth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -139,14 +140,15 @@ class Examination:
                 found.append(self._refused("consume", error))
             await channel.delete_queue(self._probe)
         try:
-            # It may be returned, or the exchange may be missing: both mean that publishes are not blocked.
-            await self._publish(self._probe, self._topology.direct)
+            # A broker takes the first publish of a connection before it blocks it.
+            for _ in range(2):
+                # It may be returned, or the exchange may be missing: both mean that publishes are not blocked.
+                with contextlib.suppress(MessageReturned, NotFound):
+                    await self._publish(self._probe, self._topology.direct)
         except AccessRefused as error:
             found.append(self._refused("publish", error))
         except TimeoutError:
             found.append(self._blocked())
-        except (MessageReturned, NotFound):
-            pass
         return found
 
     def _refused(self, what: str, error: AccessRefused) -> Diagnosis:
@@ -167,8 +169,8 @@ class Examination:
 
     async def _publish(self, routing_key: str, exchange: str = "", properties: BasicProperties | None = None) -> None:
         """Publish an empty message and wait for its confirm. Raises TimeoutError, or what publishing raises."""
-        channel = await self._connection.channel(confirms=True)
         async with asyncio.timeout(PROBE_SECONDS):
+            channel = await self._connection.channel(confirms=True)
             await channel.publish_nowait(
                 b"", exchange=exchange, routing_key=routing_key, properties=properties, mandatory=True
             )
