@@ -211,6 +211,17 @@ def test_the_api_reference_has_every_public_name() -> None:
     assert missing == []
 
 
+def test_every_metric_is_on_a_page() -> None:
+    source = REPOSITORY / "src" / "waybill"
+    files = [*source.rglob("*metrics*.py"), source / "ojs" / "middleware" / "metrics.py"]
+    made = {name for path in files for name in re.findall(r'"(ojs_[a-z_]+)"', path.read_text(encoding="utf-8"))}
+    pages = "".join(
+        (DOCS / name).read_text(encoding="utf-8") for name in ("reference/metrics.md", "how-to/federation.md")
+    )
+    assert {"ojs_queue_depth", "ojs_amqp_channels_active", "ojs_federation_region_healthy"} <= made
+    assert sorted(name for name in made if f"`{name}" not in pages) == []
+
+
 def test_the_readme_sends_readers_to_at_most_eight_places() -> None:
     links = LINK.findall((REPOSITORY / "README.md").read_text(encoding="utf-8"))
     assert 0 < len(links) <= 8

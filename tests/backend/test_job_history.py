@@ -10,9 +10,14 @@ import pytest
 from tests.backend.conftest import FAST, Client, client_of
 from waybill.backend.backend import Backend
 from waybill.backend.job_form import Form
-from waybill.backend.job_history import TYPES, JobEvent, entries_of
+from waybill.backend.job_history import CHANGED, CREATED, JobEvent, entries_of
 from waybill.backend.job_search import SearchFilter, search
 from waybill.backend.routes.job_history import MOST_SEARCHES
+
+TYPES = frozenset(
+    {CREATED, CHANGED, "job.attempt_started", "job.attempt_completed", "job.attempt_failed", "job.cancelled"}
+    | {"job.discarded", "job.checkpoint_saved", "job.progress"}
+)
 
 
 async def history(client: Client, job_id: str, query: str = "") -> Any:

@@ -89,12 +89,13 @@ async def test_what_is_wrong_raises_what_it_raises_over_amqp(jobs: Jobs, wire: W
     assert ([one.code for one in batch.value.failures], len(batch.value.pushed)) == (["DUPLICATE"], 1)
 
 
-async def test_a_server_that_stays_away_fails_the_push(wire: Wire) -> None:
+async def test_a_server_that_stays_away_fails_the_push(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     wire.fault = lambda _method, _path: "lost"
     async with Jobs(URL, push_timeout=0.2) as jobs:
         with pytest.raises(PushFailed, match="BACKEND_UNAVAILABLE") as raised:
             await jobs.push("email.send")
         assert raised.value.code == "BACKEND_UNAVAILABLE"
+        assert caplog.text.count("cannot push, trying again") == 1
         with pytest.raises(ControlFailed):
             await jobs.info(new_id())
 

@@ -25,10 +25,6 @@ MOST_EVENTS: Final = 20_000
 PURGED: Final = "history-purged/"
 CREATED: Final = "job.created"
 CHANGED: Final = "job.state_changed"
-TYPES: Final = frozenset(
-    {CREATED, CHANGED, "job.attempt_started", "job.attempt_completed", "job.attempt_failed", "job.cancelled"}
-    | {"job.discarded", "job.checkpoint_saved", "job.progress"}
-)
 _ACTIVE: Final = State.ACTIVE.value
 _AVAILABLE: Final = State.AVAILABLE.value
 _RETRYABLE: Final = State.RETRYABLE.value

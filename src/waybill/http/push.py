@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -25,6 +26,7 @@ AT_A_TIME: Final = 16
 """How many jobs that are pushed one by one are on their way at a time."""
 AGAIN: Final = ReconnectPolicy(first_delay_s=0.1, max_delay_s=5.0)
 
+_log: Final = logging.getLogger("waybill.http")
 _TAKEN: Final = frozenset({200, 201, 202})
 _JOBS: Final = "/ojs/v1/jobs"
 _BATCH: Final = "/ojs/v1/jobs/batch"
@@ -86,6 +88,8 @@ class HttpPush:
                 reason, retry_after = refusal.message, answer.retry_after
             except NoAnswer as error:
                 reason = str(error)
+                if attempt == 1:
+                    _log.warning("cannot push, trying again: %s", reason)
             may_be_there = True
             if not await self._pause(attempt, retry_after):
                 return PushFailed(envelope.id, "BACKEND_UNAVAILABLE", reason)

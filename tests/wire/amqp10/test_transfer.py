@@ -13,7 +13,6 @@ from waybill.wire.amqp10 import descriptors
 from waybill.wire.amqp10.composite import Composite, decode_composite
 from waybill.wire.amqp10.disposition import (
     ACCEPTED_STATE,
-    REJECTED_STATE,
     RELEASED_STATE,
     DispositionFacts,
     decode_state,
@@ -267,7 +266,6 @@ def test_wrong_dispositions_are_refused(fields: list[object], trailing: bytes) -
 
 def test_outcomes_that_are_written_as_they_are() -> None:
     assert Accepted().encode() == ACCEPTED_STATE
-    assert Rejected().encode() == REJECTED_STATE
     assert Released().encode() == RELEASED_STATE
 
 

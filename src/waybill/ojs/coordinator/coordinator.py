@@ -136,7 +136,7 @@ class Coordinator(Service):
         except BaseException:
             await self.close()
             raise
-        _log.info("coordinator %s has started for %s", self.id, ", ".join(self._queues))
+        _log.info("coordinator %s has started for %s", self.id, ", ".join(self._queues) or "any queue")
 
     async def coordinate(self, queue: str) -> None:
         """Coordinate one more queue. Raises InvalidJob for an invalid name."""

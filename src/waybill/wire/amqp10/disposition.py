@@ -32,7 +32,6 @@ from waybill.wire.amqp10.types import Described
 FIELD_COUNT: Final = 6
 
 ACCEPTED_STATE: Final = b"\x00\x53\x24\x45"
-REJECTED_STATE: Final = b"\x00\x53\x25\x45"
 """Without an error."""
 RELEASED_STATE: Final = b"\x00\x53\x26\x45"
 
