@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.backend.conftest import Client, client_of
+from waybill.backend import shared_jobs
+from waybill.backend.backend import Backend
+from waybill.ojs import Jobs
 
 TENANTS = "/ojs/v1/admin/tenants"
 MAINTENANCE = "/ojs/v1/admin/system/maintenance"
@@ -101,6 +106,75 @@ async def test_so_many_jobs_of_a_tenant_run_at_most(uri: str) -> None:
 async def test_bad_limits_are_refused(client: Client, body: object, status: int) -> None:
     await client.ask("PUT", f"{TENANTS}/acme", body, status)
     await client.ask("PUT", f"{TENANTS}/a.b", {}, 400)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def stored(request: pytest.FixtureRequest, uri: str, tmp_path: Path) -> AsyncIterator[Client]:
+    database = ":memory:" if request.param == "memory" else f"{tmp_path}/jobs.sqlite"
+    async with Backend(Jobs(uri, results=False), database=database) as backend:
+        yield Client(backend)
+
+
+async def share(client: Client, status: int = 201, tenant: str = "acme", **options: Any) -> Any:
+    """Push a job of a tenant into a queue that tenants share."""
+    body = {"type": "a.b", "args": [{"tenant_id": "other"}], "meta": {"tenant_id": tenant}, "options": options}
+    return await client.ask("POST", "/ojs/v1/jobs", body, status)
+
+
+async def test_jobs_of_a_tenant_in_shared_queues_count(stored: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ojs-multi-tenancy section 6.2: a job names its tenant."""
+    monkeypatch.setattr(shared_jobs, "COST", 0)
+    client = stored
+    await limit(client, max_queue_depth=3, max_scheduled=1)
+    await push(client)
+    for _ in range(2):
+        await share(client)
+    for tenant in ("other", "beta"):
+        await share(client, tenant=tenant)
+    refused = (await share(client, 429))["error"]
+    assert (refused["code"], refused["details"]["limit"]) == ("TENANT_LIMIT_EXCEEDED", "max_queue_depth")
+    assert refused["details"]["current"] == 3
+    stats = await client.ask("GET", f"{TENANTS}/acme/stats")
+    assert (stats["jobs"]["available"], stats["limits"]["max_queue_depth"]["current"]) == (3, 3)
+    jobs = await client.fetch("default", count=2)
+    await client.ack(jobs[0]["id"])
+    assert jobs[1]["meta"]["tenant_id"] == "acme"
+    await share(client, scheduled_at="+PT1H")
+    await client.fetch("acme.email")
+    refused = (await share(client, 429, scheduled_at="+PT1H"))["error"]
+    assert refused["details"]["limit"] == "max_scheduled"
+
+
+async def test_so_many_jobs_of_a_tenant_run_at_most_in_shared_queues(stored: Client) -> None:
+    await limit(stored, max_concurrency=1)
+    for tenant in ("acme", "acme", "beta"):
+        await share(stored, tenant=tenant)
+    first = await stored.fetch("default", count=5)
+    assert [one["meta"]["tenant_id"] for one in first] == ["acme", "beta"]
+    await push(stored)
+    assert await stored.fetch("default", "acme.email", count=5) == []
+    await stored.ack(first[0]["id"])
+    assert len(await stored.fetch("default", "acme.email", count=5)) == 1
+
+
+async def test_a_tenant_that_pushes_beyond_its_limit_is_not_searched_for_each_time(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_jobs, "COST", 1e9)
+    monkeypatch.setattr(shared_jobs, "CHEAP_SECONDS", 0.0)
+    await limit(client, max_queue_depth=1)
+    await share(client)
+    searched: list[object] = []
+    search = client.backend.view.read
+
+    def note(call: Any) -> Any:
+        searched.append(call)
+        return search(call)
+
+    monkeypatch.setattr(client.backend.view, "read", note)
+    for _ in range(5):
+        await share(client, 429)
+    assert searched == []
 
 
 async def test_nothing_is_given_out_during_maintenance(uri: str) -> None:

@@ -24,6 +24,7 @@ from waybill.backend.queue_configs import QueueConfigs, QueueMove
 from waybill.backend.scheduling.scheduler import Scheduler
 from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings
+from waybill.backend.shared_jobs import SharedJobs
 from waybill.backend.tenants import Tenants
 from waybill.backend.type_defaults import TypeDefaults
 from waybill.backend.version_routes import VersionRoutes
@@ -104,7 +105,7 @@ class Extensions:
         self.type_defaults = TypeDefaults(self.settings)
         self.version_routes = VersionRoutes(self.settings)
         self.history_purges = self.settings.table("history-purge", HistoryPurge)
-        tenants = Tenants(self.settings, limits)
+        tenants = Tenants(self.settings, limits, SharedJobs(view))
         self.queue_configs = QueueConfigs(self.settings)
         self.known_queues = KnownQueues(self.records)
         self.queue_moves = self.settings.table("queue-move", QueueMove)

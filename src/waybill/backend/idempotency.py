@@ -26,7 +26,7 @@ from waybill.backend.errors import RequestRefused, invalid, is_valid_queue_name
 from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.presence import Presence
-from waybill.backend.push_checks import queue_of
+from waybill.backend.pushed import queue_of
 from waybill.backend.router import Handler
 from waybill.backend.unreported_jobs import report_missing
 from waybill.ojs.connection.broker_connection import BrokerConnection

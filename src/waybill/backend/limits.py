@@ -102,7 +102,7 @@ class Limits:
         return (
             execution.envelope.rate_limit is not None
             or (len(self.queues) > 0 and self._limit_of(execution.queue) is not None)
-            or (bool(self.tenants) and execution.queue.partition(".")[0] in self.tenants)
+            or (bool(self.tenants) and self._limit_of_tenant(execution) is not None)
         )
 
     async def admits(self, execution: Execution) -> bool:
@@ -262,8 +262,15 @@ class Limits:
         if execution.envelope.rate_limit is not None:
             found.append(read_rate_limit(execution.envelope.rate_limit))
         of_queue = self._limit_of(execution.queue)
-        of_tenant = self.tenants.get(execution.queue.partition(".")[0]) if "." in execution.queue else None
+        of_tenant = self._limit_of_tenant(execution)
         return [*found, *(one for one in (of_queue, of_tenant) if one is not None)]
+
+    def _limit_of_tenant(self, execution: Execution) -> RateLimitPolicy | None:
+        """Return the limit of the tenant whose queue a job is in, or that the job names."""
+        tenant, dot, _ = execution.queue.partition(".")
+        found = self.tenants.get(tenant) if dot else None
+        named = execution.envelope.meta.get("tenant_id")
+        return self.tenants.get(named) if found is None and isinstance(named, str) else found
 
     def _limit_of(self, queue: str) -> RateLimitPolicy | None:
         """Return the limit of a queue: its own, or with its own key that of all queues."""

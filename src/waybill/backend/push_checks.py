@@ -18,11 +18,12 @@ from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response
 from waybill.backend.portions import PORTION_SECONDS, Steps
+from waybill.backend.pushed import queue_of
 from waybill.backend.queue_configs import DEFAULT, QueueConfigs, QueueMove
 from waybill.backend.router import Handler
 from waybill.backend.schemas import Schemas
 from waybill.backend.settings import Settings, SettingTable
-from waybill.backend.tenants import Tenants
+from waybill.backend.tenants import Admitted, Tenants
 from waybill.backend.type_defaults import TypeDefaults
 from waybill.ojs.coordinator.job_counts import FollowedCounts
 from waybill.ojs.spec.event_data import EventData
@@ -168,12 +169,10 @@ class PushChecks:
         bounded = {queue: count for queue, count in counts.items() if self.bound_of(queue) is not None}
         sizes = self._sizes_of(jobs, bounded)
         headers = await self._admit(request, bounded, sizes, jobs)
-        of_tenants: dict[str, int] = {}
+        of_tenants = Admitted({}, {})
         try:
             if self.tenants:
-                later = Counter(queue_of(job) for job in jobs if _is_for_later(job))
-                known = await self._counts.now()
-                of_tenants = self.tenants.admit(counts, later, known)
+                of_tenants = await self.tenants.admit(jobs, await self._counts.now())
             response = await handler(request)
         finally:
             self.tenants.release(of_tenants)
@@ -348,20 +347,6 @@ def _jobs_of(request: Request, body: Form) -> list[Form]:
         return [body]
     given = body.get("jobs")
     return [job for job in given if isinstance(job, dict)] if isinstance(given, list) else []
-
-
-def queue_of(job: Form) -> str:
-    """Return the queue that a push is for."""
-    options = job.get("options")
-    named = options.get("queue") if isinstance(options, dict) else None
-    queue = named or job.get("queue")
-    return queue if isinstance(queue, str) else "default"
-
-
-def _is_for_later(job: Form) -> bool:
-    options = job.get("options")
-    places = (options, job) if isinstance(options, dict) else (job,)
-    return any(place.get(name) is not None for place in places for name in ("scheduled_at", "delay_until"))
 
 
 def set_tenant(job: Form, tenant: str) -> None:

@@ -16,7 +16,8 @@ from waybill.backend.backend import Backend
 from waybill.backend.cron_form import changed, cron_job_of
 from waybill.backend.errors import RequestRefused, not_found
 from waybill.backend.message import Request, Response
-from waybill.backend.push_checks import TENANT_HEADER, queue_of, set_tenant
+from waybill.backend.push_checks import TENANT_HEADER, set_tenant
+from waybill.backend.pushed import queue_of
 from waybill.backend.router import Handler, Route
 from waybill.backend.workflow_request import KINDS, definition_of
 from waybill.backend.workflows import Workflows

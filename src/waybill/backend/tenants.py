@@ -1,16 +1,17 @@
 """Limits of tenants: enqueued and running jobs (ojs-multi-tenancy section 8).
 
-The jobs of a tenant are those in its queues (see `tenancy`), whoever pushes them. Depths come from the view, so they
-include all servers; each server counts the rate of pushes separately.
+The jobs of a tenant are those in its queues (see `tenancy`), whoever pushes them, and those in other queues that name
+the tenant (see `shared_jobs`). Depths come from the view, so they include all servers; each server counts the rate of
+pushes separately.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -18,7 +19,9 @@ from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.keys import TENANT
 from waybill.backend.limits import Limits
+from waybill.backend.pushed import is_for_later, queue_of
 from waybill.backend.settings import Settings, SettingTable
+from waybill.backend.shared_jobs import SharedJobs, tenant_named
 from waybill.ojs.coordinator.job_counts import JobCounts
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.event_data import EventData
@@ -54,10 +57,20 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     """The weight of its queues in weighted fetches."""
 
 
+class Admitted(NamedTuple):
+    """Admitted jobs by tenant, and those outside the queues of their tenant by tenant and state."""
+
+    jobs: Mapping[str, int]
+    shared: Mapping[tuple[str, str], int]
+
+
 class Tenants:
     """The tenants of one server."""
 
-    def __init__(self, settings: Settings, limits: Limits, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, limits: Limits, shared: SharedJobs, clock: Callable[[], float] | None = None
+    ) -> None:
+        self.shared = shared
         self.table = settings.table("tenant", Tenant)
         self.table.on_read = self._set_limits
         self._limits = limits
@@ -74,28 +87,37 @@ class Tenants:
     def __len__(self) -> int:
         return len(self.table)
 
-    def admit(self, wanted: Mapping[str, int], later: Mapping[str, int], counts: JobCounts) -> dict[str, int]:
-        """Admit jobs, given by queue as total and scheduled; returns the number by tenant: see `release`.
-
-        Raises RequestRefused if a tenant has too many.
-        """
+    async def admit(self, jobs: Sequence[Form], counts: JobCounts) -> Admitted:
+        """Admit jobs; returns the number by tenant: see `release`. Raises RequestRefused if a tenant has too many."""
         found: Counter[str] = Counter()
         scheduled: Counter[str] = Counter()
-        for queue, count in wanted.items():
-            tenant = queue.partition(".")[0]
-            if "." in queue and self.table.get(tenant) is not None:
-                found[tenant] += count
-                scheduled[tenant] += later.get(queue, 0)
+        shared: Counter[tuple[str, str]] = Counter()
+        for job in jobs:
+            tenant, is_shared = self._owner_of(job)
+            if tenant:
+                found[tenant] += 1
+                is_later = is_for_later(job)
+                scheduled[tenant] += is_later
+                shared[tenant, State.SCHEDULED.value if is_later else State.AVAILABLE.value] += is_shared
         for tenant, count in found.items():
             try:
-                self._check(tenant, count, scheduled[tenant], counts)
+                names = any(key[0] == tenant and number for key, number in shared.items())
+                await self._check(tenant, count, scheduled[tenant], counts, is_shared=names)
             except _LimitExceeded as error:
                 self._tell_exceeded(error)
                 raise
         for tenant, count in found.items():
             self._pushed.setdefault(tenant, deque()).append((self._clock(), count))
         self._unapplied.update(found)
-        return found
+        return Admitted(found, shared)
+
+    def _owner_of(self, job: Form) -> tuple[str, bool]:
+        """Return the tenant with settings whose job this is, "" for none, and whether it is outside its queues."""
+        tenant, dot, _ = queue_of(job).partition(".")
+        if dot and self.table.get(tenant) is not None:
+            return tenant, False
+        named = tenant_named(job)
+        return (named, True) if named and self.table.get(named) is not None else ("", False)
 
     def weight_of(self, queue: str) -> float:
         """Return the weight of a queue's tenant, 1 for none (ojs-multi-tenancy section 7.2)."""
@@ -103,19 +125,39 @@ class Tenants:
         config = self.table.get(tenant) if dot else None
         return 1 if config is None else config.fairness_weight
 
-    def release(self, admitted: Mapping[str, int]) -> None:
+    def release(self, admitted: Admitted) -> None:
         """Record that the view has applied jobs, or that they were not pushed."""
-        self._unapplied.subtract(admitted)
+        self._unapplied.subtract(admitted.jobs)
         self._unapplied += Counter()
+        self.shared.add(admitted.shared)
 
-    def _check(self, tenant: str, count: int, scheduled: int, counts: JobCounts) -> None:
+    async def _check(self, tenant: str, count: int, scheduled: int, counts: JobCounts, *, is_shared: bool) -> None:
         config = self.table.get(tenant) or Tenant()
-        depth = count_of(counts, tenant, _WAITING) + self._unapplied[tenant]
+        has_depth = config.max_queue_depth is not None or (scheduled > 0 and config.max_scheduled is not None)
+        if has_depth:
+            counted_at = await self.shared.count() if is_shared else 0.0
+            try:
+                self._check_depth(tenant, count, scheduled, counts)
+            except _LimitExceeded:
+                if not is_shared:
+                    raise
+                # Some may have ended since they were counted.
+                await self.shared.count(after=counted_at)
+                self._check_depth(tenant, count, scheduled, counts)
+        self._check_rate(tenant, count, config)
+
+    def _check_depth(self, tenant: str, count: int, scheduled: int, counts: JobCounts) -> None:
+        shared = self.shared.known(tenant)
+        config = self.table.get(tenant) or Tenant()
+        own = sum(number for state, number in shared.items() if state in _WAITING)
+        depth = count_of(counts, tenant, _WAITING) + own + self._unapplied[tenant]
         if config.max_queue_depth is not None and depth + count > config.max_queue_depth:
             raise _LimitExceeded(tenant, "max_queue_depth", depth, config.max_queue_depth)
-        waiting = count_of(counts, tenant, _LATER)
+        waiting = count_of(counts, tenant, _LATER) + sum(shared[state] for state in _LATER)
         if scheduled and config.max_scheduled is not None and waiting + scheduled > config.max_scheduled:
             raise _LimitExceeded(tenant, "max_scheduled", waiting, config.max_scheduled)
+
+    def _check_rate(self, tenant: str, count: int, config: Tenant) -> None:
         rate = config.max_enqueue_rate
         if rate is not None:
             pushed = self._pushed.setdefault(tenant, deque())
