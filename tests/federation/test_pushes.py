@@ -221,7 +221,7 @@ async def test_regions_are_checked_at_their_intervals(regions: Regions) -> None:
         await us.start()
         while region.status != "healthy":
             await asyncio.sleep(0.01)
-        assert (await asking.ask("GET", "/v1/federation/health"))["healthy_regions"] == 2
+        assert (await asking.ask("GET", "/ojs/v1/federation/health"))["healthy_regions"] == 2
 
 
 async def test_a_push_that_is_sent_again_goes_where_the_job_is(regions: Regions) -> None:

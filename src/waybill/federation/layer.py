@@ -84,9 +84,16 @@ class Layer(Service):
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            Route("GET", "/v1/federation/regions", self._list_regions, READ),
-            Route("POST", "/v1/federation/route", self._route, READ),
-            Route("GET", "/v1/federation/health", self._tell_health, OPEN),
+            *(
+                route
+                # As the specification writes the paths, and as all other paths begin.
+                for base in ("/v1/federation", "/ojs/v1/federation")
+                for route in (
+                    Route("GET", f"{base}/regions", self._list_regions, READ),
+                    Route("POST", f"{base}/route", self._route, READ),
+                    Route("GET", f"{base}/health", self._tell_health, OPEN),
+                )
+            ),
             Route("GET", "/ojs/federation/backends", self._list_backends, READ),
             Route("GET", "/ojs/federation/stats", self._tell_stats, READ),
             Route("GET", "/metrics", self._tell_metrics, READ),
