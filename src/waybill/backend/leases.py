@@ -155,7 +155,8 @@ class Leases:
         execution.deadline = execution.started + envelope.timeout_seconds
         if envelope.grace_period is not None:
             execution.deadline += seconds_of(envelope.grace_period)
-        lease = Lease(execution, worker_id, self._events.timestamp(), _visibility(execution, visibility_seconds))
+        execution.began_at = self._events.timestamp()
+        lease = Lease(execution, worker_id, execution.began_at, _visibility(execution, visibility_seconds))
         if envelope.total_timeout is not None and (end := total_end(envelope)) is not None:
             lease.total_until = execution.started + (end - datetime.now(UTC)).total_seconds()
         self._leases[envelope.id] = lease

@@ -172,6 +172,20 @@ def test_a_retried_dead_letter_is_ordered_by_its_run_and_not_by_clocks(store: Jo
     assert [(one["attempt"], one.get("run")) for one in found.errors or []] == [(1, None), (1, 1)]
 
 
+def test_a_postponed_attempt_that_has_begun_again_is_active_whatever_clocks_show(store: JobStore) -> None:
+    """Its message is back in the queue before the event: another worker may be faster."""
+    begun, again = (event("job.started", "x", second, attempt=1) for second in (30, 10))
+    late = event("job.scheduled", "x", 31, scheduled_at="2026-01-01T00:00:31Z", undoes=begun.time)
+    store.apply([(0, [event("job.enqueued", "x", 1), begun, again, late])])
+    found = store.get("x")
+    assert found is not None
+    assert (found.state, found.started_at) == ("active", again.time)
+    undone = event("job.scheduled", "x", 2, scheduled_at="2026-01-01T00:00:09Z", undoes=again.time)
+    unbegun = event("job.scheduled", "y", 2, scheduled_at="2026-01-01T00:00:09Z", undoes="")
+    store.apply([(1, [undone, event("job.enqueued", "y", 5), unbegun])])
+    assert [found.state for job_id in "xy" if (found := store.get(job_id)) is not None] == ["scheduled"] * 2
+
+
 def test_a_first_push_whose_event_is_late_begins_nothing(store: JobStore) -> None:
     """Its worker's clock is behind."""
     worked = [event("job.started", "x", 1, attempt=1), event("job.completed", "x", 2, attempt=1)]

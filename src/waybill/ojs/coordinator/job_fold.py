@@ -312,12 +312,17 @@ def _let_go(job: JobRecord) -> None:
 
 def _postpone(job: JobRecord, event: ReceivedEvent) -> None:
     """Let an attempt begin later: undo its start, unless it has started again since, or it has not started yet."""
-    later = _text(event.data.get("scheduled_at"))
-    if job.state == _ACTIVE and job.started_at is not None and job.started_at <= event.time:
+    later, undoes = _text(event.data.get("scheduled_at")), event.data.get("undoes")
+    is_known = isinstance(undoes, str)
+    if is_known and job.state == _ACTIVE and job.started_at != undoes:
+        # The attempt has begun again elsewhere.
+        return
+    is_begun = job.state == _ACTIVE and job.started_at is not None
+    if is_begun and (is_known or (job.started_at or "") <= event.time):
         job.state = State.SCHEDULED.value
         job.scheduled_at = later
         job.rank = run_of(job) * _RUN_RANK + job.attempt * _PHASES_PER_ATTEMPT
-    elif later is None or job.enqueued_at is None or job.enqueued_at > event.time:
+    elif later is None or job.enqueued_at is None or (job.enqueued_at > event.time and not is_known):
         return
     elif job.state in _WAITING:
         job.state = State.SCHEDULED.value

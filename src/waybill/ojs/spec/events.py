@@ -75,9 +75,10 @@ class JobEnqueued(JobEventData, frozen=True, kw_only=True):
 
 
 class JobScheduled(JobEventData, frozen=True, kw_only=True):
-    """A job was accepted for later."""
+    """A job was accepted for later, or an attempt begins later: `undoes` is when it had begun, "" if it had not."""
 
     scheduled_at: str
+    undoes: str | None = None
 
 
 class JobReserved(JobEventData, frozen=True, kw_only=True):

@@ -57,6 +57,8 @@ class Execution:
         self.context: JobContext | None = None
         self.future: asyncio.Future[object] | None = None
         self.started = 0.0
+        self.began_at = ""
+        """When its start was recorded, RFC 3339."""
         self.deadline = 0.0
         self.ending: Ending | None = None
         self.settled = False

@@ -323,7 +323,7 @@ class Runner:
         self._follow(execution, future)
 
     def _record_start(self, execution: Execution, started_at: str) -> None:
-        envelope = execution.envelope
+        envelope, execution.began_at = execution.envelope, started_at
         self._events.record_started(
             envelope.id, started_at, envelope.type, execution.queue, execution.attempt, self._worker_id, execution.run
         )

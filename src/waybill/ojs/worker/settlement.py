@@ -292,7 +292,8 @@ class Settlement:
         envelope = execution.envelope
         events = self._broker.events
         due = format_timestamp(datetime.now(UTC) + timedelta(seconds=seconds))
-        events.record(envelope.id, JobScheduled(job_type=envelope.type, queue=queue, scheduled_at=due))
+        begun = execution.began_at
+        events.record(envelope.id, JobScheduled(job_type=envelope.type, queue=queue, scheduled_at=due, undoes=begun))
         events.after(lambda: self._ack(execution.delivery, queue))
 
     def hand_back(self, delivery: Delivery, queue: str) -> None:
