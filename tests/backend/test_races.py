@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.backend.conftest import FAST, Client, client_of
+from waybill.backend import bulk
 from waybill.backend.backend import Backend
 from waybill.broker import Broker
 from waybill.ojs import Jobs
@@ -187,3 +188,21 @@ async def test_a_scheduled_job_that_is_cancelled_while_its_priority_is_changed_i
         assert (await racing.ask("DELETE", f"{JOBS}/{job_id}"))["state"] == "cancelled"
         assert (await priority).status in {200, 409}
         assert (await racing.job(job_id))["state"] == "cancelled"
+
+
+@pytest.mark.plain_source
+async def test_a_job_without_a_dead_letter_is_retried_whatever_clock_it_ended_by(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "ARRIVAL_LOOKS", 1)
+    job_id = await client.push(retry={"max_attempts": 1}, unique={"keys": ["args"]}, timeout_ms=7000)
+    await client.fetch()
+    with monkeypatch.context() as patch:
+        patch.setattr(client.backend.broker.events, "timestamp", lambda: "2999-01-01T00:00:00.000Z")
+        await client.nack(job_id)
+    for run in (1, 2):
+        await client.ask("DELETE", f"/ojs/v1/dead-letter/{job_id}")
+        assert (await client.ask("POST", f"{ADMIN}/{job_id}/retry"))["state"] == "available"
+        [job] = await client.fetch(count=5)
+        assert (job["id"], job["attempt"], job["timeout_ms"]) == (job_id, 1, 7000)
+        assert (await client.nack(job_id))["state"] == "discarded", run

@@ -18,9 +18,10 @@ from waybill.backend.dead_letter_list import DeadFilter, DeadLetterList
 from waybill.backend.errors import RequestRefused, ended_since, invalid, not_seen_yet
 from waybill.backend.job_form import TERMINAL, UNFINISHED, Form, form_of
 from waybill.backend.job_search import filter_of, search
+from waybill.client import ClientError
 from waybill.ojs.coordinator.job_fold import DELETED
 from waybill.ojs.coordinator.markers import catch_up
-from waybill.ojs.errors import InvalidJob, PushFailed
+from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import SYSTEM_MANAGED
 from waybill.ojs.spec.server_events import JobDeleted
 from waybill.ojs.spec.states import State
@@ -43,7 +44,7 @@ DEFAULT_STATES: Final = {
 WAITING: Final = UNFINISHED - {State.ACTIVE.value}
 DONE: Final = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
 
-_DROPPED: Final = (*SYSTEM_MANAGED, "scheduled_at", "delay_until")
+_DROPPED: Final = {*SYSTEM_MANAGED, "scheduled_at", "delay_until"} - {"created_at", "enqueued_at"}
 
 
 class Selection(msgspec.Struct):
@@ -253,8 +254,11 @@ async def push_again(backend: Backend, job_id: str) -> str:
         return why
     job = {name: value for name, value in (detail.envelope or {}).items() if name not in _DROPPED}
     try:
-        async with backend.folded([(ENQUEUED, job_id)], is_certain=True):
-            await backend.jobs.push_job(job)
-    except (InvalidJob, PushFailed) as error:
+        async with (
+            backend.folded([(ENQUEUED, job_id)], is_certain=True),
+            backend.dead_letters(detail.info.queue) as dead,
+        ):
+            await dead.push_again(job, detail.run + 1)
+    except (InvalidJob, ClientError, TimeoutError) as error:
         return f"{error}."
     return ""

@@ -35,10 +35,11 @@ from waybill.ojs.spec.headers import (
     PLACE,
     RUN,
     kept_headers,
+    push_properties,
     republish_properties,
     run_number,
 )
-from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.identifiers import new_id, new_traceparent
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp, time_after
@@ -220,6 +221,21 @@ class DeadLetters(Service):
 
         return await self._settle(ids, again, rate, on_progress)
 
+    async def push_again(self, job: Mapping[str, object], run: int) -> None:
+        """Put a discarded job without a dead letter into the queue as it was pushed; its runs are numbered from 0.
+
+        Raises InvalidJob, and the errors of `Channel.publish`.
+        """
+        now = format_timestamp(datetime.now(UTC))
+        broker, body = self._open, msgspec.json.encode({"created_at": now, **job, "queue": self._queue})
+        await broker.declarer.ensure_queue(self._queue)
+        properties = push_properties(
+            _checked(body),
+            max_priority=broker.declarer.topology.max_priority,
+            traceparent=new_traceparent(),
+        )
+        await self._enqueue(body, properties, self._queue, run)
+
     async def discard(
         self, ids: Collection[str], *, rate: float | None = None, on_progress: Progress | None = None
     ) -> int:
@@ -287,11 +303,16 @@ class DeadLetters(Service):
         return done
 
     async def _republish(self, delivery: Delivery, queue: str, changes: dict[str, object]) -> None:
-        broker = self._open
-        # Distinguishes this run of the job from the previous one.
-        now = time_after(read_delivered(delivery).enqueued_at, datetime.now(UTC))
+        read_delivered(delivery)
         body = edit_envelope(delivery.body, {**changes, "queue": queue})
-        envelope = _checked(body)
+        run = (run_number(delivery.encoded_properties) or 0) + 1
+        await self._enqueue(body, delivery.properties, queue, run)
+
+    async def _enqueue(self, body: bytes, properties: BasicProperties, queue: str, run: int) -> None:
+        """Enqueue a job, as if it had never run. Raises InvalidJob."""
+        broker, envelope = self._open, _checked(body)
+        # Distinguishes this run of the job from the previous one.
+        now = time_after(envelope.enqueued_at, datetime.now(UTC))
         body = edit_envelope(
             body,
             {
@@ -302,7 +323,7 @@ class DeadLetters(Service):
                 "scheduled_at": None,
             },
         )
-        headers = kept_headers(delivery.properties.headers)
+        headers = kept_headers(properties.headers)
         headers.pop(ERROR_CODE, None)
         # Its claim has ended, so it could not be admitted.
         headers.pop(COPY, None)
@@ -310,13 +331,12 @@ class DeadLetters(Service):
         headers.pop(PLACE, None)
         headers.pop(ERROR_MESSAGE, None)
         headers[ATTEMPT] = 1
-        run = (run_number(delivery.encoded_properties) or 0) + 1
         headers[RUN] = run
         await broker.publishing.publish(
             body,
             exchange=broker.declarer.topology.direct,
             routing_key=queue,
-            properties=republish_properties(delivery.properties, headers),
+            properties=republish_properties(properties, headers),
             mandatory=True,
         )
         broker.events.record(
