@@ -33,6 +33,12 @@ def test_every_verb_has_help(verb: str) -> None:
     assert "Usage:" in result.output
 
 
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_no_group_cuts_the_lines_of_its_commands(verb: str) -> None:
+    shown = CliRunner().invoke(main, [verb, "--help"]).output
+    assert [line for line in shown.partition("\nCommands:")[2].splitlines() if line.endswith("...")] == []
+
+
 def test_an_unknown_verb_is_a_usage_error() -> None:
     result = CliRunner().invoke(main, ["dance"])
     assert result.exit_code == 2

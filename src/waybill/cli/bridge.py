@@ -44,10 +44,11 @@ def celery(
     no_worker: bool,
     as_json: bool,
 ) -> None:
-    """Take Celery's messages from its queue, and run them as jobs of MODULE:JOBS, until SIGTERM or Ctrl-C.
+    """Run the messages of a Celery queue as jobs of MODULE:JOBS.
 
-    Reads protocol 2 with JSON. The type of a job is the name of its task in lower case. A message that cannot become a
-    job, such as a chord, becomes a dead letter with a reason: `waybill dlq list --queue celery`.
+    It does so until SIGTERM or Ctrl-C. Reads protocol 2 with JSON. The type of a job is the name of its task in lower
+    case. A message that cannot become a job, such as a chord, becomes a dead letter with a reason: `waybill dlq list
+    --queue celery`.
     """
     names = {}
     for mapping in mappings:

@@ -75,7 +75,10 @@ def set_password(name: str, password: str | None, client: ManagementClient, *, a
 @management_option
 @json_option
 def set_tags(name: str, tags: tuple[str, ...], client: ManagementClient, *, as_json: bool) -> None:
-    """Replace the tags of NAME with TAGS: management, policymaker, monitoring, administrator."""
+    """Replace the tags of NAME with TAGS.
+
+    They are management, policymaker, monitoring and administrator.
+    """
     user = client.ask("GET", f"/users/{part(name)}")
     body = {
         "password_hash": user["password_hash"],
@@ -152,7 +155,10 @@ def set_policy(
     operator: bool,
     as_json: bool,
 ) -> None:
-    """Apply DEFINITION, a JSON object such as '{"max-length": 10}', to names that match PATTERN."""
+    """Apply DEFINITION to names that match PATTERN.
+
+    DEFINITION is a JSON object such as '{"max-length": 10}'.
+    """
     try:
         settings = json.loads(definition)
     except ValueError as error:

@@ -211,7 +211,7 @@ def _text(value: object) -> str:
 @management_option
 @json_option
 def show_command(client: ManagementClient, *, as_json: bool) -> None:
-    """Show an overview of a running broker: totals, rates, listeners, alarms."""
+    """Show totals, rates, listeners and alarms of a running broker."""
     overview = client.ask("GET", "/overview")
     if as_json:
         echo(json.dumps(overview))
@@ -235,7 +235,10 @@ def show_command(client: ManagementClient, *, as_json: bool) -> None:
 @management_option
 @json_option
 def close_command(connection: str, reason: str, client: ManagementClient, *, as_json: bool) -> None:
-    """Close CONNECTION, by its name in `waybill broker list connections`; or all of a user, as `user:NAME`."""
+    """Close CONNECTION, or all of a user, as `user:NAME`.
+
+    `waybill broker list connections` shows their names.
+    """
     kind, _, name = connection.partition(":")
     path = f"/connections/username/{part(name)}" if kind == "user" else f"/connections/{part(connection)}"
     client.ask("DELETE", path, headers={"X-Reason": reason.encode("ascii", "replace").decode()})

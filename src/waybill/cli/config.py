@@ -75,7 +75,10 @@ def shown_value(configuration: Configuration, name: str) -> object:
 @json_option
 @settings_options(ALL_TABLES, {})
 def check(source: Source, *, as_json: bool) -> None:
-    """Check the file, environment and options as at start, including the files they name. Exits with 2 on an error."""
+    """Check the file, environment and options as at start.
+
+    The files that they name are checked, too. Exits with 2 on an error.
+    """
     configuration = loaded(source)
     make_broker(configuration)
     http_settings(configuration)

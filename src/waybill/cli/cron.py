@@ -127,7 +127,7 @@ def run(name: str, target: Target, *, as_json: bool) -> None:
 @click.option("--uri", "--url", "uri", help="Broker URL.  [default: the program's]")
 @json_option
 def sync(app: str, uri: str | None, *, prune: bool, as_json: bool) -> None:
-    """Register the cron jobs that a program declares, as its workers do when they start."""
+    """Register the cron jobs of a program, as its workers do."""
     from waybill.cli.jobs_object import load_jobs
 
     jobs = load_jobs(app)

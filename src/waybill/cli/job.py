@@ -65,7 +65,7 @@ def push(
     create: bool,
     as_json: bool,
 ) -> None:
-    """Enqueue one job, wait for the broker's confirm, and print its id.
+    """Enqueue one job, and print its id once the broker has it.
 
     ARGS_JSON is a JSON array: `waybill job push email.send '["a@example.com"]' --queue email`.
     """

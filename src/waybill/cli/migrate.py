@@ -23,9 +23,10 @@ def command() -> None:
 )
 @click.option("--uri", help="Broker URL to write into the program.  [default: resolved when it runs]")
 def celery(target: str, output: Path | None, uri: str | None) -> None:
-    """Read the tasks and the beat schedule of a Celery app, and write a module with handlers and cron jobs.
+    """Write a module with handlers and cron jobs for a Celery app.
 
-    Each handler calls the function of its task. Features without a counterpart become TODO comments.
+    It reads the tasks and the beat schedule of the app. Each handler calls the function of its task. Features without a
+    counterpart become TODO comments.
     """
     sys.path.insert(0, str(Path.cwd()))
     try:

@@ -235,7 +235,10 @@ def report(
 def compact(
     data: str, table_format: str, catalog: str | None, state: Path | None, keep_days: int | None, as_json: bool
 ) -> None:
-    """Merge the event files into few large ones, and delete old events. Stop `pipeline run` first."""
+    """Merge the event files into few large ones.
+
+    Deletes old events. Stop `pipeline run` first.
+    """
     console = Console(stderr=True)
     _check_directory(data)
     today = datetime.now(UTC).date()
@@ -281,7 +284,10 @@ def backfill(
     objectives: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Recompute all silver and gold tables from the stored events, for example after an update of Waybill."""
+    """Recompute all silver and gold tables from the stored events.
+
+    For example after an update of Waybill.
+    """
     console = Console(stderr=True)
     _check_directory(data)
     written: dict[str, float] = {}
@@ -312,9 +318,9 @@ def backfill(
 @click.option("--database", default="waybill", show_default=True, help="The database that the views are in.")
 @json_option
 def views(data: str, database: str, as_json: bool) -> None:
-    """Create views of the Parquet tables in Spark's catalog (Hive metastore).
+    """Create views of the Parquet tables in Spark's catalog.
 
-    Run it under spark-submit. The views always show the current version of the tables.
+    The catalog is a Hive metastore. Run it under spark-submit. The views always show the current version of the tables.
     """
     console = Console(stderr=True)
     _check_directory(data)
@@ -335,7 +341,7 @@ def views(data: str, database: str, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Only show what would be moved.")
 @json_option
 def redrive(uri: str, queues: tuple[str, ...], where: str, rate: float | None, dry_run: bool, as_json: bool) -> None:
-    """Select dead letters with Spark SQL and put their jobs back into their queues.
+    """Retry the jobs of dead letters that Spark SQL selects.
 
     Columns: queue, job_id, job_type, attempt, died_at, reason, error_type, error_message, fingerprint, args. Each job
     is confirmed in its queue before it leaves its dead letter queue, so nothing is lost if the command is stopped.

@@ -41,7 +41,7 @@ def command() -> None:
 @broker_options
 @json_option
 def list_queues(queues: tuple[str, ...], since: float, target: Target, *, as_json: bool) -> None:
-    """Show how many jobs in QUEUES are available, wait for a retry, or are dead.
+    """Show how many jobs in QUEUES are ready, retried later, or dead.
 
     Without QUEUES: in all queues that pushes and workers of the last day have used, since AMQP cannot list queues.
     """
@@ -87,9 +87,9 @@ def declare(queues: tuple[str, ...], target: Target, *, quorum: bool, as_json: b
 @broker_options
 @json_option
 def pause(queues: tuple[str, ...], by: str | None, target: Target, *, as_json: bool) -> None:
-    """Stop all workers from taking jobs of QUEUES, also workers that start later.
+    """Stop all workers from taking jobs of QUEUES.
 
-    Running jobs finish, and pushes are still accepted.
+    Workers that start later take none either. Running jobs finish, and pushes are still accepted.
     """
     changed = ask(target, _pause(target, queues, by))
     echo(json.dumps({"paused": list(queues), "changed": changed}) if as_json else f"paused {', '.join(queues)}")

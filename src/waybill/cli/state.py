@@ -56,7 +56,7 @@ def migrate_command(database: str, *, as_json: bool) -> None:
 @database_argument
 @json_option
 def current_command(database: str, *, as_json: bool) -> None:
-    """Print the last migration of DATABASE and whether this version needs a newer one.
+    """Print the last migration of DATABASE, and the one it needs.
 
     Exit codes: 0 up to date, 1 migration needed.
     """

@@ -73,10 +73,11 @@ def repair_command(directory: Path, *, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Confirm that the remaining definitions are moved aside.")
 @json_option
 def rebuild_command(directory: Path, *, yes: bool, as_json: bool) -> None:
-    """Create new definitions for the messages in DIRECTORY, if its own are lost and there is no backup.
+    """Create new definitions for the messages in DIRECTORY.
 
-    Queues and streams are named `recovered.ID` in the virtual host `/`. There are no users: import them with
-    `waybill definitions import`. The old definitions file, if any, is kept as `definitions.log.lost`.
+    For a directory that has lost its own, and has no backup. Queues and streams are named `recovered.ID` in the virtual
+    host `/`. There are no users: import them with `waybill definitions import`. The old definitions file, if any, is
+    kept as `definitions.log.lost`.
     """
     if not yes:
         raise click.UsageError("This moves aside all remaining names, users and permissions: confirm with --yes.")

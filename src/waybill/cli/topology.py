@@ -53,7 +53,10 @@ def declare(
     *,
     as_json: bool,
 ) -> None:
-    """Declare exchanges, streams, and all queues that the OJS QUEUES may need. Repeating it changes nothing."""
+    """Declare everything that the OJS QUEUES may need.
+
+    That is exchanges, streams and queues. Repeating it changes nothing.
+    """
     target = target.changed(queue_type=queue_type, partitions=partitions, event_partitions=event_partitions)
     ask(target, declare_all(target, queues, target.topology()))
     echo(json.dumps({"declared": list(queues)}) if as_json else f"declared {', '.join(queues)}")
@@ -70,9 +73,10 @@ def declare(
 @broker_options
 @json_option
 def super_stream(name: str, partitions: int, max_bytes: int | None, target: Target, *, as_json: bool) -> None:
-    """Declare a partitioned stream: the exchange NAME, and the streams NAME-0, NAME-1 ...
+    """Declare a partitioned stream.
 
-    Repeating it changes nothing; with more partitions than before, the new ones are added.
+    It is the exchange NAME and the streams NAME-0, NAME-1, and so on. Repeating it changes nothing; with more
+    partitions than before, the new ones are added.
     """
     arguments: dict[str, object] = {} if max_bytes is None else {"x-max-length-bytes": max_bytes}
     streams = ask(target, _declare_super_stream(target, name, partitions, arguments))
@@ -105,9 +109,10 @@ def check(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Compare the broker with what QUEUES need; exits with 1 if something is missing or different.
+    """Compare the broker with what QUEUES need.
 
-    Changes nothing. AMQP cannot list bindings: `waybill topology declare` restores them.
+    Exits with 1 if something is missing or different. Changes nothing. AMQP cannot list bindings: `waybill topology
+    declare` restores them.
     """
     target = target.changed(queue_type=queue_type, partitions=partitions, event_partitions=event_partitions)
     found = ask(target, _check(target, queues))
@@ -146,9 +151,10 @@ def migrate(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Move all jobs of QUEUES (waiting, scheduled, dead) to other names, another prefix, queue type or partitions.
+    """Move all jobs of QUEUES to other names or queue types.
 
-    --to-event-partitions adds partitions to the event stream. Existing events stay where they are.
+    Waiting, scheduled and dead jobs move, also to another prefix or number of partitions. --to-event-partitions adds
+    partitions to the event stream. Existing events stay where they are.
 
     Pauses the queues first and leaves them paused: resume them when the workers run with the new topology. Each job is
     confirmed in its new queue before it leaves the old one. If the command is stopped, run it again. To change the
