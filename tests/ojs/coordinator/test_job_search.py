@@ -154,7 +154,7 @@ def test_large_jobs_make_a_page_shorter(store: JobStore) -> None:
 
 def test_a_search_in_long_texts_lets_others_pass(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waybill.ojs.coordinator.sql_search.LOOK_SECONDS", -1)
-    monkeypatch.setattr("waybill.ojs.coordinator.memory_job_store.LOOK_BYTES", 4_000_000)
+    monkeypatch.setattr("waybill.ojs.coordinator.job_scan.LOOK_BYTES", 4_000_000)
     stream = Stream(store)
     for number in range(20):
         stream.fold(large(number))

@@ -90,7 +90,7 @@ def test_many_large_jobs_take_little_memory() -> None:
 def test_what_is_dropped_makes_room() -> None:
     texts = Overflow(room=1000)
     held = {key: texts.keep(key, key.encode() * 400) for key in "abc"}
-    assert [bool(one) for one in held.values()] == [True, True, False]
+    assert [one == IN_FILE for one in held.values()] == [False, False, True]
     for key, one in held.items():
         assert texts.text(key, one) == key.encode() * 400
         texts.drop(key, one)
@@ -130,7 +130,7 @@ def test_a_full_disk_loses_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pyte
     monkeypatch.setattr(overflow, "_new_file", small)
     texts = Overflow(room=0)
     held = {f"k{number}": texts.keep(f"k{number}", str(number).encode() * 20_000) for number in range(10)}
-    assert {bool(one) for one in held.values()} == {True, False}
+    assert {one == IN_FILE for one in held.values()} == {True, False}
     assert all(texts.text(key, one) == key[1:].encode() * 20_000 for key, one in held.items())
     assert len([line for line in caplog.messages if "full" in line]) == 1
     for key, one in held.items():

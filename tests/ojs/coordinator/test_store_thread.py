@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from waybill.ojs.coordinator import store_thread
+from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
 from waybill.ojs.coordinator.store_thread import StoreThread
 from waybill.ojs.errors import DatabaseUnusable
 
@@ -29,6 +30,29 @@ async def test_a_quick_call_does_not_wait_for_all_long_reads() -> None:
     thread.shut_down()
     assert done.index("quick") <= 2
     assert done[-1] == "read 49"
+
+
+async def test_a_long_read_of_a_store_in_memory_makes_way() -> None:
+    thread, store = StoreThread(), MemoryJobStore()
+    thread.make_way(store)
+    is_served = threading.Event()
+
+    def read() -> int:
+        pauses = 0
+        while not is_served.is_set():
+            store.pause()
+            pauses += 1
+        return pauses
+
+    reading = asyncio.create_task(thread.read(read))
+    await thread.run(lambda: None)
+    while not thread.lock.acquire(blocking=False):
+        await asyncio.sleep(0)
+    is_served.set()
+    thread.lock.release()
+    assert await reading > 0
+    assert not thread.lock.locked()
+    thread.shut_down()
 
 
 async def test_a_cancelled_read_lets_the_next_ones_go_on() -> None:

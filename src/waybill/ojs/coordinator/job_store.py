@@ -6,7 +6,7 @@ nothing is folded twice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, Self
 
@@ -139,6 +139,8 @@ class JobStore:
         """The jobs that the last `apply` has written, if events were expected."""
         self.marks: dict[int, StreamMark] = {}
         """By partition, a message at or before the next ones to fold: it is kept with the position."""
+        self.pause: Callable[[], None] = _no_pause
+        """Called by long reads of a store in memory, when others may use it."""
 
     def __enter__(self) -> Self:
         return self
@@ -365,6 +367,10 @@ class JobStore:
 def keys_of(event: ReceivedEvent) -> tuple[tuple[str, str], tuple[str, str]]:
     """Return the keys by which an event may be expected: its type with its job, and with its id."""
     return (event.type, event.subject), (event.type, event.id)
+
+
+def _no_pause() -> None:
+    pass
 
 
 def _text_of(job: JobRecord) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator
-from itertools import chain
+from itertools import islice
 from typing import Final
 
 from waybill.ojs.coordinator.overflow import Overflow
@@ -67,8 +67,10 @@ class _Group:
                 del self._pieces[index // PIECE]
 
     def indices(self) -> Iterator[int]:
-        for number, piece in self._pieces.items():
-            yield from (number * PIECE + place for place in range(PIECE) if piece[place])
+        for number, piece in list(self._pieces.items()):
+            for place in range(PIECE):
+                if piece[place]:
+                    yield number * PIECE + place
 
 
 class JobTexts:
@@ -113,9 +115,14 @@ class JobTexts:
 
     def get(self, job_id: str) -> bytes | None:
         """Return the text of a job, None if there is none."""
+        held = self.held(job_id)
+        return None if held is None else self._overflow.text(job_id, held)
+
+    def held(self, job_id: str) -> bytes | None:
+        """Return the text of a job, or what `Overflow` holds for it; None if there is none."""
         held = self._own.get(job_id)
         if held is not None:
-            return self._overflow.text(job_id, held)
+            return held
         place = _place_of(job_id)
         group = None if place is None else self._groups.get(place[0])
         text = None if place is None or group is None else group.get(place[1])
@@ -135,15 +142,22 @@ class JobTexts:
                 del self._groups[place[0]]
 
     def __contains__(self, job_id: str) -> bool:
-        return job_id in self._own or self.get(job_id) is not None
+        return self.held(job_id) is not None
 
     def __iter__(self) -> Iterator[str]:
-        members = (member_job_id(name, index) for name, group in self._groups.items() for index in group.indices())
-        return chain(self._own, members)
+        """Yield the ids. Texts may be put and removed meanwhile."""
+        yield from list(self._own)
+        yield from self._members()
 
-    def values(self) -> Iterator[bytes]:
-        """Yield the texts."""
-        return (text for job_id in self if (text := self.get(job_id)) is not None)
+    def first(self, count: int) -> list[str]:
+        """Return the ids of the first texts that were put, those of groups last."""
+        found = list(islice(self._own, count))
+        return found + list(islice(self._members(), count - len(found)))
+
+    def _members(self) -> Iterator[str]:
+        for name, group in list(self._groups.items()):
+            for index in group.indices():
+                yield member_job_id(name, index)
 
 
 def _place_of(job_id: str) -> tuple[str, int] | None:

@@ -103,13 +103,13 @@ class JobView(EventFollower):
         """Open the store, and follow the stream from the store's position."""
         partitions = broker.declarer.topology.event_partitions
         await require_known_partitions(broker)
-        self._store = await self.in_thread(functools.partial(self._open_store, partitions))
+        self._store = store = await self.in_thread(functools.partial(self._open_store, partitions))
         if self._rebuild:
-            await self.in_thread(self._store.clear)
-        store = self._store
+            await self.in_thread(store.clear)
         store.features = self._features
         store.watched = self.watched
         store.expected = self.expectations.waiting
+        self._thread.make_way(store)
         self._streams = [StreamFold(number, self) for number in range(partitions)]
         for one in self._streams:
             await one.begin(broker, store)

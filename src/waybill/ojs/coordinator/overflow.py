@@ -1,6 +1,6 @@
 """Texts for which memory has no room: they are in a temporary file, which ends with the process.
 
-Whoever holds a text holds `IN_FILE` in its place. SQLite keeps the file: it is made when it is needed, in the directory
+Whoever holds a text holds a mark in its place. SQLite keeps the file: it is made when it is needed, in the directory
 for temporary files (`SQLITE_TMPDIR`, `TMPDIR`, or `/var/tmp`), has no name there, and is neither synced nor recovered.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections.abc import Callable
 from typing import Final
 
 from waybill.ojs.errors import DatabaseUnusable
@@ -15,8 +16,8 @@ from waybill.ojs.errors import DatabaseUnusable
 ROOM_BYTES: Final = 64 * 1024 * 1024
 LARGE_BYTES: Final = 16 * 1024
 """A text of more bytes does not take the room of many others: writing it to the file costs less than its job."""
-IN_FILE: Final = b""
-"""Held in the place of a text that is in the file. No text is empty."""
+IN_FILE: Final = b"\0"
+"""A mark begins with it. No JSON does."""
 
 CACHE_KIB: Final = 4096
 
@@ -26,9 +27,10 @@ _log = logging.getLogger("waybill.ojs.coordinator")
 class Overflow:
     """Keeps texts in memory as far as there is room, the others in a file. One thread at a time may use it."""
 
-    def __init__(self, room: int = ROOM_BYTES) -> None:
-        """Texts of `room` bytes have room in memory."""
+    def __init__(self, room: int = ROOM_BYTES, mark: Callable[[bytes], bytes] | None = None) -> None:
+        """Texts of `room` bytes have room in memory. `mark` returns what to hold for one in the file, after IN_FILE."""
         self._room = room
+        self._mark = mark
         self._used = 0
         self._file: sqlite3.Connection | None = None
         self._is_failing = False
@@ -47,17 +49,17 @@ class Overflow:
         """
         size = len(text)
         if (size > LARGE_BYTES or self._used + size > self._room) and self._write(key, text):
-            return IN_FILE
+            return IN_FILE if self._mark is None else IN_FILE + self._mark(text)
         self._used += size
         return text
 
     def text(self, key: str, held: bytes) -> bytes:
         """Return the text that was kept. Raises DatabaseUnusable if the file cannot be read."""
-        return held or self._read(key)
+        return self._read(key) if held.startswith(IN_FILE) else held
 
     def drop(self, key: str, held: bytes) -> None:
         """Forget a text."""
-        if held:
+        if not held.startswith(IN_FILE):
             self._used -= len(held)
         elif self._file is not None:
             try:

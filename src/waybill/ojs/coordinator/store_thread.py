@@ -22,6 +22,9 @@ WARN_SECONDS: Final = 20.0
 CUT_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 5.0
 LOG_AGAIN_SECONDS: Final = 30.0
+READ_SECONDS: Final = 0.002
+"""How long a read holds a store in memory before others may use it."""
+PAUSE_SECONDS: Final = 0.0001
 
 T = TypeVar("T")
 
@@ -35,6 +38,8 @@ class StoreThread:
         self.lock = threading.Lock()
         """Held while a store in memory is in use: by its thread, or by the loop for quick calls."""
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-jobs")
+        self._read_executor = self._executor
+        self._read_until = 0.0
         self._began: float | None = None
         self._is_away = False
         """Whether the last call found that the database cannot be reached."""
@@ -51,7 +56,22 @@ class StoreThread:
     async def read(self, call: Callable[[], T]) -> T:
         """Run a call for which others need not wait: only one of these at a time stands in line before other calls."""
         async with self._reading:
-            return await self.run(call)
+            return await asyncio.get_running_loop().run_in_executor(self._read_executor, self._locked, call)
+
+    def make_way(self, store: JobStore) -> None:
+        """Let long reads of a store in memory make way for others: they get a thread of their own, and pause."""
+        if store.is_in_memory:
+            self._read_executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waybill-reads")
+            store.pause = self._pause
+
+    def _pause(self) -> None:
+        """Let others use the store for a moment, unless that was done just now."""
+        if time.monotonic() < self._read_until:
+            return
+        self.lock.release()
+        time.sleep(PAUSE_SECONDS)
+        self.lock.acquire()
+        self._read_until = time.monotonic() + READ_SECONDS
 
     async def run(self, call: Callable[[], T]) -> T:
         """Run a call and return its result."""
@@ -69,6 +89,7 @@ class StoreThread:
     def shut_down(self) -> None:
         """Run nothing more."""
         self._executor.shutdown(wait=False)
+        self._read_executor.shutdown(wait=False)
 
     async def watch(self, store: JobStore) -> None:
         """Warn when the store waits long, and close its connections when it waits too long; until cancelled."""
