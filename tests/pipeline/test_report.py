@@ -154,9 +154,20 @@ def test_the_terminal_shows_every_table(report: Report) -> None:
     console = Console(file=io.StringIO(), width=160)
     show(report, console)
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    for title in ("Jobs", "By job type", "Done in time", "Failed attempts", "Dead letters", "Workers"):
+    for title in ("Jobs", "By job type", "Times", "Done in time", "Failed attempts", "Dead letters", "Workers"):
         assert title in text
     assert f"{report.totals.completed} completed" in text
+
+
+def test_a_narrow_terminal_cuts_long_examples_and_no_numbers(report: Report) -> None:
+    failure = replace(report.failures[0], job_type="order.ship", failed=101, example_message="x" * 600)
+    job_type = replace(report.job_types[0], job_type="order.ship", pushed=10_003)
+    console = Console(file=io.StringIO(), width=80)
+    show(replace(report, failures=[failure], job_types=[job_type]), console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    row = next(line for line in text.splitlines() if "xxx" in line)
+    assert ("order.ship" in row, "101" in row, "xxx…" in row) == (True, True, True)
+    assert "10,003" in text
 
 
 def test_alerts_are_shown_where_there_are_some(report: Report) -> None:

@@ -16,7 +16,17 @@ def show(report: Report, console: Console) -> None:
     console.print(
         Panel(_summary(report), title=Text("Jobs", style="bold"), subtitle=span(report.start, report.end), expand=False)
     )
-    tables = (_alerts, _job_types, _objectives, _failures, _dead_letters, _recommendations, _workers, _malformed)
+    tables = (
+        _alerts,
+        _job_types,
+        _times,
+        _objectives,
+        _failures,
+        _dead_letters,
+        _recommendations,
+        _workers,
+        _malformed,
+    )
     for table in (make(report) for make in tables):
         if table.row_count:
             console.print(table)
@@ -77,17 +87,18 @@ def _job_types(report: Report) -> Table:
     table = _table("By job type", "job type", "queue")
     for heading in ("pushed", "completed", "after retry", "discarded", "open", "failures"):
         table.add_column(heading, justify="right")
+    for row in report.job_types:
+        counts = (row.pushed, row.completed, row.recovered, row.discarded, row.open, row.failures)
+        table.add_row(_name(row.job_type), _name(row.queue), *map(_figure, counts))
+    return table
+
+
+def _times(report: Report) -> Table:
+    table = _table("Times", "job type", "queue")
     for heading in ("queue wait", "run time"):
         table.add_column(f"{heading}\np50 / p95 / p99", justify="right")
     for row in report.job_types:
-        counts = (row.pushed, row.completed, row.recovered, row.discarded, row.open, row.failures)
-        table.add_row(
-            _name(row.job_type),
-            _name(row.queue),
-            *map(number, counts),
-            _three(row.queue_wait),
-            _three(row.run),
-        )
+        table.add_row(_name(row.job_type), _name(row.queue), _three(row.queue_wait), _three(row.run))
     return table
 
 
@@ -106,9 +117,9 @@ def _failures(report: Report) -> Table:
     table = _table("Failed attempts", "job type", "error")
     table.add_column("failed", justify="right")
     table.add_column("retried", justify="right")
-    table.add_column("for example", style="dim", max_width=60, no_wrap=True)
+    table.add_column("for example", style="dim", max_width=60)
     for row in report.failures:
-        example = _one_line(row.example_message)
+        example = _example(row.example_message)
         counts = (number(row.failed), number(row.retried))
         table.add_row(_name(row.job_type), _name(row.error_type), *counts, example)
     return table
@@ -118,12 +129,12 @@ def _dead_letters(report: Report) -> Table:
     table = _table("Dead letters", "reason", "job types")
     table.add_column("jobs", justify="right")
     table.add_column("share", justify="right")
-    table.add_column("for example", style="dim", max_width=60, no_wrap=True)
+    table.add_column("for example", style="dim", max_width=60)
     total = sum(row.jobs for row in report.dead_letters)
     for row in report.dead_letters:
         counts = (number(row.jobs), share(row.jobs, total))
         job_types = Text(", ").join(map(_name, row.job_types))
-        table.add_row(_name(row.reason), job_types, *counts, _one_line(row.example_message))
+        table.add_row(_name(row.reason), job_types, *counts, _example(row.example_message))
     return table
 
 
@@ -162,6 +173,11 @@ def _table(title: str, *headings: str) -> Table:
     return table
 
 
+def _figure(count: float) -> Text:
+    """A number, which wraps in a narrow terminal and is never cut."""
+    return Text(number(count), overflow="fold")
+
+
 def _three(values: Percentiles | None) -> str:
     if values is None:
         return duration(None)
@@ -171,6 +187,13 @@ def _three(values: Percentiles | None) -> str:
 def _one_line(text: str | None) -> Text:
     """A message as plain text: texts of jobs are not markup."""
     return Text(_printable(" ".join((text or "").split())))
+
+
+def _example(text: str | None) -> Text:
+    """A message, cut to the width that the other columns leave: a column with `no_wrap` would take theirs."""
+    example = _one_line(text)
+    example.no_wrap, example.overflow = True, "ellipsis"
+    return example
 
 
 def _name(text: str) -> Text:
