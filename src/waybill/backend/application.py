@@ -17,7 +17,7 @@ from waybill.backend.message import SPEC_VERSION, Request, Response, answer, med
 from waybill.backend.request_limits import RequestLimits
 from waybill.backend.router import OPEN, Route, Router
 from waybill.backend.shortcut import Take
-from waybill.client import ClientError
+from waybill.client import AccessRefused, ClientError
 from waybill.ojs.errors import (
     ControlFailed,
     CronNotFound,
@@ -217,7 +217,9 @@ def _explained(error: Exception, request: Request) -> RequestRefused:
             return RequestRefused("overloaded", f"{error}.", hint=hint)
         case ClientError() | ControlFailed():
             _log.warning("%s %s: %s", request.method, request.path[:300], error)
-            return RequestRefused("backend_unavailable", "The broker cannot be reached.")
+            is_refused = isinstance(error, AccessRefused)
+            text = "The server lacks permissions at the broker." if is_refused else "The broker cannot be reached."
+            return RequestRefused("backend_unavailable", text)
         case TimeoutError():
             return RequestRefused("backend_timeout", "The broker did not answer in time.")
     _log.error("%s %s failed (request %s)", request.method, request.path[:300], request.id, exc_info=error)

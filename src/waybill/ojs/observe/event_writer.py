@@ -32,6 +32,7 @@ from waybill.ojs.connection.identity import Identity
 from waybill.ojs.observe.counters import Counters
 from waybill.ojs.observe.event_batch import Batch, Place, cut, messages_of
 from waybill.ojs.observe.event_forms import MAX_FORMS, EventForms, JobKind, is_plain
+from waybill.ojs.observe.event_retries import EventRetries
 from waybill.ojs.observe.own_events import EventFollower, OwnEvent
 from waybill.ojs.spec.envelope import CONTENT_TYPE
 from waybill.ojs.spec.event_data import EventData
@@ -61,7 +62,6 @@ turn.
 """
 LINGER_SECONDS: Final = 0.005
 """How long events without a waiter are collected: a message of events costs the broker a sync, as a job does."""
-RETRY_SECONDS: Final = 1.0
 MAX_SHORT_STRING: Final = 255
 """The maximum bytes of a text property."""
 
@@ -104,6 +104,7 @@ class EventWriter:
         self._gathering = Batch()
         self._in_flight: set[Batch] = set()
         self._failed: deque[Batch] = deque()
+        self._retries = EventRetries(self._loop.time)
         self._flush_handle: asyncio.Handle | None = None
         self._linger_handle: asyncio.TimerHandle | None = None
         """Set while events without a waiter are collected."""
@@ -416,6 +417,8 @@ class EventWriter:
         self._in_flight.discard(batch)
         if error is None:
             self.counters.published["events"] += 1
+            if self._retries.has_failed:
+                self._retries.end()
             self.counters.confirm_latency.add(self._loop.time() - batch.published_at)
             if self.follower is not None and batch.own:
                 self.follower.confirmed(batch.first_id)
@@ -436,8 +439,8 @@ class EventWriter:
             self._returned.add(batch.partition)
             self._declarer.forget_shared()
         else:
-            _log.warning("events cannot be published and are buffered: %r", error)
-        self._loop.call_later(RETRY_SECONDS, self._try_again)
+            self._retries.note(error)
+        self._loop.call_later(self._retries.pause_seconds, self._try_again)
 
     def _go_on(self) -> None:
         """Publish what was collected while a message was in flight."""
@@ -452,8 +455,9 @@ class EventWriter:
 
     def _try_again(self) -> None:
         if self._failed and not self._in_flight:
+            self._retries.begin()
             task = self._loop.create_task(self._declare_and_flush())
-            task.add_done_callback(_report)
+            task.add_done_callback(self._report)
 
     async def _declare_and_flush(self) -> None:
         await self._declarer.ensure_shared()
@@ -472,10 +476,10 @@ class EventWriter:
             except Exception:  # noqa: BLE001 - the others are acknowledgements of other jobs
                 _log.exception("a callback after an event failed")
 
-
-def _report(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        _log.warning("events still cannot be published and are buffered: %r", task.exception())
+    def _report(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._retries.note(task.exception())
+            self._loop.call_later(self._retries.pause_seconds, self._try_again)
 
 
 __all__ = ["BATCH_TYPE", "EventWriter"]
