@@ -27,6 +27,7 @@ EXTENSIONS: Final = [
     "urn:ojs:ext:queue-config",
     "urn:ojs:ext:rate-limiting",
     "urn:ojs:ext:results",
+    "urn:ojs:ext:saga",
     "urn:ojs:ext:schema-registry",
     "urn:ojs:ext:timeouts",
     "urn:ojs:ext:webhooks",
