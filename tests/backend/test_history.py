@@ -13,8 +13,8 @@ from tests.backend.conftest import Client, client_of
 from waybill.backend import history as history_module
 from waybill.backend import history_records
 from waybill.backend.backend import Backend
-from waybill.backend.history import MINUTE, History
-from waybill.backend.history_records import KIND, MOST_QUEUES, HistoryRecords
+from waybill.backend.history import DAY, MINUTE, History
+from waybill.backend.history_records import HOURS, KIND, MOST_QUEUES, HistoryRecords
 from waybill.ojs import Jobs
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, JobCounts
 from waybill.ojs.coordinator.records import Record
@@ -84,6 +84,33 @@ async def test_a_server_begins_with_what_the_one_before_has_seen(monkeypatch: py
     last = Server(records, new.now + 1.0)
     await last.records.read()
     assert last.completed() == new.completed() == 100
+
+
+async def test_hours_are_known_for_a_month(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ojs-admin-api section 10.2: minutes for a day, hours for thirty days."""
+    monkeypatch.setattr(history_records, "READ_AT_ONCE", 7)
+    records = KeptRecords()
+    server = Server(records, 1000 * DAY)
+    await server.records.read()
+    for minute in range(1, 30 * 60 + 1):
+        server.look(MINUTE, a=minute)
+        server.records.write()
+    server.records.write(is_last=True)
+    again = Server(records, server.now + 1.0)
+    await again.records.read()
+    for one in (server, again):
+        older = await one.records.hours(1000 * DAY)
+        data = one.history.periods(60, 1000 * DAY, one.now, "a", older)
+        assert sum(int(str(period["processed"])) for period in data) == 30 * 60 - 1
+        assert [period["processed"] for period in data[1:-2]] == [60] * (len(data) - 3)
+        assert len(await one.records.hours(1001 * DAY)) < len(older)
+    # What the last server did not save is saved by the next one.
+    saved = dict(records.values)
+    records.values = {key: value for key, value in saved.items() if key < f"{HOURS}00024020" or key.startswith(KIND)}
+    later = Server(records, server.now + 1.0)
+    await later.records.read()
+    later.records.write()
+    assert sorted(records.values) == sorted(saved)
 
 
 async def test_what_is_over_is_written_once_and_what_is_not_does_not_count_later() -> None:

@@ -119,7 +119,7 @@ class Extensions:
         clock = asyncio.get_running_loop().time
         self.scheduler = Scheduler(self.settings, leases, self.workers, tenants, self.job_counts, clock)
         self.history = History()
-        self._history_records = HistoryRecords(self.history, self.records)
+        self.history_records = HistoryRecords(self.history, self.records)
         view.on_feature.append(self.settings.on_folded)
         self.seen_count: Callable[[], int] = lambda: 0
         """The number of events seen: jobs are counted again when it has grown."""
@@ -130,7 +130,7 @@ class Extensions:
         await self.presence.start()
         await self.settings.start()
         await self.webhooks.start()
-        await self._history_records.read()
+        await self.history_records.read()
         loop = asyncio.get_running_loop()
         self._tasks += [loop.create_task(self._sweep()), loop.create_task(self._sample())]
 
@@ -142,7 +142,7 @@ class Extensions:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._count(is_last=True)
-        self._history_records.write(is_last=True)
+        self.history_records.write(is_last=True)
 
     async def job_counts(self) -> JobCounts:
         """Return the number of jobs by queue and state, and add them to the history."""
@@ -174,7 +174,7 @@ class Extensions:
             # Without new events, there is nothing to count.
             if seen != (seen := self.seen_count()):
                 await self._count()
-            self._history_records.write()
+            self.history_records.write()
             await asyncio.sleep(SAMPLE_SECONDS)
 
     async def _count(self, *, is_last: bool = False) -> None:

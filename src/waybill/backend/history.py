@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
 from itertools import takewhile
 from typing import Final, NamedTuple
@@ -157,6 +157,15 @@ class History:
             found.setdefault(int(step.end // MINUTE), []).append(step)
         return found
 
+    @property
+    def oldest(self) -> float | None:
+        """When the history begins, as a Unix time."""
+        return self._steps[0].begin if self._steps else None
+
+    def within(self, begin: float, end: float) -> list[HistoryStep]:
+        """Return the steps that ended within a time."""
+        return [step for step in self._steps if begin <= step.end < end]
+
     def restore(self, steps: Iterable[HistoryStep]) -> None:
         """Load saved steps, oldest first. Must be called before the first sample."""
         now = self._clock()
@@ -224,10 +233,17 @@ class History:
         _, completed, failed = _sum([*(step.of(queue) for step in steps), unsampled])
         return Rate(completed, failed, max(self._clock() - steps[0].begin, 1.0) if steps else 1.0)
 
-    def periods(self, minutes: int, since: float, until: float, queue: str | None) -> list[Form]:
-        """Return the changes in each period between two moments, oldest first; the last one may still go on."""
+    def periods(
+        self, minutes: int, since: float, until: float, queue: str | None, older: Sequence[HistoryStep] = ()
+    ) -> list[Form]:
+        """Return the changes in each period between two moments, oldest first; the last one may still go on.
+
+        `older` are steps that began before those of this history.
+        """
         width = minutes * MINUTE
-        steps = [step for step in self._steps if since - width <= step.begin and step.end <= until]
+        first = older[-1].end if older else 0.0
+        known = [*older, *(step for step in self._steps if step.end > first)]
+        steps = [step for step in known if since - width <= step.begin and step.end <= until]
         found: list[Form] = []
         while steps:
             begin = steps[0].begin

@@ -11,7 +11,7 @@ from waybill.backend.audit import entries
 from waybill.backend.backend import Backend
 from waybill.backend.errors import invalid, not_found
 from waybill.backend.event_streams import MEDIA_TYPE, event_text, stream_head
-from waybill.backend.history import PERIODS
+from waybill.backend.history import DAY, PERIODS
 from waybill.backend.job_form import Form
 from waybill.backend.listeners import ShuttingDown
 from waybill.backend.message import Request, Response, answer, streamed
@@ -98,7 +98,9 @@ class AdminRoutes:
         until = _moment(request, "until", time.time())
         since = _moment(request, "since", until - HOUR)
         queue = request.query.get("queue") or None
-        data = self._backend.extensions.history.periods(PERIODS[period], since, until, queue)
+        extensions = self._backend.extensions
+        older = await extensions.history_records.hours(since) if since < time.time() - DAY + HOUR else []
+        data = extensions.history.periods(PERIODS[period], since, until, queue, older)
         return answer({"period": period, "data": data})
 
     # --- queues ---
