@@ -13,7 +13,7 @@ from waybill.cli.echo import echo
 from waybill.cli.failure import ask, explained
 from waybill.cli.ranges import SECONDS
 from waybill.cli.target import Target, broker_options, json_option
-from waybill.client import ClientError, connect
+from waybill.client import AuthenticationFailed, ClientError, ConnectFailed, ConnectionLost, NotAllowed, connect
 from waybill.ojs.spec.envelope import DEFAULT_TIMEOUT_SECONDS
 from waybill.ojs.topology.doctor import Diagnosis, Examination, Severity
 from waybill.ojs.topology.doctor.management import Management
@@ -75,7 +75,9 @@ async def _examine(
             ).diagnoses()
     except ClientError as error:
         failed = explained(error, target)
-        address, finding = str(target.address), "there is no connection"
+        address = str(target.address)
+        is_away = isinstance(error, AuthenticationFailed | ConnectFailed | ConnectionLost | NotAllowed)
+        finding = "there is no connection" if is_away else "the examination ended early"
         return [Diagnosis("connection", Severity.PROBLEM, address, finding, failed.message, failed.hint)]
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
 from tests.rabbitmq import INSTALL_HINT, RabbitMQ, installed
-from waybill.broker import Broker
+from waybill.broker import Broker, FirstUser
 from waybill.client import Connection, connect
 from waybill.ojs import Jobs, Topology, Worker
 from waybill.ojs.topology.doctor import Diagnosis, Examination, Severity
@@ -82,6 +82,37 @@ async def test_a_job_longer_than_the_consumer_timeout(connection: Connection) ->
 async def test_no_heartbeats_are_noticed(broker_uri: str) -> None:
     async with connect(broker_uri + "?heartbeat=0") as connection:
         assert [one.check for one in await Examination(connection, Topology(), []).diagnoses()] == ["heartbeat"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "wanted"),
+    [
+        (("^ojs\\.", "^ojs\\.", "^ojs\\."), ["use queues amq.gen-", "publish to amq.default"]),
+        (("^(ojs\\.|amq\\.gen-)", "^(ojs\\.|amq\\.default$)", "^(ojs\\.|amq\\.gen-)"), []),
+    ],
+)
+async def test_permissions_for_names_of_the_broker(patterns: tuple[str, str, str], wanted: list[str]) -> None:
+    async with (
+        Broker(port=0, users=[FirstUser("ada", "secret", (), {"/ojs": patterns})]) as broker,
+        connect(broker.uri("/ojs", "ada", "secret")) as connection,
+    ):
+        found = await Examination(connection, Topology(), []).diagnoses()
+    assert [one.check for one in found] == ["permission"] * len(wanted)
+    assert all(text in one.finding for text, one in zip(wanted, found, strict=True))
+
+
+async def test_what_a_user_has_no_access_to_is_one_finding(queue_name: str) -> None:
+    users = [
+        FirstUser("root", "r", (), {"/ojs": (".*",) * 3}),
+        FirstUser("ada", "a", (), {"/ojs": ("^$", "^ojs", "^$")}),
+    ]
+    async with Broker(port=0, users=users) as broker:
+        async with Jobs(broker.uri("/ojs", "root", "r"), create_queues=True) as jobs:
+            await jobs.push("doctor.any", queue=queue_name)
+        async with connect(broker.uri("/ojs", "ada", "a")) as connection:
+            found = await Examination(connection, Topology(), [queue_name]).diagnoses()
+    assert len([one for one in found if one.check == "refused"]) == 1
+    assert "and " in of(found, "refused").subject
 
 
 async def test_a_broker_that_takes_one_message_and_no_more(tmp_path: Path) -> None:

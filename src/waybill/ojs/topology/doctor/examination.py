@@ -74,6 +74,7 @@ class Examination:
             # A broker that blocks this connection reads nothing more from it.
             return found
         if not hindrances:
+            found += await self._of_replies()
             found += await self._of_clock()
             found += await self._of_queue_types()
         found += self._of_classic_queues()
@@ -151,10 +152,29 @@ class Examination:
             found.append(self._blocked())
         return found
 
-    def _refused(self, what: str, error: AccessRefused) -> Diagnosis:
+    async def _of_replies(self) -> list[Diagnosis]:
+        """Check the permissions for names that do not begin with `ojs.`: they are easily forgotten."""
+        found: list[Diagnosis] = []
+        async with await self._connection.channel() as channel:
+            try:
+                declared = await channel.declare_queue(exclusive=True, auto_delete=True)
+                await channel.get(declared.name, no_ack=True)
+                await channel.delete_queue(declared.name)
+            except AccessRefused as error:
+                what = "use queues amq.gen-...: it can ask coordinators for nothing, nor register cron jobs"
+                found.append(self._refused(what, error, Severity.WARNING))
+        try:
+            with contextlib.suppress(MessageReturned):
+                await self._publish(self._probe)
+        except AccessRefused as error:
+            what = "publish to amq.default: its workers return no results, and its coordinators do not lead"
+            found.append(self._refused(what, error, Severity.WARNING))
+        return found
+
+    def _refused(self, what: str, error: AccessRefused, severity: Severity = Severity.PROBLEM) -> Diagnosis:
         user = self._connection.address.settings.user
         remedy = f"rabbitmqctl set_permissions -p VHOST {user} CONFIGURE WRITE READ, with patterns that match"
-        return Diagnosis("permission", Severity.PROBLEM, f"user {user}", f"may not {what}", str(error), remedy)
+        return Diagnosis("permission", severity, f"user {user}", f"may not {what}", str(error), remedy)
 
     def _blocked(self) -> Diagnosis:
         reason = self._connection.blocked
@@ -181,7 +201,11 @@ class Examination:
         async with await self._connection.channel() as channel:
             await channel.declare_queue(self._probe, exclusive=True, auto_delete=True)
             arguments = {"x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": self._probe}
-            await channel.declare_queue(f"{self._probe}.in", exclusive=True, auto_delete=True, arguments=arguments)
+            try:
+                await channel.declare_queue(f"{self._probe}.in", exclusive=True, auto_delete=True, arguments=arguments)
+            except AccessRefused:
+                await channel.delete_queue(self._probe)
+                return []
             dead: list[Delivery] = []
             arrived = asyncio.Event()
 
@@ -257,6 +281,7 @@ class Examination:
     async def _of_topology(self) -> list[Diagnosis]:
         found: list[Diagnosis] = []
         different: dict[str, list[Finding]] = {}
+        refused: list[Finding] = []
         for entity in await check_topology(self._connection, self._topology, self._queues):
             subject = f"{entity.kind} {entity.name}"
             if entity.standing is Standing.DIFFERENT:
@@ -267,12 +292,10 @@ class Examination:
                     Diagnosis("missing", Severity.PROBLEM, subject, "it is not there", "nobody has declared it", remedy)
                 )
             elif entity.standing is Standing.REFUSED:
-                remedy = "give this user the permission, or end the program that holds it exclusively"
-                found.append(
-                    Diagnosis(
-                        "refused", Severity.WARNING, subject, "this user has no access to it", entity.detail, remedy
-                    )
-                )
+                refused.append(entity)
+        if refused:
+            finding, remedy = "no access", "give this user the permission, or end the program that holds it exclusively"
+            found.append(Diagnosis("refused", Severity.WARNING, _shown(refused), finding, refused[0].detail, remedy))
         return [*map(_mismatch, different.values()), *found]
 
     async def _of_queue(self, queue: str) -> list[Diagnosis]:
@@ -330,15 +353,19 @@ def _mismatch(alike: list[Finding]) -> Diagnosis:
     """Return one finding for all entities that differ from the topology in the same way."""
     first = alike[0]
     lost = "x-dead-letter-exchange" in first.detail and "current is none" in first.detail
-    more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
     return Diagnosis(
         "no-dead-letter-exchange" if lost else "mismatch",
         Severity.PROBLEM,
-        f"{first.kind} {first.name}{more}",
+        _shown(alike),
         "rejected and expired jobs are dropped" if lost else "its properties do not fit jobs",
         first.detail,
         "`waybill topology migrate`, or delete it when it is empty and declare it again",
     )
+
+
+def _shown(alike: list[Finding]) -> str:
+    more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+    return f"{alike[0].kind} {alike[0].name}{more}"
 
 
 def _is_local(host: str) -> bool:
