@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from waybill.ojs.workflow.numbering import new_workflow_id
     from waybill.ojs.workflow.parents import StepFailed, parent_outcomes, parent_result, parent_results
     from waybill.ojs.workflow.requests import StepInfo, WorkflowInfo
-    from waybill.ojs.workflow.shapes import Shape, Step, Workflow, batch, chain, chord, group
+    from waybill.ojs.workflow.shapes import Saga, Shape, Step, Workflow, batch, chain, chord, group
 
 __all__ = [
     "SPEC",
@@ -137,6 +137,7 @@ __all__ = [
     "ResultTimeout",
     "ResultTooLarge",
     "Retry",
+    "Saga",
     "Shape",
     "Standing",
     "State",
@@ -189,6 +190,7 @@ _HOMES: Final = {
     "Move": "topology.migration",
     "Outbox": "push.outbox",
     "OutboxRelay": "push.outbox",
+    "Saga": "workflow.shapes",
     "Shape": "workflow.shapes",
     "Standing": "topology.check",
     "Step": "workflow.shapes",

@@ -15,6 +15,7 @@ from waybill.ojs import (
     InvalidJob,
     Jobs,
     NewJob,
+    Saga,
     Worker,
     Workflow,
     WorkflowHandle,
@@ -165,6 +166,36 @@ async def test_a_graph_gives_each_step_what_it_depends_on(shop: Shop) -> None:
     graph.step("names", shop.names.job(), depends_on=[first, second])
     handle = await graph.push(shop.jobs)
     assert await handle.result(timeout=30) == {"first": 1, "second": [2, 3], "names": ["first", "second"]}
+
+
+async def test_a_saga_is_undone_in_reverse_order(shop: Shop) -> None:
+    shop.fails.add("order")
+    saga = Saga("saga")
+    for number in (1, 2):
+        saga.step(f"step {number}", shop.number.job(number), undo=shop.number.job(10 * number))
+    saga.step("names", shop.names.job())
+    saga.step("order", shop.order.job(7), undo=shop.number.job(0))
+    handle = await saga.push(shop.jobs)
+    info = await handle.wait(timeout=30)
+    assert (info.state, info.failed_step_index) == ("compensated", 3)
+    assert [name for name in shop.done if name.startswith("number")] == [
+        f"number {number}" for number in (1, 2, 20, 10)
+    ]
+    assert [(step.callback, step.state) for step in info.steps if step.callback] == [
+        ("compensate:step 1", "completed"),
+        ("compensate:step 2", "completed"),
+        ("compensate:order", "cancelled"),
+    ]
+    with pytest.raises(InvalidJob):
+        saga.step("order", shop.order.job(7))
+
+
+async def test_a_saga_without_a_failure_is_its_last_step(shop: Shop) -> None:
+    saga = Saga("saga", failure_policy="skip")
+    saga.step("first", shop.order.job(7), undo=shop.number.job(0))
+    saga.step("last", shop.charge.job())
+    assert isinstance(await (await saga.push(shop.jobs)).result(timeout=30), str)
+    assert shop.done == ["order", "charge"]
 
 
 async def test_what_a_step_spawns_is_a_part_of_it(shop: Shop) -> None:

@@ -1,4 +1,4 @@
-"""The building blocks of workflows: `chain`, `group`, `batch`, `chord`, and `Workflow` for named steps.
+"""The building blocks of workflows: `chain`, `group`, `batch`, `chord`, `Workflow` for named steps, and `Saga`.
 
     await chain(fetch.job(url), group(resize.job(one) for one in sizes), publish.job()).push(jobs)
 
@@ -19,7 +19,7 @@ import msgspec
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.handler import NewJob
 from waybill.ojs.spec.envelope import SYSTEM_MANAGED
-from waybill.ojs.workflow.definition import Definition, NodeKind
+from waybill.ojs.workflow.definition import COMPENSATION, Definition, FailurePolicy, NodeKind
 from waybill.ojs.workflow.handle import WorkflowHandle
 from waybill.ojs.workflow.jobs_port import JobsPort
 from waybill.ojs.workflow.push import Stream, push_workflow, spawn_workflow
@@ -237,6 +237,48 @@ class Workflow(Shape[dict[str, Any]]):
             definition.name, definition.depends_on = name, needed
             steps.append(definition)
         return Definition("dag", self.name, steps=steps), None
+
+
+class Saga(Shape[Any]):
+    """Steps in sequence, of which the completed ones are undone when one fails, the last one first.
+
+        order = Saga("order")
+        order.step("charge", charge.job(49), undo=refund.job(49))
+        order.step("ship", ship.job("A-17"))
+        await order.push(jobs)
+
+    Its result is that of the last step. It is `compensated` in the end if a step has failed, or `failed` if one of the
+    jobs that undo has failed; a retry continues there. These jobs get the results of all steps by name.
+    """
+
+    kind: NodeKind = "saga"
+
+    def __init__(self, name: str = "", *, failure_policy: FailurePolicy = "compensate") -> None:
+        """With the policy "skip", the next step follows a failed one, and nothing is undone.
+
+        A step has failed when its job has no attempts left, so "retry" is no other than "compensate" here.
+        """
+        super().__init__(name)
+        self._policy = failure_policy
+        self._steps: dict[str, tuple[NewJob[Any], NewJob[Any] | None]] = {}
+
+    def step(self, name: str, job: NewJob[Any], *, undo: NewJob[Any] | None = None) -> None:
+        """Add a step. Raises InvalidJob for an existing name."""
+        if name in self._steps or not name:
+            raise InvalidJob(
+                "workflow", f"already has a step {name!r}, or the step has no name", code="INVALID_WORKFLOW"
+            )
+        self._steps[name] = job, undo
+
+    def define(self, jobs: JobsPort, *, may_stream: bool = False) -> tuple[Definition, Stream | None]:
+        """Return the definition; nothing in it is streamed."""
+        del may_stream
+        saga = Definition("saga", self.name, failure_policy=self._policy)
+        for name, (job, undo) in self._steps.items():
+            saga.steps.append(Definition("job", name, job=job_of(job, jobs)))
+            if undo is not None:
+                saga.callbacks[f"{COMPENSATION}{name}"] = Definition("job", job=job_of(undo, jobs))
+        return saga, None
 
 
 @overload

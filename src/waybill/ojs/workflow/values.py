@@ -126,7 +126,8 @@ class Values:
         if node.callback and node.parent is not None:
             batch = node.parent
             try:
-                steps = {step.key: step for step in batch.steps}
+                # What undoes a step of a saga gets all results by name.
+                steps = {step.name: step for step in batch.steps}
                 found = self._object(steps, MAX_INLINE_BYTES) if batch.kind == "saga" else self.node(batch)
             except TooLarge:
                 return {"result_ref": msgspec.Raw(self._reference(batch)[len(b'{"result_ref":') : -1])}
