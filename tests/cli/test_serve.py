@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,20 @@ def test_it_serves_the_broker_of_a_context(waybill_uri: str, tmp_path: Path) -> 
         names = [f"served.ojs.partition.served.{number}" for number in range(3)]
         found = [looking.channel().queue_declare(name, passive=True).method.message_count for name in names]
     assert sum(found) == 1
+
+
+def test_a_signal_ends_a_start_that_takes_long() -> None:
+    """A broker that does not answer, or millions of events to read."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"amqp://127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "-m", "waybill", "serve", "--uri", uri, "--port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            connection, _ = silent.accept()
+            process.send_signal(signal.SIGTERM)
+            told, errors = process.communicate(timeout=20)
+            connection.close()
+    assert (process.returncode, told) == (0, "")
+    assert "Traceback" not in errors
 
 
 def limited(count: int, *arguments: str) -> subprocess.CompletedProcess[str]:

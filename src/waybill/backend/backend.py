@@ -31,7 +31,7 @@ from waybill.ojs.coordinator.coordinator import Coordinator
 from waybill.ojs.coordinator.job_counts import JobCounts
 from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.coordinator.job_view import JobView
-from waybill.ojs.coordinator.markers import catch_up
+from waybill.ojs.coordinator.markers import rebuild
 from waybill.ojs.coordinator.records import Records
 from waybill.ojs.dead_letters import DeadLetters
 from waybill.ojs.errors import InvalidJob, ResponseCode
@@ -124,7 +124,7 @@ class Backend(Service):
                 self.jobs, queues=[], database=self._database, watches_queues=False, keep_days=self._keep_days
             )
             await self._coordinator.start()
-            await catch_up(self.view, broker.events)
+            await rebuild(self.view, broker.events)
             self.view.follow(broker.events)
             broker.events.gather()
             settlement = Settlement(broker, "dead_letter", exact_delays=True)

@@ -12,7 +12,7 @@ from waybill.cli.failure import explained
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import DAYS, PORT
-from waybill.cli.stop_signals import stop_event
+from waybill.cli.stop_signals import started_unless_stopped, stop_event
 from waybill.cli.target import Target, broker_options
 from waybill.cli.text_log import log_as_text
 from waybill.client import ClientError
@@ -80,7 +80,8 @@ def _metrics(coordinator: Coordinator, port: int) -> contextlib.AbstractContextM
 
 async def _coordinate(coordinator: Coordinator) -> None:
     stopped = stop_event()
-    async with coordinator:
-        collect_rarely()
-        echo("ready")
-        await stopped.wait()
+    async with started_unless_stopped(coordinator, stopped) as is_started:
+        if is_started:
+            collect_rarely()
+            echo("ready")
+            await stopped.wait()

@@ -13,7 +13,7 @@ from waybill.cli.echo import echo
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import read_key_ring, tls_context
 from waybill.cli.ranges import PORT
-from waybill.cli.stop_signals import stop_event
+from waybill.cli.stop_signals import started_unless_stopped, stop_event
 from waybill.cli.target import json_option
 from waybill.cli.text_log import log_as_text
 from waybill.settings.configuration import is_loopback
@@ -166,10 +166,12 @@ async def _serve(
     from waybill.federation.serving import FederationServing
 
     stopping = stop_event()
-    async with FederationServing(_layer_of(federation), host, port, keys=keys, tls=tls) as serving:
-        collect_rarely(whole_heap=60_000)
-        echo(f"ready {serving.url}")
-        await stopping.wait()
+    serving = FederationServing(_layer_of(federation), host, port, keys=keys, tls=tls)
+    async with started_unless_stopped(serving, stopping) as is_started:
+        if is_started:
+            collect_rarely(whole_heap=60_000)
+            echo(f"ready {serving.url}")
+            await stopping.wait()
 
 
 def _show_regions(found: list[dict[str, Any]]) -> None:

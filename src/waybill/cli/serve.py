@@ -17,7 +17,7 @@ from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
 from waybill.cli.own_broker import Reloader, make_broker, own_login, set_up_log, started
 from waybill.cli.settings_options import ALL_TABLES, HTTP_SHORT, Source, loaded, settings_options
-from waybill.cli.stop_signals import stop_event
+from waybill.cli.stop_signals import started_unless_stopped, stop_event
 from waybill.cli.target import Target, chosen
 from waybill.client import ClientError, ReconnectPolicy
 from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
@@ -150,8 +150,9 @@ async def _serve(
         request_limit=http.request_limit,
         leased_memory=http.leased_memory,
     )
-    async with serving:
-        await _until_stopped(serving, stopping)
+    async with started_unless_stopped(serving, stopping) as is_started:
+        if is_started:
+            await _until_stopped(serving, stopping)
 
 
 async def _until_stopped(serving: Serving, stopping: asyncio.Event) -> None:

@@ -21,7 +21,7 @@ from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
 from waybill.cli.own_broker import GUEST, Reloader, make_broker, own_login, set_up_log, started
 from waybill.cli.settings_options import HTTP_SHORT, UP_TABLES, Source, loaded, settings_options
-from waybill.cli.stop_signals import stop_event
+from waybill.cli.stop_signals import started_unless_stopped, stop_event
 from waybill.cli.worker_options import concurrency_option, grace_period_option
 from waybill.cli.worker_process import WorkerProcess, can_reload
 from waybill.client import ClientError
@@ -141,7 +141,9 @@ async def _up(settings: UpSettings, broker: Broker, reloader: Reloader) -> int:
         limits=LIMITS,
         beside=partial(CombinedApplication, management),
     )
-    async with started(broker), management, serving:
+    async with started(broker), management, started_unless_stopped(serving, stopping) as is_started:
+        if not is_started:
+            return 0
         reloader.listen()
         if broker.import_report is not None:
             show_report(broker.import_report)

@@ -217,7 +217,9 @@ class JobView(EventFollower):
         except TimeoutError:
             return await self.get(job_id)
 
-    async def verdict(self, event_id: str, record: Callable[[], None]) -> JobInfo | None:
+    async def verdict(
+        self, event_id: str, record: Callable[[], None], seconds: float | None = VERDICT_SECONDS
+    ) -> JobInfo | None:
         """Record a reservation with this event id; return the conflicting job, if any, once the stream has decided.
 
         Raises TimeoutError if the stream does not bring it back in time.
@@ -226,7 +228,7 @@ class JobView(EventFollower):
         self._verdicts[event_id] = waiting
         try:
             record()
-            async with asyncio.timeout(VERDICT_SECONDS):
+            async with asyncio.timeout(seconds):
                 return await waiting
         finally:
             del self._verdicts[event_id]
@@ -271,12 +273,9 @@ class JobView(EventFollower):
         store = self._known
         return await self.soon(lambda: call(store))
 
-    async def folded(self, event_id: str, record: Callable[[], None]) -> None:
-        """Record an event of a feature with this id; return when this event and all before it are folded.
-
-        Raises TimeoutError if the stream does not bring it back in time.
-        """
-        await self.verdict(event_id, record)
+    async def folded(self, event_id: str, record: Callable[[], None], seconds: float | None = VERDICT_SECONDS) -> None:
+        """Do the same for an event of a feature: return when it and all before it are folded."""
+        await self.verdict(event_id, record, seconds)
 
     def lags(self) -> list[PartitionLag]:
         """Return how far the state is behind each partition of the event stream. Any thread may call it."""
