@@ -265,5 +265,5 @@ def test_a_port_in_use_is_an_error(broker: BrokerProcess, repository: Path) -> N
         check=False,
     )
     assert second.returncode == 1
-    assert f"cannot start on 127.0.0.1:{broker.port}" in second.stderr
+    assert f"cannot start: 127.0.0.1:{broker.port}: Address already in use\nHint: " in second.stderr
     assert "Traceback" not in second.stderr

@@ -11,6 +11,7 @@ from waybill.cli.broker_change import policy_command, user_command, vhost_comman
 from waybill.cli.broker_list import close_command, list_command, show_command
 from waybill.cli.definitions import show_report
 from waybill.cli.echo import echo
+from waybill.cli.failure import not_started
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import tls_context
 from waybill.cli.own_broker import Reloader, make_broker, set_up_log, started
@@ -57,7 +58,7 @@ def command(ctx: click.Context, source: Source) -> None:
     try:
         run(_serve(broker, Reloader(broker, source, configuration), configuration, tls))
     except OSError as error:
-        raise click.ClickException(f"cannot start on {broker.host}:{broker.port}: {error}") from None
+        raise not_started(error) from None
     except (BrokerFailed, DefinitionsLost, UnsupportedStoreVersion) as error:
         raise click.ClickException(str(error)) from None
 

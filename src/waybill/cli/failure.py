@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import ssl
 from collections.abc import Coroutine, Mapping
@@ -47,6 +48,12 @@ class Failed(click.ClickException):
         super().show(file)
         if self.hint:
             echo(f"Hint: {self.hint}", file=file, err=file is None)
+
+
+def not_started(error: OSError) -> Failed:
+    """Return why a server has not started, such as an address that is in use: the error names it."""
+    hint = "stop what listens there, or choose another port" if error.errno == errno.EADDRINUSE else ""
+    return Failed(f"cannot start: {error if error.filename else error.strerror or error}", hint)
 
 
 def ask(target: Target, question: Coroutine[Any, Any, T]) -> T:

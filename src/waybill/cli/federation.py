@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from waybill.cli.echo import echo
+from waybill.cli.failure import not_started
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import read_key_ring, tls_context
 from waybill.cli.ranges import PORT
@@ -67,7 +68,7 @@ def serve(
     try:
         run(_serve(federation, host, port, ring, tls))
     except OSError as error:
-        raise click.ClickException(f"cannot start on {host}:{port}: {error}") from None
+        raise not_started(error) from None
 
 
 @command.command()

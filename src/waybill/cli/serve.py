@@ -12,7 +12,7 @@ import click
 
 from waybill.broker import BrokerFailed
 from waybill.cli.echo import echo
-from waybill.cli.failure import explained
+from waybill.cli.failure import explained, not_started
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
 from waybill.cli.own_broker import Reloader, make_broker, own_login, set_up_log, started
@@ -79,7 +79,7 @@ def command(uri: str | None, context_name: str | None, source: Source, *, test_m
     except ClientError as error:
         raise explained(error, Target(uri or "")) from None
     except OSError as error:
-        raise click.ClickException(f"cannot start on {http.host}:{http.port}: {error}") from None
+        raise not_started(error) from None
     except (BrokerFailed, DefinitionsLost, UnsupportedStoreVersion) as error:
         raise click.ClickException(str(error)) from None
 

@@ -17,6 +17,7 @@ from waybill import __version__
 from waybill.broker import Broker, BrokerFailed
 from waybill.cli.definitions import show_report
 from waybill.cli.echo import echo
+from waybill.cli.failure import not_started
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
 from waybill.cli.own_broker import GUEST, Reloader, make_broker, own_login, set_up_log, started
@@ -92,8 +93,7 @@ def command(program: str | None, concurrency: int, grace_period: float, source: 
     try:
         code = run(_up(settings, broker, Reloader(broker, source, configuration)))
     except OSError as error:
-        ports = f"ports {configuration.integer('amqp.port')} (AMQP) and {http.port} (HTTP)"
-        raise click.ClickException(f"cannot start on {ports}: {error}. See --amqp-port and --port.") from None
+        raise not_started(error) from None
     except (BrokerFailed, ClientError, DefinitionsLost, UnsupportedStoreVersion) as error:
         raise click.ClickException(str(error)) from None
     sys.exit(code)

@@ -201,10 +201,10 @@ class Listener:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        found = await self._loop.getaddrinfo(
-            self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
         try:
+            found = await self._loop.getaddrinfo(
+                self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
             for family, kind, protocol, _, address in dict.fromkeys(found):
                 self._sockets.append(_listening(family, kind, protocol, address))
         except OSError as error:
