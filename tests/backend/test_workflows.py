@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.backend.conftest import Client
@@ -254,3 +255,47 @@ async def test_a_part_of_a_workflow_has_the_progress_of_its_jobs(client: Client)
     await work(client)
     await work(client)
     assert (await client.ask("GET", f"{WORKFLOWS}/{made['id']}/progress"))["progress"] == 1.0
+
+
+async def test_the_jobs_of_a_workflow_have_its_tenant(client: Client) -> None:
+    """ojs-multi-tenancy section 15.2."""
+
+    async def tenants(body: object, **headers: str) -> list[object]:
+        found = msgspec.json.decode((await client.send("POST", WORKFLOWS, body, **headers)).body)
+        if "error" in found:
+            return [found["error"]["code"]]
+        return [one.get("meta", {}).get("tenant_id") for one in await client.fetch("flow", count=9)]
+
+    acme, beta = ({"meta": {"tenant_id": name}} for name in ("acme", "beta"))
+    assert await tenants({"type": "group", "jobs": [job("a"), job("b", **acme)]}) == ["acme"] * 2
+    assert await tenants({"type": "group", "jobs": [job("a"), job("b")], **acme}) == ["acme"] * 2
+    assert await tenants({"type": "group", "jobs": [job("a"), job("b")]}) == [None] * 2
+    assert await tenants({"type": "group", "jobs": [job("a", **acme), job("b", **beta)]}) == ["invalid_request"]
+    assert await tenants({"type": "group", "jobs": [job("a", **acme)], **beta}) == ["invalid_request"]
+    header = {"x-ojs-tenant": "acme"}
+    assert await tenants({"type": "chain", "steps": [job("a"), job("b")]}, **header) == ["acme"]
+    assert await tenants({"type": "chain", "steps": [job("a"), job("b", **beta)]}, **header) == ["invalid_request"]
+
+
+async def test_what_is_pushed_later_fits_its_schema(client: Client) -> None:
+    schema = {"type": "array", "items": {"type": "integer"}}
+    await client.ask(
+        "POST", "/ojs/v1/schemas", {"job_type": "a.b", "version": "1.0.0", "mode": "strict", "schema": schema}, 201
+    )
+    good, bad = job("a.b", 1), job("a.b", "one")
+    for steps in ([bad], [good, {"type": "group", "jobs": [good, bad]}]):
+        found = (await client.ask("POST", WORKFLOWS, {"type": "chain", "steps": steps}, 422))["error"]
+        assert found["code"] == "validation_error"
+        assert found["message"].startswith("steps[")
+    await client.ask("POST", WORKFLOWS, {"type": "chain", "steps": [good]}, 201)
+    await client.ask("POST", "/ojs/v1/cron", {"name": "n", "expression": "@daily", **bad}, 422)
+    await client.ask("POST", "/ojs/v1/cron", {"name": "n", "expression": "@daily", **good}, 201)
+    await client.ask("PATCH", "/ojs/v1/cron/n", {"args": ["one"]}, 422)
+
+
+async def test_a_cron_job_has_the_tenant_of_its_request(client: Client) -> None:
+    body = {"name": "n", "expression": "@daily", "type": "a.b"}
+    await client.send("POST", "/ojs/v1/cron", body, **{"x-ojs-tenant": "acme"})
+    await client.ask("POST", "/ojs/v1/cron/n/trigger", None, 201)
+    [found] = await client.fetch("default")
+    assert found["meta"]["tenant_id"] == "acme"

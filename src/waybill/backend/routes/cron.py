@@ -17,6 +17,7 @@ from waybill.backend.job_form import Form, form_of
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
 from waybill.backend.router import OPERATE, READ, Route
+from waybill.backend.workflow_checks import check_cron
 from waybill.ojs.coordinator.claims import DROPPED, Claim, key_of
 from waybill.ojs.coordinator.job_fold import ENQUEUED
 from waybill.ojs.coordinator.job_store import JobDetail
@@ -66,6 +67,7 @@ class CronRoutes:
 
     async def _register(self, request: Request) -> Response:
         job = cron_job_of(request.json(required=True))
+        check_cron(job, self._backend.extensions.schemas, request.headers)
         await self._backend.coordinate_queue(job.queue)
         outcome = await self._backend.jobs.crons.register(job)
         return await self._answer(job.name, 201 if outcome == "created" else 200)
@@ -82,6 +84,7 @@ class CronRoutes:
             raise invalid("enabled", "must be true or false")
         if body:
             job = changed(info, body)
+            check_cron(job, self._backend.extensions.schemas, request.headers)
             await self._backend.coordinate_queue(job.queue)
             await crons.register(job)
         if enabled is not None:

@@ -9,6 +9,7 @@ from waybill.backend.errors import RequestRefused, not_found
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.router import OPERATE, READ, Route
+from waybill.backend.workflow_checks import check_workflow
 from waybill.backend.workflow_progress import progress_of, reporting_ids
 from waybill.backend.workflow_request import definition_of
 from waybill.backend.workflows import Workflows
@@ -43,6 +44,7 @@ class WorkflowRoutes:
     async def _begin(self, request: Request) -> Response:
         body = request.json(required=True)
         definition = await definition_of(body, self._backend.jobs.make)
+        await check_workflow(definition, self._backend.extensions.schemas, body, request.headers)
         workflow_id = await self._workflows.begin(definition)
         form = await self._known(workflow_id)
         return answer({**form, "workflow": form}, 201, [("Location", f"/ojs/v1/workflows/{workflow_id}")])
