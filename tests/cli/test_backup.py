@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -184,3 +186,24 @@ async def test_what_a_killed_broker_has_left_is_removed(tmp_path: Path) -> None:
         assert not (data / DIRECTORY_NAME / "old").exists()
         ok(await asyncio.to_thread(run, "backup", tmp_path / "copy", "--data-dir", data, "--json"))
     assert not (data / SOCKET_NAME).exists()
+
+
+def test_a_copy_reports_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    asyncio.run(filled(data))
+    told: list[int] = []
+    totals: list[int] = []
+
+    @contextlib.contextmanager
+    def bar(_verb: str, total: int) -> Iterator[Callable[[int], None]]:
+        totals.append(total)
+        yield told.append
+
+    monkeypatch.setattr("waybill.cli.copying.byte_progress", bar)
+    found = ok(run("backup", copy, "--data-dir", data, "--json"))
+    assert sum(told) == found["bytes"] == totals[0] + (copy / "manifest").stat().st_size
+
+
+async def filled(directory: Path) -> None:
+    async with Broker(port=0, data_dir=directory) as broker:
+        await fill(broker, 0, 20)

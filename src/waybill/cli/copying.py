@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import click
 
+from waybill.cli.byte_progress import byte_progress
 from waybill.model.errors import UnsupportedStoreVersion
 from waybill.storage.manifest import NAME as MANIFEST_NAME
 from waybill.storage.manifest import read_manifest
@@ -36,12 +38,14 @@ def copy_files(source: Path, target: Path) -> Copied:
     """Copy everything that the manifest of `source` lists, durably. Raises OSError, click.ClickException."""
     octets = 0
     sizes = _sizes(source)
-    for name, size in sorted(sizes.items()):
-        (target / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        octets += _copy(source / name, target / name, size)
-    if (source / MANIFEST_NAME).exists():
-        # A backup without it is not complete.
-        octets += _copy(source / MANIFEST_NAME, target / MANIFEST_NAME, None)
+    total = sum((source / name).stat().st_size if size is None else size for name, size in sizes.items())
+    with byte_progress("copying", total) as tell:
+        for name, size in sorted(sizes.items()):
+            (target / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            octets += _copy(source / name, target / name, size, tell)
+        if (source / MANIFEST_NAME).exists():
+            # A backup without it is not complete.
+            octets += _copy(source / MANIFEST_NAME, target / MANIFEST_NAME, None, tell)
     for directory in {target, *(target / name for name in sizes)}:
         sync(directory if directory.is_dir() else directory.parent)
     return Copied(len(sizes), octets)
@@ -66,7 +70,7 @@ def _sizes(source: Path) -> dict[str, int | None]:
     return {str(path.relative_to(source)): None for path in found}
 
 
-def _copy(source: Path, target: Path, size: int | None) -> int:
+def _copy(source: Path, target: Path, size: int | None, tell: Callable[[int], None]) -> int:
     """Copy and sync the first `size` octets of a file. Returns the number of copied octets."""
     copied = 0
     with source.open("rb") as reading, target.open("xb") as writing:
@@ -76,6 +80,7 @@ def _copy(source: Path, target: Path, size: int | None) -> int:
                 break
             writing.write(chunk)
             copied += len(chunk)
+            tell(len(chunk))
         writing.flush()
         os.fsync(writing.fileno())
     if size is not None and copied < size:

@@ -1,7 +1,6 @@
 """`waybill store`: check a data directory, and repair damage in it."""
 
 import os
-import sys
 from collections.abc import Callable
 from errno import EACCES, EPERM, EROFS
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Final
 import click
 import msgspec
 
+from waybill.cli.byte_progress import byte_progress
 from waybill.cli.echo import echo
 from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
 from waybill.node.node import FORMATS
@@ -119,18 +119,11 @@ def _lock(directory: Path, *, changes: bool) -> DirectoryLock | None:
 
 
 def _examine(directory: Path, work: Callable[[DiskFilesystem], CheckReport], *, changes: bool) -> CheckReport:
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from waybill.cli.console import Console
-
     lock = _lock(directory, changes=changes)
-    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
     try:
-        with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-            task = progress.add_task("reading", total=_size(directory))
+        with byte_progress("reading", _size(directory)) as when_read:
             flags = FILE_FLAGS if changes else FILE_FLAGS & ~os.O_RDWR
-            return work(WatchedFilesystem(directory, flags, lambda size: progress.advance(task, size)))
+            return work(WatchedFilesystem(directory, flags, when_read))
     except (OSError, DefinitionsLost, UnsupportedStoreVersion) as error:
         raise CannotRead(_error_text(directory, error)) from None
     finally:
