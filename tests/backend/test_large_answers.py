@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from waybill.backend.application import Application
+from waybill.backend.large_answers import LargeAnswers
 from waybill.backend.message import Request, Response
 from waybill.backend.router import OPEN, Route
 from waybill.backend.server.limits import Limits
@@ -60,3 +61,22 @@ async def test_two_large_answers_are_made_at_a_time(monkeypatch: pytest.MonkeyPa
     assert [(one.result().status, b"too many large" in one.result().body) for one in done] == [(503, True)]
     going.set()
     assert sorted([(await one).status for one in asked]) == [200, 200, 503]
+
+
+async def test_one_large_request_begins_in_each_turn_of_the_loop() -> None:
+    loop, answers, turn = asyncio.get_running_loop(), LargeAnswers(), 0
+    turns: list[int] = []
+
+    def tick() -> None:
+        nonlocal turn
+        turn += 1
+        if len(turns) < 6:
+            loop.call_soon(tick)
+
+    async def make(_request: Request) -> Response:
+        turns.append(turn)
+        return Response(200)
+
+    tick()
+    await asyncio.gather(*(answers.handle(Request("GET", "/list"), make) for _ in range(6)))
+    assert len(set(turns)) == 6

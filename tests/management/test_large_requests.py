@@ -80,7 +80,7 @@ async def test_large_messages_take_turns() -> None:
         await api.queue("q")
         most = counted(api)
         await asyncio.gather(*(api.publish("q", "x" * LARGE_BYTES) for _ in range(3 * AT_ONCE)))
-        assert most() == AT_ONCE
+        assert most() <= AT_ONCE
         await asyncio.gather(*(api.publish("q", "small") for _ in range(3 * AT_ONCE)))
         assert most() == 3 * AT_ONCE
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from waybill.backend.errors import RequestRefused
 from waybill.backend.message import Request, Response
+from waybill.backend.portions import Steps
 
 AT_ONCE: Final = 2
 """How many large answers are made at a time."""
@@ -30,6 +31,7 @@ class LargeAnswers:
         self.is_behind: Callable[[], bool] = lambda: False
         """Whether clients have much to read: set by the server."""
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._steps = Steps()
         self._is_unsent = False
         """Whether the last answer may not count as unread yet."""
 
@@ -42,6 +44,8 @@ class LargeAnswers:
             raise RequestRefused("overloaded", "The server is making too many large answers.") from None
         try:
             await self._wait_for_readers()
+            # Reading a body of 16 MiB takes a tenth of a second: others are served before the next one.
+            await self._steps.begin()
             response = await handler(request)
             self._is_unsent = self._is_unsent or len(response.body) > LARGE_BYTES
         finally:
