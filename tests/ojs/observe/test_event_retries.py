@@ -8,8 +8,8 @@ import pytest
 
 from tests.ojs.eye import until
 from waybill.broker import Broker
-from waybill.client import AccessRefused, ConnectionLost
-from waybill.ojs import Jobs
+from waybill.client import AccessRefused, ConnectionLost, connect
+from waybill.ojs import Jobs, Topology
 from waybill.ojs.observe import event_retries
 from waybill.ojs.observe.event_retries import LOGGED_SECONDS, MOST_SECONDS, EventRetries
 
@@ -71,3 +71,16 @@ async def test_events_come_when_they_are_allowed_again(
             await pushing
             await until(lambda: "events are published again" in caplog.messages)
     assert sum("cannot be published" in text for text in caplog.messages) == 1
+
+
+async def test_an_exchange_that_was_deleted_is_declared_again(broker_uri: str, queue_name: str) -> None:
+    topology = Topology(prefix=f"{queue_name}.")
+    async with Jobs(broker_uri, topology=topology) as jobs, connect(broker_uri) as connection:
+        await jobs.push("a.b", queue="again")
+        channel = await connection.channel(prefetch_count=10)
+        await channel.delete_exchange(topology.events)
+        await jobs.push("a.b", queue="again")
+        found = await channel.consume(topology.event_stream, arguments={"x-stream-offset": "first"})
+        for _ in range(2):
+            delivery = await anext(found)
+            delivery.ack()

@@ -27,7 +27,7 @@ from typing import Final, Self
 import msgspec
 from mypy_extensions import mypyc_attr
 
-from waybill.client import BasicProperties, Channel, MessageReturned
+from waybill.client import BasicProperties, Channel, MessageReturned, NotFound
 from waybill.ojs.connection.identity import Identity
 from waybill.ojs.observe.counters import Counters
 from waybill.ojs.observe.event_batch import Batch, Place, cut, messages_of
@@ -439,6 +439,9 @@ class EventWriter:
             self._returned.add(batch.partition)
             self._declarer.forget_shared()
         else:
+            if isinstance(error, NotFound):
+                # Somebody has deleted the exchange.
+                self._declarer.forget_shared()
             self._retries.note(error)
         self._loop.call_later(self._retries.pause_seconds, self._try_again)
 
