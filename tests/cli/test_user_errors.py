@@ -234,3 +234,12 @@ sys.stdin.read()
         assert (process.returncode, told) == (130, "interrupted\n")
         assert server.stdin is not None
         server.stdin.close()
+
+
+def test_a_migration_logs_its_steps_alone() -> None:
+    Path("jobs.db").touch()
+    command = [sys.executable, "-m", "waybill", "state", "migrate", "jobs.db"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=program_environment())
+    assert done.stdout.startswith("migrated: 0001")
+    assert all(line.startswith("Running upgrade ") for line in done.stderr.splitlines())
+    assert "-> 0001" in done.stderr

@@ -136,7 +136,8 @@ class Application:
         found = self._router.find(request.path)
         if found is None:
             details: dict[str, object] = {"resource_type": "path", "resource_id": request.path[:300]}
-            raise RequestRefused("not_found", f"The path {request.path[:300]!r} does not exist.", details=details)
+            text = f"The path {request.path[:300]!r} does not exist."
+            raise RequestRefused("not_found", text, details=details, hint="Check the path. Most begin with /ojs/v1/.")
         routes, request.parameters = found
         method = "GET" if request.method == "HEAD" else request.method
         route = routes.get(method)

@@ -14,7 +14,7 @@ import click
 from waybill.broker import Broker, FirstUser
 from waybill.cli.definitions import read_document
 from waybill.cli.settings_options import Source
-from waybill.cli.text_log import FORMAT, TextLogFormatter
+from waybill.cli.text_log import FORMAT, TextLogFormatter, keep_migrations_only
 from waybill.model.errors import InvalidArgument
 from waybill.model.permission import Permission
 from waybill.settings import SETTINGS, Configuration, InvalidConfiguration
@@ -95,6 +95,7 @@ def set_up_log(configuration: Configuration) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=level, force=True)
+    keep_migrations_only()
 
 
 class Reloader:

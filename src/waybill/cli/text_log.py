@@ -33,3 +33,14 @@ def log_as_text(text_format: str = FORMAT, log_filter: logging.Filter | None = N
     if log_filter is not None:
         handler.addFilter(log_filter)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    keep_migrations_only()
+
+
+def keep_migrations_only() -> None:
+    """Log of Alembic only which migrations run: each start of a coordinator would tell of its plugins, too."""
+    logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
+    logging.getLogger("alembic.runtime.migration").addFilter(_is_migration)
+
+
+def _is_migration(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.INFO or record.getMessage().startswith("Running ")
