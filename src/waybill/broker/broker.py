@@ -303,12 +303,14 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """`host:port`, as a URI has it."""
+        """`host:port`, as a URI has it. Raises RuntimeError for port 0 before the start, which chooses a free one."""
+        if self.port == 0:
+            raise RuntimeError("the broker has no port yet: start it first")
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{host}:{self.port}"
 
     def uri(self, virtual_host: str = "/", user: str = GUEST, password: str = GUEST) -> str:
-        """An `amqp://` URI for a user, by default guest, from this machine."""
+        """An `amqp://` URI for a user, by default guest, from this machine. Raises RuntimeError like `address`."""
         login = f"{quote(user, safe='')}:{quote(password, safe='')}"
         return f"amqp://{login}@{self.address}/{quote(virtual_host, safe='')}"
 
