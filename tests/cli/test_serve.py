@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import resource
 import signal
 import socket
 import subprocess
@@ -36,6 +37,25 @@ def test_it_serves_until_it_is_told_to_end(repository: Path) -> None:
         connection.close()
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
+
+
+def test_it_ends_when_its_own_broker_fails(tmp_path: Path) -> None:
+    """It answered 503 for ever."""
+    command = [sys.executable, "-m", "waybill", "serve", "--data-dir", str(tmp_path / "data"), "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=program_environment()
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        connection = http.client.HTTPConnection(process.stdout.readline().strip().removeprefix("ready http://"))
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, 0))
+        job = json.dumps({"type": "served.run", "args": [], "options": {"queue": "served"}})
+        connection.request("POST", "/ojs/v1/jobs", job, {"Content-Type": "application/json"})
+        assert process.wait(60) == 1
+        connection.close()
+        log = process.stderr.read()
+        assert "the broker stops" in log
+        assert "File too large" in log.splitlines()[-1]
 
 
 def test_it_serves_the_broker_of_a_context(waybill_uri: str, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """`waybill broker`: a stand-alone broker."""
 
-import asyncio
 import contextlib
 import ssl
 
@@ -14,7 +13,7 @@ from waybill.cli.echo import echo
 from waybill.cli.failure import not_started
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import tls_context
-from waybill.cli.own_broker import Reloader, make_broker, set_up_log, started
+from waybill.cli.own_broker import Reloader, make_broker, set_up_log, started, until_stopped
 from waybill.cli.settings_options import BROKER_TABLES, Source, loaded, settings_options
 from waybill.cli.stop_signals import stop_event
 from waybill.model.errors import DefinitionsLost, UnsupportedStoreVersion
@@ -91,10 +90,4 @@ async def _serve(broker: Broker, reloader: Reloader, configuration: Configuratio
         if broker.tls_port is not None:
             echo(f"ready amqps://{broker.host}:{broker.tls_port}/%2F")
         echo(f"ready amqp://{broker.address}/%2F")
-        failed = asyncio.ensure_future(broker.wait_stopped())
-        stopped = asyncio.ensure_future(stopping.wait())
-        await asyncio.wait({failed, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        if failed.done():
-            await failed
-        failed.cancel()
+        await until_stopped(broker, stopping)

@@ -72,6 +72,17 @@ async def started(broker: Broker) -> AsyncIterator[Broker]:
         yield broker
 
 
+async def until_stopped(broker: Broker, stopping: asyncio.Event) -> None:
+    """Wait for the event. Raises BrokerFailed if the broker fails before."""
+    failed = asyncio.ensure_future(broker.wait_stopped())
+    stopped = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({failed, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if failed.done():
+        await failed
+    failed.cancel()
+
+
 def _first_users(configuration: Configuration) -> list[FirstUser]:
     """The users of a new data directory. Raises ValueError for an invalid pattern."""
     for user in configuration.users:

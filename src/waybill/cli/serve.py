@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +13,7 @@ from waybill.cli.echo import echo
 from waybill.cli.failure import explained, not_started
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
-from waybill.cli.own_broker import Reloader, make_broker, own_login, set_up_log, started
+from waybill.cli.own_broker import Reloader, make_broker, own_login, set_up_log, started, until_stopped
 from waybill.cli.settings_options import ALL_TABLES, HTTP_SHORT, Source, loaded, settings_options
 from waybill.cli.stop_signals import started_unless_stopped, stop_event
 from waybill.cli.target import Target, chosen
@@ -27,9 +25,6 @@ from waybill.settings.sources import DEFAULT, ENVIRONMENT, OPTION
 from waybill.transport.allocator import return_large_blocks
 from waybill.transport.descriptors import descriptor_limit, raise_descriptor_limit
 from waybill.transport.loop import run
-
-if TYPE_CHECKING:
-    from waybill.backend.serving import Serving
 
 RECONNECT = ReconnectPolicy(first_delay_s=0.1, max_delay_s=5.0)
 """HTTP clients wait while the broker is unreachable, so reconnect sooner than the default of `Jobs`."""
@@ -122,16 +117,17 @@ async def _serve(
     from waybill.backend.serving import Serving
 
     stopping = stop_event()
+    broker = make_broker(configuration) if uri is None else None
 
     @contextlib.asynccontextmanager
     async def jobs() -> AsyncIterator[Jobs]:
         async with contextlib.AsyncExitStack() as stack:
             target = uri
-            if target is None:
-                broker = await stack.enter_async_context(started(make_broker(configuration)))
+            if broker is not None:
+                await stack.enter_async_context(started(broker))
                 Reloader(broker, source, configuration).listen()
                 target = broker.uri("/", *own_login(configuration, "/"))
-            yield Jobs(target, topology=topology, results=False, push_timeout=PUSH_SECONDS, reconnect=RECONNECT)
+            yield Jobs(str(target), topology=topology, results=False, push_timeout=PUSH_SECONDS, reconnect=RECONNECT)
 
     serving = Serving(
         jobs,
@@ -152,10 +148,6 @@ async def _serve(
     )
     async with started_unless_stopped(serving, stopping) as is_started:
         if is_started:
-            await _until_stopped(serving, stopping)
-
-
-async def _until_stopped(serving: Serving, stopping: asyncio.Event) -> None:
-    collect_rarely(whole_heap=60_000)
-    echo(f"ready {serving.url}")
-    await stopping.wait()
+            collect_rarely(whole_heap=60_000)
+            echo(f"ready {serving.url}")
+            await (stopping.wait() if broker is None else until_stopped(broker, stopping))
