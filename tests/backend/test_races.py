@@ -155,6 +155,25 @@ async def test_a_dead_letter_that_two_servers_retry_at_once_runs_once(uri: str, 
             assert len(copies) == 1
 
 
+async def test_a_job_without_a_dead_letter_that_two_servers_retry_at_once_runs_once(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "ARRIVAL_LOOKS", 1)
+    async with client_of(uri) as first, client_of(uri) as second:
+        for number in range(10):
+            job_id = await first.push(queue=f"q{number}", retry={"max_attempts": 1})
+            await first.fetch(f"q{number}")
+            await first.nack(job_id)
+            await first.ask("DELETE", f"/ojs/v1/dead-letter/{job_id}")
+            while (await second.job(job_id))["state"] != "discarded":
+                pass
+            path = f"{ADMIN}/{job_id}/retry"
+            found = await answers(first.send("POST", path), second.send("POST", path))
+            assert 200 in {status for status, _ in found}, found
+            copies = [*await first.fetch(f"q{number}", count=5), *await second.fetch(f"q{number}", count=5)]
+            assert len(copies) == 1
+
+
 @pytest.mark.plain_source
 async def test_a_dead_letter_that_is_on_its_way_is_retried_once(
     client: Client, monkeypatch: pytest.MonkeyPatch

@@ -20,6 +20,7 @@ from waybill.backend.job_form import TERMINAL, UNFINISHED, Form, form_of
 from waybill.backend.job_search import filter_of, search
 from waybill.client import ClientError
 from waybill.ojs.coordinator.job_fold import DELETED
+from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import SYSTEM_MANAGED
@@ -244,21 +245,27 @@ async def _retry_dead_letters(backend: Backend, queue: str, job_ids: list[str]) 
 
 async def push_again(backend: Backend, job_id: str) -> str:
     """Push a job again as it was pushed first; returns the reason if that is impossible."""
-    # Its dead letter may have been retried by another server.
-    await catch_up(backend.view, backend.broker.events)
-    detail = await backend.view.detail(job_id)
-    if detail is None or not isinstance((detail.envelope or {}).get("args"), list):
-        return "The job is not a dead letter, and the server does not know its arguments, as it was pushed over AMQP."
-    if why := refusal_of("retry", form_of(detail, datetime.now(UTC))):
-        # Another request was faster.
-        return why
-    job = {name: value for name, value in (detail.envelope or {}).items() if name not in _DROPPED}
+    info = await backend.view.get(job_id)
+    if info is None:
+        return "The job does not exist."
     try:
-        async with (
-            backend.folded([(ENQUEUED, job_id)], is_certain=True),
-            backend.dead_letters(detail.info.queue) as dead,
-        ):
+        # One server at a time, which then knows what the others have done.
+        async with backend.folded([(ENQUEUED, job_id)], is_certain=True), backend.dead_letters(info.queue) as dead:
+            await catch_up(backend.view, backend.broker.events)
+            detail = await backend.view.detail(job_id)
+            if detail is None or (why := _no_second_push(detail)):
+                backend.view.forget(ENQUEUED, job_id)
+                return "The job does not exist." if detail is None else why
+            job = {name: value for name, value in (detail.envelope or {}).items() if name not in _DROPPED}
             await dead.push_again(job, detail.run + 1)
     except (InvalidJob, ClientError, TimeoutError) as error:
-        return f"{error}."
+        return f"{str(error) or 'The broker did not answer in time'}."
     return ""
+
+
+def _no_second_push(detail: JobDetail) -> str:
+    """Return why a job cannot be pushed again, empty if it can."""
+    if not isinstance((detail.envelope or {}).get("args"), list):
+        return "The job is not a dead letter, and the server does not know its arguments, as it was pushed over AMQP."
+    # Another request may have been faster.
+    return refusal_of("retry", form_of(detail, datetime.now(UTC)))
