@@ -16,6 +16,7 @@ import msgspec
 
 from waybill.backend.errors import RequestRefused
 from waybill.ojs.coordinator.records import MAX_KEY_LENGTH, NOTED, Record, RecordFold, Records
+from waybill.ojs.recurring_error import RecurringError
 
 MOST: Final = 10_000
 """The maximum number of settings of one kind."""
@@ -220,6 +221,7 @@ class Settings:
         changed.clear()
 
     async def _follow(self) -> None:
+        trouble = RecurringError(_log, "the settings cannot be read, trying again")
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(self._read_at + POLL_SECONDS):
@@ -231,8 +233,9 @@ class Settings:
                     await self._read()
                 else:
                     await self._read_some(keys)
-            except Exception:  # noqa: BLE001 - a database may raise anything
-                _log.warning("the settings could not be read, trying again", exc_info=True)
+                trouble.worked()
+            except Exception as error:  # noqa: BLE001 - a database may raise anything
+                trouble.failed(error)
                 self._read_at = float("-inf")
                 await asyncio.sleep(POLL_SECONDS)
 

@@ -34,6 +34,7 @@ from waybill.backend.webhook_sender import USER_AGENT, Answer, send, signature_o
 from waybill.backend.webhook_shares import DueDeliveries, OpenDeliveries
 from waybill.client import Channel, ClientError, Consumer, Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
+from waybill.ojs.recurring_error import RecurringError
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.events import ReceivedEvent, read_events
 from waybill.ojs.spec.identifiers import new_id
@@ -275,6 +276,7 @@ class Webhooks:
     # --- from deliveries to endpoints ---
 
     async def _run(self) -> None:
+        trouble = RecurringError(_log, "webhooks are delayed, trying again")
         while True:
             try:
                 if len(self.subscriptions):
@@ -284,10 +286,11 @@ class Webhooks:
                     await self._look_for_backlogs()
                 await self._catch_up()
                 self._send_due()
+                trouble.worked()
             except (ClientError, TimeoutError) as error:
                 _log.warning("webhooks are delayed, trying again: %s", error)
-            except Exception:  # noqa: BLE001 - a record or a database may raise anything
-                _log.exception("webhooks are delayed, trying again")
+            except Exception as error:  # noqa: BLE001 - a record or a database may raise anything
+                trouble.failed(error)
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):

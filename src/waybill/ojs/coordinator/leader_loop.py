@@ -8,6 +8,7 @@ from typing import Final
 
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.leader import Leader
+from waybill.ojs.recurring_error import RecurringError
 
 POLL_SECONDS: Final = 1.0
 
@@ -21,6 +22,7 @@ class LeaderLoop:
         self._view = view
         self._leader = leader
         self._wake = asyncio.Event()
+        self._trouble = RecurringError(_log, f"{type(self).__name__} cannot read the state of jobs")
         view.on_feature.append(self._wake.set)
         leader.on_change.append(self._wake.set)
 
@@ -38,8 +40,10 @@ class LeaderLoop:
                 continue
             try:
                 await self.look()
-            except Exception:  # noqa: BLE001 - a database may raise anything
-                _log.exception("%s cannot read the state of jobs", type(self).__name__)
+            except Exception as error:  # noqa: BLE001 - a database may raise anything
+                self._trouble.failed(error)
+            else:
+                self._trouble.worked()
 
     async def look(self) -> None:
         """Act on the current state."""

@@ -21,6 +21,7 @@ from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.recurring_error import RecurringError
 from waybill.ojs.spec import control_message
 from waybill.ojs.spec.control_message import CONTENT_TYPE, ControlRequest
 from waybill.ojs.spec.envelope import read_envelope
@@ -70,15 +71,17 @@ class Replacement:
 
     async def watch(self, queues: list[str]) -> None:
         """Request a check of each queue with a silent attempt, until cancelled."""
+        trouble = RecurringError(_log, "the running attempts cannot be read from the database")
         while True:
             await asyncio.sleep(POLL_SECONDS)
             if not self._broker.connection.is_open:
                 continue
             try:
                 silent = await self._silent()
-            except Exception:  # noqa: BLE001 - whatever a database can have against it
-                _log.exception("the running attempts cannot be read from the database")
+            except Exception as error:  # noqa: BLE001 - whatever a database can have against it
+                trouble.failed(error)
                 continue
+            trouble.worked()
             for queue in {queue for _, _, queue in silent} & set(queues):
                 self._ask_for_look(queue)
 
