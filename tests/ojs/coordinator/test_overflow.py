@@ -96,6 +96,8 @@ def test_what_is_dropped_makes_room() -> None:
         texts.drop(key, one)
     assert texts.keep("d", b"d" * 1000) == b"d" * 1000
     assert texts.keep("c", b"c" * 400) == IN_FILE
+    assert texts.keep("f", b"f" * 400, is_needed_soon=True) == b"f" * 400
+    assert texts.keep("g", b"g" * 400, is_needed_soon=True) == IN_FILE
     texts.close()
     assert texts.keep("e", b"e" * 1000) == b"e" * 1000
 

@@ -87,7 +87,7 @@ class JobTexts:
         """By the id of the workflow."""
 
     def put(self, job_id: str, text: bytes, *, alike: bool) -> None:
-        """Store the text of a job, replacing its last one."""
+        """Store the text of a job, replacing its last one. Those that wait are alike."""
         self.pop(job_id)
         place = _place_of(job_id) if alike else None
         if place is not None:
@@ -96,7 +96,7 @@ class JobTexts:
                 group = self._groups[place[0]] = _Group()
             if group.put(place[1], text.replace(job_id.encode(), _ID)):
                 return
-        self._own[job_id] = self._overflow.keep(job_id, text)
+        self._own[job_id] = self._overflow.keep(job_id, text, is_needed_soon=not alike)
 
     def put_new(self, job_id: str, text: bytes) -> None:
         """Store the text of a job that has none and that is like others."""

@@ -361,7 +361,7 @@ class MemoryJobStore(JobStore):
             self._leave_over(job_id)
         if after.is_over:
             self._jobs.pop(job_id)
-            self._over.add(job_id, self._overflow.keep(job_id, text), len(text))
+            self._over.add(job_id, self._overflow.keep(job_id, text, is_needed_soon=True), len(text))
             if after.unique_key is not None or after.fingerprint is not None:
                 self._over_places[job_id] = after
         else:

@@ -28,7 +28,10 @@ class Overflow:
     """Keeps texts in memory as far as there is room, the others in a file. One thread at a time may use it."""
 
     def __init__(self, room: int = ROOM_BYTES, mark: Callable[[bytes], bytes] | None = None) -> None:
-        """Texts of `room` bytes have room in memory. `mark` returns what to hold for one in the file, after IN_FILE."""
+        """Texts of `room` bytes have room in memory, and half as many of those that are needed soon.
+
+        `mark` returns what to hold for one in the file, after IN_FILE.
+        """
         self._room = room
         self._mark = mark
         self._used = 0
@@ -42,13 +45,14 @@ class Overflow:
             self._file.close()
             self._file = None
 
-    def keep(self, key: str, text: bytes) -> bytes:
+    def keep(self, key: str, text: bytes, *, is_needed_soon: bool = False) -> bytes:
         """Keep a new text, and return what to hold for it.
 
         A text that cannot be written is held, whatever its size: only memory suffers.
         """
         size = len(text)
-        if (size > LARGE_BYTES or self._used + size > self._room) and self._write(key, text):
+        room = self._room + self._room // 2 if is_needed_soon else self._room
+        if (size > LARGE_BYTES or self._used + size > room) and self._write(key, text):
             return IN_FILE if self._mark is None else IN_FILE + self._mark(text)
         self._used += size
         return text
