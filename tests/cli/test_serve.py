@@ -39,6 +39,26 @@ def test_it_serves_until_it_is_told_to_end(repository: Path) -> None:
         assert process.wait(20) == 0
 
 
+def test_a_reset_in_test_mode_makes_another_broker() -> None:
+    command = [sys.executable, "-m", "waybill", "serve", "--memory", "--test-mode", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip().removeprefix("ready http://")
+        for _ in range(2):
+            connection = http.client.HTTPConnection(address, timeout=20)
+            job = json.dumps({"type": "a.b", "id": "01a2b3c4-d5e6-7abc-8def-0123456789ab", "args": []})
+            connection.request("POST", "/ojs/v1/jobs", job, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            assert answer.status == 201
+            answer.read()
+            connection.request("POST", "/ojs/v1/admin/reset")
+            assert connection.getresponse().status == 200
+            connection.close()
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
 def test_it_ends_when_its_own_broker_fails(tmp_path: Path) -> None:
     """It answered 503 for ever."""
     command = [sys.executable, "-m", "waybill", "serve", "--data-dir", str(tmp_path / "data"), "--port", "0"]

@@ -1,5 +1,6 @@
 """`waybill broker`: a stand-alone broker."""
 
+import asyncio
 import contextlib
 import ssl
 
@@ -90,4 +91,4 @@ async def _serve(broker: Broker, reloader: Reloader, configuration: Configuratio
         if broker.tls_port is not None:
             echo(f"ready amqps://{broker.host}:{broker.tls_port}/%2F")
         echo(f"ready amqp://{broker.address}/%2F")
-        await until_stopped(broker, stopping)
+        await until_stopped(asyncio.ensure_future(broker.wait_stopped()), stopping)

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -72,11 +72,27 @@ async def started(broker: Broker) -> AsyncIterator[Broker]:
         yield broker
 
 
-async def until_stopped(broker: Broker, stopping: asyncio.Event) -> None:
-    """Wait for the event. Raises BrokerFailed if the broker fails before."""
-    failed = asyncio.ensure_future(broker.wait_stopped())
-    stopped = asyncio.ensure_future(stopping.wait())
-    await asyncio.wait({failed, stopped}, return_when=asyncio.FIRST_COMPLETED)
+@contextlib.asynccontextmanager
+async def watched(broker: Broker, failed: asyncio.Future[None]) -> AsyncIterator[Broker]:
+    """Do the same, and give `failed` the error of a broker that fails."""
+
+    def tell(watching: asyncio.Future[None]) -> None:
+        if not watching.cancelled() and (error := watching.exception()) is not None and not failed.done():
+            failed.set_exception(error)
+
+    async with started(broker):
+        watching = asyncio.ensure_future(broker.wait_stopped())
+        watching.add_done_callback(tell)
+        try:
+            yield broker
+        finally:
+            watching.cancel()
+
+
+async def until_stopped(failed: asyncio.Future[None], stopping: asyncio.Event) -> None:
+    """Wait for the event. Raises what `failed`, a broker's `wait_stopped`, raises before."""
+    stopped: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait([failed, stopped], return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
     if failed.done():
         await failed

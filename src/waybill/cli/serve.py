@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ from waybill.cli.echo import echo
 from waybill.cli.failure import explained, not_started
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
-from waybill.cli.own_broker import Reloader, make_broker, own_login, set_up_log, started, until_stopped
+from waybill.cli.own_broker import Reloader, make_broker, own_login, set_up_log, until_stopped, watched
 from waybill.cli.settings_options import ALL_TABLES, HTTP_SHORT, Source, loaded, settings_options
 from waybill.cli.stop_signals import started_unless_stopped, stop_event
 from waybill.cli.target import Target, chosen
@@ -117,17 +118,18 @@ async def _serve(
     from waybill.backend.serving import Serving
 
     stopping = stop_event()
-    broker = make_broker(configuration) if uri is None else None
+    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @contextlib.asynccontextmanager
     async def jobs() -> AsyncIterator[Jobs]:
         async with contextlib.AsyncExitStack() as stack:
             target = uri
-            if broker is not None:
-                await stack.enter_async_context(started(broker))
+            if target is None:
+                # A reset makes another one.
+                broker = await stack.enter_async_context(watched(make_broker(configuration), failed))
                 Reloader(broker, source, configuration).listen()
                 target = broker.uri("/", *own_login(configuration, "/"))
-            yield Jobs(str(target), topology=topology, results=False, push_timeout=PUSH_SECONDS, reconnect=RECONNECT)
+            yield Jobs(target, topology=topology, results=False, push_timeout=PUSH_SECONDS, reconnect=RECONNECT)
 
     serving = Serving(
         jobs,
@@ -150,4 +152,4 @@ async def _serve(
         if is_started:
             collect_rarely(whole_heap=60_000)
             echo(f"ready {serving.url}")
-            await (stopping.wait() if broker is None else until_stopped(broker, stopping))
+            await until_stopped(failed, stopping)
