@@ -214,6 +214,12 @@ EXAMPLES ?= 200
 fuzz-http: setup ## fuzz every endpoint of the HTTP server from its OpenAPI document: EXAMPLES for each
 	@PYTHONPATH="$(CURDIR)/src" $(RUN) -m tests.backend.fuzz --examples $(EXAMPLES)
 
+RACES ?= 100
+race-http: setup ## RACES of requests about one job at two servers, on both brokers and with each kind of state: they agree on what became of it
+	@set -e; export PYTHONPATH="$(CURDIR)/src"; for broker in waybill rabbitmq; do for state in memory sqlite postgresql; do \
+		echo "$$broker, $$state"; $(RUN) -m tests.backend.races --rounds $(RACES) --broker $$broker --state $$state; \
+	done; done
+
 SHOP_KILLS ?= 50
 soak-shop: setup $(BUILT)/stamp ## kill -9 of workers, coordinator and broker of examples/shop, SHOP_KILLS times on each broker: all ends as it should
 	@$(BUILT_RUN) -m tests.soak.shop --kills $(SHOP_KILLS)
