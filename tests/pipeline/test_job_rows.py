@@ -138,7 +138,7 @@ def test_a_key_gives_a_job_its_id() -> None:
         ({"idempotency_key": [""]}, "idempotency_key: is empty"),
         ({"idempotency_key": ["k" * 20_000], "tags": [["a"]]}, "idempotency_key: is larger than 16384 bytes"),
         ({"correlation_id": ["c" * 256]}, "correlation_id: is larger than 255 bytes"),
-        ({"x": ["x" * (1 << 24)], "tags": [["a"]]}, "body: is .* bytes long"),
+        ({"x": ["x" * (1 << 24)], "tags": [["a"]]}, "envelope: has .* bytes"),
     ],
 )
 def test_what_is_wrong_with_a_row_is_named(columns: dict[str, object], field: str) -> None:

@@ -114,7 +114,7 @@ async def test_a_queue_of_other_properties_is_reported_and_left_alone(
         async def conflict() -> None: ...
 
         async with Worker(jobs, queues=[queue_name, good]) as worker:
-            assert worker.queues == [good]
+            assert worker.usable_queues == [good]
             await until(lambda: worker.counts["completed"] == 1)
         with pytest.raises(TopologyConflict):
             await Worker(jobs, queues=[queue_name]).run()
