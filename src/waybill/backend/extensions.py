@@ -92,7 +92,7 @@ class Extensions:
         """`coordinator` is started. `allows_private` allows webhooks to private addresses."""
         view = coordinator.view
         self._counts = FollowedCounts(view.look)
-        self._look = view.look
+        self._read = view.read
         self.records = settings.records
         self.presence = Presence(broker)
         self.idempotency = Idempotency(broker, self.records, view, self.presence)
@@ -154,7 +154,7 @@ class Extensions:
         """Add to the history how long the last jobs waited."""
         queues = self.history.untimed()
         if queues:
-            found = await self._look(lambda store: {queue: store.times(queue, TIMED).wait_ms for queue in queues})
+            found = await self._read(lambda store: {queue: store.times(queue, TIMED).wait_ms for queue in queues})
             self.history.time({queue: (wait[0], wait[2]) for queue, wait in found.items() if wait is not None})
 
     async def _sweep(self) -> None:

@@ -32,7 +32,7 @@ def test_it_is_a_dictionary(steps: list[tuple[str, str, int]]) -> None:
         else:
             plain[job_id] = text_of(job_id, number)
             texts.put(job_id, plain[job_id], alike=what == "alike")
-    assert {job_id: texts.get(job_id) for job_id in texts} == plain
+    assert {job_id: texts.held(job_id) for job_id in texts} == plain
     assert set(texts.first(len(plain))) == plain.keys()
     assert [job_id in texts for job_id in IDS] == [job_id in plain for job_id in IDS]
 
@@ -41,7 +41,7 @@ def test_texts_that_are_not_alike_are_kept_with_their_jobs() -> None:
     texts, ids = JobTexts(Overflow()), [member_job_id(WORKFLOWS[0], index) for index in range(1000)]
     for number, job_id in enumerate(ids):
         texts.put(job_id, text_of(job_id, number), alike=True)
-    assert [texts.get(job_id) for job_id in ids] == [text_of(job_id, number) for number, job_id in enumerate(ids)]
+    assert [texts.held(job_id) for job_id in ids] == [text_of(job_id, number) for number, job_id in enumerate(ids)]
     own = len(texts._own)
     assert own >= len(ids) - FEW - len(ids) // ALIKE
     for job_id in ids:

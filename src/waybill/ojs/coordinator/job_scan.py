@@ -61,6 +61,11 @@ class JobScan:
         self._overflow = overflow
         self._pause = pause
 
+    def text(self, job_id: str) -> bytes | None:
+        """Return the text of a job, None if it is unknown."""
+        held = self._held(job_id)
+        return None if held is None else self._overflow.text(job_id, held)
+
     def newest(self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None) -> list[JobInfo]:
         """Do what `JobStore.newest` says."""
         wanted = JobFilter(queue, None if state is None else frozenset({state}))
@@ -72,7 +77,7 @@ class JobScan:
         found: list[JobDetail] = []
         looked = examined = size = 0
         for job_id in self._newest_first(before, _marks_of(wanted)):
-            text = self._text(job_id)
+            text = self.text(job_id)
             if text is None:
                 continue
             looked += 1
@@ -114,13 +119,9 @@ class JobScan:
         held = self._jobs.held(job_id)
         return self._over.get(job_id) if held is None else held
 
-    def _text(self, job_id: str) -> bytes | None:
-        held = self._held(job_id)
-        return None if held is None else self._overflow.text(job_id, held)
-
     def _matching(self, ids: Iterable[str], wanted: JobFilter) -> Iterator[JobRecord]:
         for job_id in self._may_match(ids, "", _marks_of(wanted)):
-            text = self._text(job_id)
+            text = self.text(job_id)
             if text is not None and wanted.matches(job := _decode(text)):
                 yield job
 

@@ -113,11 +113,6 @@ class JobTexts:
         """Return whether none of these jobs has a text."""
         return self._own.keys().isdisjoint(job_ids) and not (self._groups and any(one in self for one in job_ids))
 
-    def get(self, job_id: str) -> bytes | None:
-        """Return the text of a job, None if there is none."""
-        held = self.held(job_id)
-        return None if held is None else self._overflow.text(job_id, held)
-
     def held(self, job_id: str) -> bytes | None:
         """Return the text of a job, or what `Overflow` holds for it; None if there is none."""
         held = self._own.get(job_id)

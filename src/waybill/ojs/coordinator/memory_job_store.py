@@ -301,16 +301,8 @@ class MemoryJobStore(JobStore):
     def _pause(self) -> None:
         self.pause()
 
-    def _text(self, job_id: str) -> bytes | None:
-        """Return the text of a job, None if it is unknown."""
-        text = self._jobs.get(job_id)
-        if text is not None:
-            return text
-        held = self._over.get(job_id)
-        return None if held is None else self._overflow.text(job_id, held)
-
     def _load(self, job_ids: Iterable[str]) -> dict[str, JobRecord]:
-        found = ((job_id, self._text(job_id)) for job_id in dict.fromkeys(job_ids))
+        found = ((job_id, self._scan.text(job_id)) for job_id in dict.fromkeys(job_ids))
         return {job_id: _decode(text) for job_id, text in found if text is not None}
 
     def _load_kept(self, job_ids: Iterable[str]) -> dict[str, JobRecord]:
@@ -320,7 +312,7 @@ class MemoryJobStore(JobStore):
             running = self._running.get(job_id)
             if running is not None:
                 found[job_id] = _copy(running)
-            elif (text := self._text(job_id)) is not None:
+            elif (text := self._scan.text(job_id)) is not None:
                 found[job_id] = _decode_kept(text)
         return found
 
