@@ -199,6 +199,11 @@ async def test_a_unique_key_is_of_one_tenant(world: Client) -> None:
         for name in ("acme", "beta"):
             await Tenant(world, name).ask("POST", "jobs", job, 201)
             await Tenant(world, name).ask("POST", "jobs", job, 409)
+    workflow = {"type": "chain", "options": {"unique": {"key": "w"}}, "steps": [{"type": "a.b", "args": []}]}
+    for name in ("acme", "beta"):
+        tenant = Tenant(world, name)
+        (step,) = (await tenant.ask("POST", "workflows", workflow, 201))["steps"]
+        assert (await tenant.ask("GET", f"jobs/{step['job_id']}"))["meta"]["unique_key"] == f"{name}:w"
 
 
 async def test_the_tenant_of_a_request_is_that_of_its_key(world: Client) -> None:

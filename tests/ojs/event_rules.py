@@ -76,7 +76,7 @@ OURS: Final = frozenset(
         "view.marked", "job.reserved", "job.released", "claim.pushed", "claim.copied",
         "claim.dropped", "claim.admitted",
         "workflow.sealed", "workflow.expired", "workflow.retried", "workflow.stopped", "workflow.revived",
-        "workflow.forgotten", "workflow.pushing", "workflow.abandoned", "workflow.compensated",
+        "workflow.forgotten", "workflow.followed", "workflow.pushing", "workflow.abandoned", "workflow.compensated",
         "job.staged", "job.activated", "job.unstaged", "job.deleted", "dead_letter.pruned", "dead_letter.retried",
         "dead_letter.deleted", "rate_limit.exceeded", "rate_limit.released",
         "rate_limit.dropped", "rate_limit.dynamic_adjusted",

@@ -29,7 +29,7 @@ from waybill.ojs.coordinator.job_store import JobDetail
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.spec.control_message import REPLACE, ControlRequest
 from waybill.ojs.spec.enqueued_event import enqueued_event
-from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, edit_envelope, read_envelope, seconds_until_scheduled
+from waybill.ojs.spec.envelope import edit_envelope, read_envelope, seconds_until_scheduled
 from waybill.ojs.spec.headers import push_properties
 from waybill.ojs.spec.identifiers import new_id, new_traceparent
 from waybill.ojs.spec.nesting import shown
@@ -172,7 +172,7 @@ class ScheduledPriorities(Repeated):
         topology, told_at = broker.declarer.topology, time_after(given.get("enqueued_at"), now)
         body = edit_envelope(msgspec.json.encode(given), {"priority": priority, "enqueued_at": told_at})
         envelope = read_envelope(body)
-        delay = min(seconds_until_scheduled(envelope, now), MAX_DELAY_SECONDS)
+        delay = seconds_until_scheduled(envelope, now)
         if delay < SOON_SECONDS and not has_begun:
             return
         waiting: dict[str, object] = {}

@@ -323,6 +323,7 @@ def _own_steps(part: Json, request: Request) -> None:
     # The defaults for all steps were applied to each.
     if isinstance(part.get("options"), dict):
         part["options"].pop("queue", None)
+        _own_limits(part["options"], request)
 
 
 def _check_queue(queue: object, request: Request) -> None:

@@ -162,5 +162,5 @@ def _callback(flow: Flow, node: Node) -> Form:
         "type": job.get("type"),
         "args": job.get("args", []),
         "state": "waiting" if state < StepState.PENDING else StepState(state).name.lower(),
-        "job_id": flow.job_id(node.number) if StepState.PENDING <= state < StepState.CANCELLED else None,
+        "job_id": flow.shown_job_id(node.number) if StepState.PENDING <= state < StepState.CANCELLED else None,
     }

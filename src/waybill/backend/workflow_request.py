@@ -45,7 +45,7 @@ KINDS: Final[dict[str, NodeKind]] = {
 POLICIES: Final[dict[str, FailurePolicy]] = {"compensate": "compensate", "retry": "retry", "skip": "skip"}
 _OF_SAGAS: Final = frozenset({"name", "id", "type", "job_type", "args", "compensate_type", "compensate_args"})
 """Fields of a step of a saga that are its own, not those of its jobs."""
-_OF_STEPS: Final = frozenset({"id", "name", "depends_on", "unique", "pending", "delay_until"})
+_OF_STEPS: Final = frozenset({"id", "name", "depends_on", "pending", "delay_until"})
 """Fields of a step, and fields that a step cannot have."""
 
 BATCH: Final = 100
@@ -196,9 +196,8 @@ def _job(part: Json, make: Make, path: str, defaults: Json) -> Json:
     if options is not None and not isinstance(options, dict):
         raise _refused(f"{path}.options", "must be an object")
     own = {name: value for name, value in part.items() if name not in _OF_STEPS}
-    for name in ("unique", "pending"):
-        if part.get(name) or (options or {}).get(name):
-            raise _refused(f"{path}.{name}", "cannot be given for a step of a workflow")
+    if part.get("pending") or (options or {}).get("pending"):
+        raise _refused(f"{path}.pending", "cannot be given for a step of a workflow")
     own["options"] = {name: value for name, value in defaults.items() if name not in part} | (options or {})
     try:
         given = envelope_of(own)

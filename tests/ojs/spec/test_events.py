@@ -107,6 +107,7 @@ REQUIRED: dict[str, set[str]] = {
     "workflow.retried": {"workflow_id", "workflow_name", "run"},
     "workflow.stopped": {"workflow_id", "workflow_name"},
     "workflow.revived": {"workflow_id", "workflow_name"},
+    "workflow.followed": {"workflow_id", "workflow_name", "number", "run", "job_id", "ended"},
     "workflow.forgotten": {"workflow_id", "workflow_name"},
     "workflow.completed": {"workflow_id", "workflow_name", "total_steps", "duration_ms"},
     "workflow.failed": {"workflow_id", "workflow_name", "failed_step_id", "failed_step_type", "error"},

@@ -33,7 +33,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 KINDS = (
-    "workflow.pushing", "workflow.abandoned",
+    "workflow.pushing", "workflow.abandoned", "workflow.followed", "claim.dropped",
     "workflow.created", "workflow.sealed", "workflow.cancelled", "workflow.retried", "workflow.expired",
     "workflow.stopped", "workflow.revived", "workflow.forgotten", "workflow.step_completed", "workflow.callback_fired",
     "workflow.started", "workflow.failed", "workflow.unheard", "job.completed", "job.discarded", "job.started",
@@ -64,7 +64,9 @@ class Log:
 
     def __init__(self, store: JobStore, plans: Plans | None = None) -> None:
         self.store = store
-        store.features = FeatureFolds([WorkflowFold(Plans() if plans is None else plans), ClaimFold(lambda _: True)])
+        store.features = FeatureFolds(
+            [WorkflowFold(Plans() if plans is None else plans, lambda _: True), ClaimFold(lambda _: True)]
+        )
         self._offset = store.next_offset
 
     def add(self, *events: dict[str, Any]) -> None:

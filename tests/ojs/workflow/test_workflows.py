@@ -16,6 +16,7 @@ from waybill.ojs import (
     Jobs,
     NewJob,
     Saga,
+    Unique,
     Worker,
     Workflow,
     WorkflowHandle,
@@ -294,6 +295,20 @@ async def test_what_cannot_be_is_refused_before_anything_is_sent(shop: Shop) -> 
         await chain(shop.number.options(unique_key="x").job(1)).push(shop.jobs)
     with pytest.raises(InvalidJob, match="has no jobs"):
         await group([]).push(shop.jobs)
+    unique = shop.number.options(unique=Unique())
+    with pytest.raises(InvalidJob, match="streamed"):
+        await group([unique.job(one) for one in range(200)]).push(shop.jobs)
+
+
+async def test_unique_steps_are_done_once(shop: Shop) -> None:
+    shop.gate.clear()
+    once = shop.number.options(unique=Unique(keys=("type", "args"), on_conflict="ignore"))
+    first = await chain(once.job(7), shop.number.job(1)).push(shop.jobs)
+    second = await group([once.job(7), shop.number.job(2)]).push(shop.jobs)
+    shop.gate.set()
+    assert await second.result(timeout=30) == [7, 2]
+    assert await first.result(timeout=30) == 1
+    assert shop.done.count("number 7") == 1
 
 
 async def _stream(shop: Shop, count: int) -> AsyncIterator[NewJob[int]]:

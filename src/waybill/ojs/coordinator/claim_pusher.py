@@ -127,6 +127,9 @@ class ClaimPusher(LeaderLoop):
         # A job that replaces the one before it has no other in its way (ojs-extension-interactions section 13).
         is_unique = envelope.unique is not None and REPLACES not in one.note
         obstacle = await self._obstacle(envelope) if is_unique else None
+        delay = seconds_until_scheduled(envelope, now)
+        # It may have taken over the time of a job that it replaces.
+        envelope.state = SCHEDULED if delay > 0 else State.AVAILABLE.value
         if obstacle is not None:
             _log.info("job %s of %s is a duplicate of job %s", shown(job_id), shown(one.owner), shown(obstacle))
             self._broker.events.record(job_id, ClaimDropped(by=self._coordinator, existing_job_id=obstacle))
@@ -139,7 +142,6 @@ class ClaimPusher(LeaderLoop):
         topology = broker.declarer.topology
         exchange, key = topology.direct, envelope.queue
         waiting: dict[str, object] = {}
-        delay = seconds_until_scheduled(envelope, now)
         if delay > 0:
             await broker.declarer.ensure_schedule(envelope.queue, as_found=True)
             exchange, key, waiting = topology.schedule_address(envelope.queue, delay)

@@ -35,7 +35,7 @@ class Features:
     def __init__(self, is_trusted: Callable[[str | None], bool]) -> None:
         """`is_trusted` returns whether a user, verified by the broker, may be a coordinator's."""
         self.plans = Plans()
-        self._workflows = WorkflowFold(self.plans)
+        self._workflows = WorkflowFold(self.plans, is_trusted)
         self.records = RecordFold(is_trusted)
         self.folds = FeatureFolds(
             [CronFold(is_trusted), self._workflows, StagedFold(), ClaimFold(is_trusted), self.records, MarkerFold()]

@@ -17,7 +17,7 @@ from waybill.ojs.errors import PushFailed, UnknownQueue
 from waybill.ojs.push.blocked_timeout import BlockedTimeout
 from waybill.ojs.push.new_envelope import expiration_ms, needs_more_headers, trace_of
 from waybill.ojs.push.outgoing import SCHEDULED, Outgoing, Publication, nacks_pass, not_taken, record
-from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, Envelope, seconds_until_scheduled
+from waybill.ojs.spec.envelope import Envelope, seconds_until_scheduled
 from waybill.ojs.spec.envelope_size import check_pushed
 from waybill.ojs.spec.headers import PLACE, PushEncoder, push_properties
 from waybill.ojs.topology.queue_guard import POLL_SECONDS, QueueGuard
@@ -226,8 +226,7 @@ class Publisher:
         exchange, key = self._direct, envelope.queue
         waiting: dict[str, object] = {}
         if envelope.state == SCHEDULED:
-            # The receiver forwards it to wait further.
-            delay = min(seconds_until_scheduled(envelope, now), MAX_DELAY_SECONDS)
+            delay = seconds_until_scheduled(envelope, now)
             exchange, key, waiting = topology.schedule_address(envelope.queue, delay)
         if one.place is not None:
             waiting = waiting | {PLACE: one.place}

@@ -117,6 +117,21 @@ class WorkflowRevived(WorkflowEventData, frozen=True, kw_only=True):
     """The dead letters of a workflow that is retried are back in their queues. An event of ours."""
 
 
+class WorkflowFollowed(WorkflowEventData, frozen=True, kw_only=True):
+    """A step takes the outcome of another job, because its own is unique. An event of ours.
+
+    `ended` is the event of its end, empty if the job is gone without one; what follows is of that event.
+    """
+
+    number: int
+    run: int
+    job_id: str
+    ended: str
+    result: object = None
+    last_error: dict[str, object] | None = None
+    total_attempts: int = 0
+
+
 class WorkflowForgotten(WorkflowEventData, frozen=True, kw_only=True):
     """A workflow has ended long ago: coordinators need not keep it any more. An event of ours."""
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS
 
 LEVELS: Final = MAX_DELAY_SECONDS.bit_length()
@@ -33,12 +32,9 @@ LEVELS: Final = MAX_DELAY_SECONDS.bit_length()
 def whole_seconds(delay_seconds: float) -> int:
     """Round a delay up to whole seconds, so that a job is late by less than a second and never early.
 
-    Raises InvalidJob for more than 8.5 years.
+    A delay of more than 8.5 years is cut: the receiver of an early job forwards it to wait further.
     """
-    seconds = math.ceil(delay_seconds)
-    if seconds > MAX_DELAY_SECONDS:
-        raise InvalidJob("scheduled_at", f"is more than {MAX_DELAY_SECONDS} seconds ahead")
-    return max(seconds, 1)
+    return min(max(math.ceil(delay_seconds), 1), MAX_DELAY_SECONDS)
 
 
 def entry_level(seconds: int) -> int:

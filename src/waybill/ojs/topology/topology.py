@@ -237,11 +237,11 @@ class Topology:
     def schedule_address(self, queue: str, delay_seconds: float) -> tuple[str, str, dict[str, object]]:
         """Return the exchange, the routing key and the headers that deliver a job to `queue` after a delay.
 
-        Raises InvalidJob for more than 8.5 years.
+        That is after 8.5 years at most: the receiver forwards an early job to wait further.
         """
         seconds = delay_ladder.whole_seconds(delay_seconds)
         if self.schedule_by == "exchange":
-            return self.delayed, queue, {DELAY: math.ceil(delay_seconds * 1000)}
+            return self.delayed, queue, {DELAY: math.ceil(min(delay_seconds, seconds) * 1000)}
         return self.delay_level(delay_ladder.entry_level(seconds)), delay_ladder.routing_key(seconds, queue), {}
 
     @staticmethod

@@ -32,6 +32,7 @@ from waybill.ojs.spec.workflow_events import WorkflowExpired, WorkflowForgotten,
 from waybill.ojs.worker.cancellations import cancelled_event_id
 from waybill.ojs.workflow.announce import Announcement, announcements
 from waybill.ojs.workflow.flow import Flow
+from waybill.ojs.workflow.following import FollowedJobs
 from waybill.ojs.workflow.numbering import event_id_of, member_job_id, read_node_id
 from waybill.ojs.workflow.progress import Progress
 from waybill.ojs.workflow.pushers import PusherWatch
@@ -70,6 +71,7 @@ class WorkflowActor(LeaderLoop):
         """The pending events of each workflow when they were last written."""
         self._swept_at = float("-inf")
         self._pushers = PusherWatch(responder.view, self._write)
+        self._followed = FollowedJobs(responder.view, self._write)
 
     def forget(self) -> None:
         """Forget which events were written: if this coordinator leads again, it writes them again."""
@@ -103,6 +105,7 @@ class WorkflowActor(LeaderLoop):
                 self._reviving.add(progress.id)
                 self._responder.spawn(self._revive(progress))
         await self._pushers.look()
+        await self._followed.look()
         now = self._leader.now()
         await self._at(DUE, now, self._expire)
         if asyncio.get_running_loop().time() - self._swept_at >= SWEEP_SECONDS:

@@ -56,7 +56,7 @@ def _about_step(flow: Flow, node: Node, remaining: int) -> list[Announcement]:
     number, run = node.number, progress.runs.get(node.number, 0)
     told = progress.told[number]
     named = {"workflow_id": progress.id, "workflow_name": progress.name}
-    job_id = flow.job_id(number) if node.kind == "job" else None
+    job_id = flow.shown_job_id(number) if node.kind == "job" else None
     found = []
     if node.callback and not told & 1 and job_id is not None and state != StepState.READY:
         fired = WorkflowCallbackFired(

@@ -77,7 +77,7 @@ def _step(flow: Flow, node: Node) -> StepInfo:
         info.steps = _parts(flow, node)
         info.omitted_count = max(len(node.steps) - MAX_SHOWN, 0)
     elif state >= StepState.PENDING and (state != StepState.CANCELLED or _was_due(flow, node)):
-        info.job_id = flow.job_id(node.number)
+        info.job_id = flow.shown_job_id(node.number)
     if node.streamed:
         counts = flow.progress.members
         info.job_count, info.completed_count, info.failed_count = counts.known, counts.done, counts.failed

@@ -52,6 +52,18 @@ class Flow(FlowState):
         if self._is_current(number, run) and self.progress.states[number] == READY:
             self._set(self.plan[number], PENDING)
 
+    def follow(self, number: int, run: int, job_id: str) -> None:
+        """Record that a job is not enqueued, and that its step takes the outcome of another job."""
+        if self._is_current(number, run) and self.progress.states[number] == READY:
+            self.progress.followed[number] = job_id
+            self._set(self.plan[number], PENDING)
+
+    def unfollow(self, number: int, run: int) -> None:
+        """Enqueue a job after all: the one that its step has followed is gone without an outcome."""
+        if self._is_current(number, run) and self.progress.states[number] == PENDING:
+            del self.progress.followed[number]
+            self._set(self.plan[number], READY)
+
     def started(self, number: int, run: int, time: str, offset_ms: int) -> None:
         """Record that a worker has started a job."""
         if not self.is_over and self.progress.state == WorkflowState.PENDING:
@@ -75,7 +87,7 @@ class Flow(FlowState):
             self._end(node, FAILED)
             return
         if outcome is not None:
-            self._keep_result((False, number), self.job_id(number), outcome)
+            self._keep_result((False, number), self.shown_job_id(number), outcome)
         if any(done is None for done in self.progress.children.get(number, {}).values()):
             self._set(node, HELD)
         else:

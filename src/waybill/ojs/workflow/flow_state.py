@@ -98,6 +98,15 @@ class FlowState:
         """Return the id of the job of a node, in the run in which it was last started."""
         return node_job_id(nodes_prefix(self.progress.id, self.progress.runs.get(number, 0)), number)
 
+    def shown_job_id(self, number: int) -> str:
+        """Return the id of the job that does the work of a node: its own, or the one that it follows."""
+        return self.progress.followed.get(number) or self.job_id(number)
+
+    @property
+    def is_following(self) -> bool:
+        """Whether a node waits for a job that is not its own."""
+        return any(self.progress.states[number] == PENDING for number in self.progress.followed)
+
     def counts(self) -> tuple[int, int, int]:
         """Return the numbers of all, completed and failed jobs, including streamed ones."""
         states = [self.progress.states[node.number] for node in self.plan.nodes if node.kind == "job"]
@@ -154,6 +163,7 @@ class FlowState:
         self.progress.untold.pop(node.number, None)
         self.progress.forget_times(node.number)
         self.progress.children.pop(node.number, None)
+        self.progress.followed.pop(node.number, None)
 
     def _finish(self, state: WorkflowState) -> None:
         self.progress.state, self.progress.ended_at = state.value, self._time

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
 import msgspec
 
 from waybill.ojs.coordinator import claims
-from waybill.ojs.coordinator.claims import Claim, claim
+from waybill.ojs.coordinator.claims import DROPPED, Claim, claim
 from waybill.ojs.coordinator.feature_fold import FeatureFold, Rows
 from waybill.ojs.errors import InvalidJob
+from waybill.ojs.spec.envelope import MAX_ID_LENGTH
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.identifiers import derived_id, is_uuid7
 from waybill.ojs.spec.nesting import clean_text, shown
@@ -37,6 +38,7 @@ from waybill.ojs.workflow.progress import Progress, StepError, WorkflowState
 from waybill.ojs.workflow.rows import (
     DUE,
     ENDED,
+    FOLLOWING,
     TO_DO,
     UNSEALED,
     DefinitionRow,
@@ -46,6 +48,7 @@ from waybill.ojs.workflow.rows import (
     definition_key,
     due_key,
     ended_key,
+    following_key,
     members_key,
     nodes_key,
     progress_key,
@@ -60,7 +63,7 @@ MAX_MESSAGE: Final = 2000
 MAX_OFFSET_MS: Final = 2**53
 
 _JOB_EVENTS: Final = frozenset(
-    {"job.enqueued", "job.started", "job.completed", "job.discarded", "job.cancelled", "claim.pushed"}
+    {"job.enqueued", "job.started", "job.completed", "job.discarded", "job.cancelled", "claim.pushed", DROPPED}
 )
 _ENDS: Final = frozenset({"job.completed", "job.discarded", "job.cancelled"})
 
@@ -70,8 +73,9 @@ _log = logging.getLogger("waybill.ojs.workflow")
 class WorkflowFold(FeatureFold):
     """The fold of workflows."""
 
-    def __init__(self, plans: Plans) -> None:
-        """`plans` is that of all readers of the same store."""
+    def __init__(self, plans: Plans, is_trusted: Callable[[str | None], bool]) -> None:
+        """`plans` is that of all readers of the same store; `is_trusted` is for the users of coordinators."""
+        self._is_trusted = is_trusted
         self.over: deque[str] = deque(maxlen=MAX_OVER)
         """Workflows that have ended, for requests that wait for them. An aborted fold may leave some here."""
         self._plans = plans
@@ -86,6 +90,7 @@ class WorkflowFold(FeatureFold):
             "workflow.retried": self._retried,
             "workflow.stopped": self._stopped,
             "workflow.revived": self._revived,
+            "workflow.followed": self._followed,
             "workflow.started": self._told_start,
             "workflow.callback_fired": self._told_step,
             "workflow.step_completed": self._told_step,
@@ -105,7 +110,7 @@ class WorkflowFold(FeatureFold):
                 return ()
             node = read_node_id(subject)
             if node is not None:
-                return (nodes_key(node[0]),)
+                return (nodes_key(node[0]),) if kind != DROPPED or self._is_trusted(event.user) else ()
             member = read_member_id(subject)
             return () if member is None else (progress_key(member[0]),)
         if kind.startswith("workflow.") and is_workflow_id(subject) and _is_time(event.time):
@@ -146,7 +151,7 @@ class WorkflowFold(FeatureFold):
                 return
             was_over = False
             if event.type in _ENDS:
-                flow.member_ended(member[1], event.time, _outcome(event))
+                flow.member_ended(member[1], event.time, _outcome(event.type, event.subject, event.data))
             elif event.type == "job.started":
                 flow.member_started(event.time)
             elif event.type == "job.enqueued":
@@ -255,6 +260,22 @@ class WorkflowFold(FeatureFold):
         flow.progress.revives = False
         flow.progress.revived.clear()
 
+    def _followed(self, rows: Rows, flow: Flow, event: ReceivedEvent) -> None:
+        data = event.data
+        number, run, job_id = data.get("number"), data.get("run", 0), _text(data.get("job_id"), "", MAX_ID_LENGTH)
+        if not (self._is_trusted(event.user) and isinstance(number, int) and isinstance(run, int)):
+            return
+        if flow.progress.followed.get(number) != job_id:
+            return
+        ended = data.get("ended")
+        if ended in _ENDS:
+            offset_ms = _offset_ms(flow.progress.created_at, event.time)
+            flow.ended(number, run, event.time, offset_ms, _outcome(str(ended), job_id, data))
+        else:
+            flow.unfollow(number, run)
+        if not flow.is_following:
+            rows.delete(following_key(flow.progress.id))
+
     @staticmethod
     def _told_start(_rows: Rows, flow: Flow, _event: ReceivedEvent) -> None:
         flow.progress.told_started = True
@@ -316,6 +337,7 @@ class WorkflowFold(FeatureFold):
         """Store changes; the end of a workflow affects its parent's job and its children."""
         if flow.is_over and not was_over:
             progress = flow.progress
+            rows.delete(following_key(progress.id))
             self.over.append(progress.id)
             if progress.expires_at is not None:
                 rows.delete(due_key(progress.expires_at, progress.id))
@@ -346,6 +368,8 @@ class WorkflowFold(FeatureFold):
             row.values[place] = msgspec.Raw(result)
             rows.put(key, row)
         flow.results.clear()
+        if flow.is_following:
+            rows.put(following_key(workflow_id), MomentRow(workflow_id), FOLLOWING)
         self._claim(rows, flow)
         rows.put(progress_key(workflow_id), flow.progress, TO_DO if flow.has_work else None)
 
@@ -381,20 +405,29 @@ def _fold_node(flow: Flow, number: int, run: int, event: ReceivedEvent) -> None:
     offset_ms = _offset_ms(flow.progress.created_at, event.time)
     if event.type == "job.started":
         flow.started(number, run, event.time, offset_ms)
+    elif event.type != DROPPED:
+        flow.ended(number, run, event.time, offset_ms, _outcome(event.type, event.subject, event.data))
     else:
-        flow.ended(number, run, event.time, offset_ms, _outcome(event))
+        # It is unique, and another job has its place.
+        existing = _text(event.data.get("existing_job_id"), "", MAX_ID_LENGTH)
+        unique = (flow.plan[number].job or {}).get("unique") if flow.plan.has(number) else None
+        if isinstance(unique, dict) and unique.get("on_conflict") == "ignore":
+            flow.follow(number, run, existing)
+        else:
+            refused = StepError(event.subject, "DUPLICATE", f"it is a duplicate of job {existing}")
+            flow.ended(number, run, event.time, offset_ms, refused)
 
 
-def _outcome(event: ReceivedEvent) -> bytes | StepError | None:
-    data = event.data
-    if event.type == "job.completed":
+def _outcome(kind: str, job_id: str, data: Mapping[str, object]) -> bytes | StepError | None:
+    """Return the outcome in the data of an event that ends a job."""
+    if kind == "job.completed":
         result = data.get("result")
         return None if result is None else msgspec.json.encode(result)
     error, attempt = data.get("last_error"), data.get("total_attempts")
     found = error if isinstance(error, dict) else {}
-    cancelled = event.type == "job.cancelled"
+    cancelled = kind == "job.cancelled"
     return StepError(
-        event.subject,
+        job_id,
         _text(found.get("code"), "JOB_CANCELLED" if cancelled else "HANDLER_ERROR", MAX_CODE),
         _text(found.get("message"), "the job was cancelled" if cancelled else "the job failed", MAX_MESSAGE),
         attempt if isinstance(attempt, int) else 0,

@@ -103,6 +103,8 @@ class Progress(msgspec.Struct):
     it.
     """
     errors: list[StepError] = msgspec.field(default_factory=list)
+    followed: dict[int, str] = msgspec.field(default_factory=dict)
+    """The jobs whose outcome a node takes, as its own job is unique and theirs has the place."""
     children: dict[int, dict[str, bool | None]] = msgspec.field(default_factory=dict)
     """The workflows that a node's job has spawned: None while they run, then whether they are completed."""
     by: str = ""

@@ -171,6 +171,9 @@ async def _push_members(jobs: JobsPort, workflow_id: str, stream: Stream, told: 
             raise InvalidJob("workflow", f"has more than {MAX_MEMBERS} jobs in a group", code="INVALID_WORKFLOW")
         _, own = options.get(id(job.options), (None, None))
         if own is None:
+            if "unique" in job.options:
+                text = "cannot be given for the jobs of a group that is streamed"
+                raise InvalidJob("unique", text, code="INVALID_WORKFLOW")
             own = {**job.options, "workflow_id": workflow_id}
             # Keep both alive: the first so that its id is not reused, the second so that all of its jobs share a
             # template.

@@ -8,6 +8,7 @@ workflow-results/ID/PIECE      the results of some jobs
 workflow-due/TIME/ID           when a workflow expires, marked
 workflow-ended/TIME/ID         when it ended, marked: it will be forgotten
 workflow-unsealed/ID           its jobs are still being pushed, marked
+workflow-following/ID          its steps wait for jobs that are not its own, marked
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ TO_DO: Final = "workflow"
 DUE: Final = "workflow-due"
 ENDED: Final = "workflow-ended"
 UNSEALED: Final = "workflow-unsealed"
+FOLLOWING: Final = "workflow-following"
 RESULTS_PER_ROW: Final = 256
 
 
@@ -78,6 +80,10 @@ def due_key(time: str, workflow_id: str) -> str:
 
 def unsealed_key(workflow_id: str) -> str:
     return f"{UNSEALED}/{workflow_id}"
+
+
+def following_key(workflow_id: str) -> str:
+    return f"{FOLLOWING}/{workflow_id}"
 
 
 def ended_key(time: str, workflow_id: str) -> str:

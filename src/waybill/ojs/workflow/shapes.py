@@ -33,9 +33,7 @@ MAX_EMBEDDED: Final = 100
 DELAY: Final = "delay_ms"
 """How long a step waits after its turn has come."""
 
-_UNSUITABLE: Final = frozenset(
-    {"id", "unique_key", "unique", "enqueue_ttl", "correlation_id", "traceparent", "tracestate"}
-)
+_UNSUITABLE: Final = frozenset({"id", "unique_key", "enqueue_ttl", "correlation_id", "traceparent", "tracestate"})
 
 R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
