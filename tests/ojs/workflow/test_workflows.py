@@ -30,6 +30,7 @@ from waybill.ojs import (
     parent_result,
     parent_results,
 )
+from waybill.ojs.dead_letters import DeadLetters
 from waybill.ojs.workflow.actor import WorkflowActor
 from waybill.ojs.workflow.handle import list_workflows
 
@@ -298,6 +299,26 @@ async def test_what_cannot_be_is_refused_before_anything_is_sent(shop: Shop) -> 
     unique = shop.number.options(unique=Unique())
     with pytest.raises(InvalidJob, match="streamed"):
         await group([unique.job(one) for one in range(200)]).push(shop.jobs)
+
+
+@pytest.mark.parametrize("count", [3, 150])
+async def test_retried_dead_letters_resume_the_workflow_and_the_one_that_has_spawned_it(shop: Shop, count: int) -> None:
+    shop.fails = {"number 1", "number 2"}
+    handle = await chain(shop.fan.job(count), shop.order.job(1)).push(shop.jobs)
+    with pytest.raises(WorkflowNotCompleted):
+        await handle.result(timeout=30)
+    shop.fails.clear()
+    async with DeadLetters(shop.jobs, shop.queue) as dead:
+        async with asyncio.timeout(30):
+            while len(found := await dead.peek()) < 2:
+                await asyncio.sleep(0.05)
+        assert await dead.retry([one.id for one in found]) == 2
+    async with asyncio.timeout(30):
+        while await handle.state() != "completed":
+            await asyncio.sleep(0.05)
+    assert sorted(shop.done) == sorted(
+        ["fan", "order", "number 1", "number 2", *(f"number {one}" for one in range(count))]
+    )
 
 
 async def test_unique_steps_are_done_once(shop: Shop) -> None:

@@ -116,7 +116,8 @@ class WorkflowActor(LeaderLoop):
         """Return whether a workflow has pending events that were not just written here."""
         untold, turn = list(progress.untold), int(asyncio.get_running_loop().time() / AGAIN_SECONDS)
         last = untold[-1] if untold else 0
-        news = (progress.run, progress.state, progress.started_at is None, len(untold), last, turn)
+        retries = sum(progress.retried.values())
+        news = (progress.run, retries, progress.state, progress.started_at is None, len(untold), last, turn)
         if self._last_written.get(progress.id) == news:
             return False
         self._last_written[progress.id] = news

@@ -21,7 +21,7 @@ from waybill.ojs.spec.workflow_events import (
     WorkflowStepFailed,
 )
 from waybill.ojs.workflow.flow import Flow
-from waybill.ojs.workflow.plan import Node
+from waybill.ojs.workflow.plan import ROOT, Node
 from waybill.ojs.workflow.progress import Progress, StepState, WorkflowState
 
 MAX_AT_A_TIME = 1000
@@ -47,7 +47,7 @@ def announcements(flow: Flow) -> list[Announcement]:
     for number in list(flow.untold)[:MAX_AT_A_TIME]:
         found += _about_step(flow, flow.plan[number], job_count - completed_count)
     if flow.is_over and not progress.told_ended:
-        found.append(Announcement(f"{progress.state} {progress.run}", _end(flow), progress.ended_at))
+        found.append(Announcement(f"{progress.state} {_turn(flow, ROOT, progress.run)}", _end(flow), progress.ended_at))
     return found
 
 
@@ -90,8 +90,14 @@ def _about_step(flow: Flow, node: Node, remaining: int) -> list[Announcement]:
             number=number,
             run=run,
         )
-    found.append(Announcement(f"ended {number} {run}", data))
+    found.append(Announcement(f"ended {number} {_turn(flow, number, run)}", data))
     return found
+
+
+def _turn(flow: Flow, number: int, run: int) -> str:
+    """Tell the ends of a node apart."""
+    retried = flow.progress.retried.get(number, 0)
+    return f"{run}.{retried}" if retried else str(run)
 
 
 def _end(flow: Flow) -> EventData:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from waybill.ojs.workflow.flow_state import FlowState
 from waybill.ojs.workflow.members import Members
 from waybill.ojs.workflow.numbering import MAX_MEMBERS, member_job_id
 from waybill.ojs.workflow.plan import ROOT, Node, Plan
@@ -26,6 +25,7 @@ from waybill.ojs.workflow.progress import (
     StepState,
     WorkflowState,
 )
+from waybill.ojs.workflow.reopening import EXPIRED, Reopening
 from waybill.ojs.workflow.saga import may_pass, next_compensation
 
 PUSHER_LOST: Final = "PUSHER_LOST"
@@ -35,7 +35,7 @@ MAX_REVIVED: Final = 100_000
 WAITING, READY, PENDING, ACTIVE, HELD, COMPLETED, FAILED, CANCELLED = StepState
 
 
-class Flow(FlowState):
+class Flow(Reopening):
     """One workflow. Times are RFC 3339."""
 
     def __init__(self, plan: Plan, progress: Progress, members: Members | None = None) -> None:
@@ -177,7 +177,7 @@ class Flow(FlowState):
             return False
         self._time = time
         text = f"the workflow was not done at {self.progress.expires_at}"
-        self.progress.errors.append(StepError("", "WORKFLOW_EXPIRED", text, number=ROOT))
+        self.progress.errors.append(StepError("", EXPIRED, text, number=ROOT))
         self._stop(WorkflowState.FAILED)
         return True
 

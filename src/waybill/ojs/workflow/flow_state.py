@@ -87,6 +87,9 @@ class FlowState:
     def tell(self, number: int, run: int, what: int) -> None:
         """Record that an event about a node was written: 1 that it was fired, 2 that it has ended."""
         if self.plan.has(number) and self.progress.runs.get(number, 0) == run:
+            if what == 2 and self.progress.states[number] < FIRST_END:
+                # It was retried meanwhile.
+                return
             self.progress.told[number] |= what
             if not self._is_untold(self.plan[number]):
                 self.untold.pop(number, None)

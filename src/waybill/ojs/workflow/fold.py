@@ -138,18 +138,22 @@ class WorkflowFold(FeatureFold):
 
     def _fold_job(self, rows: Rows, event: ReceivedEvent) -> None:
         node, member = read_node_id(event.subject), read_member_id(event.subject)
+        retry = _retry_of(event)
         if node is not None:
             owner = rows.get(nodes_key(node[0]), NodesRow)
             flow = None if owner is None else self._flow(rows, owner.id)
-            if flow is None or owner is None or flow.is_idle:
+            if flow is None or owner is None or (flow.is_idle and not retry):
                 return
-            was_over = flow.is_over
-            _fold_node(flow, node[1], owner.run, event)
+            was_over, ended_at = flow.is_over, flow.progress.ended_at
+            if retry is None or flow.job_retried(node[1], owner.run, retry, event.time):
+                _fold_node(flow, node[1], owner.run, event)
         elif member is not None:
             flow = self._flow(rows, member[0])
-            if flow is None or flow.is_over:
+            if flow is None or (flow.is_over and not retry):
                 return
-            was_over = False
+            was_over, ended_at = flow.is_over, flow.progress.ended_at
+            if retry is not None and not flow.member_retried(member[1], retry, event.time):
+                return
             if event.type in _ENDS:
                 flow.member_ended(member[1], event.time, _outcome(event.type, event.subject, event.data))
             elif event.type == "job.started":
@@ -158,7 +162,21 @@ class WorkflowFold(FeatureFold):
                 flow.member_enqueued(member[1], _text(event.data.get("queue"), "", MAX_CODE))
         else:
             return
+        if was_over and not flow.is_over:
+            self._reopened(rows, flow, ended_at, event.time)
         self._keep(rows, flow, event.time, was_over=was_over)
+
+    def _reopened(self, rows: Rows, flow: Flow, ended_at: str | None, time: str) -> None:
+        """Keep a workflow that goes on after its end; the step that has spawned it waits for it again."""
+        rows.delete(ended_key(ended_at or "", flow.progress.id))
+        found = self._parent(rows, flow)
+        if found is not None:
+            parent, number, _ = found
+            was_over, ended_at = parent.is_over, parent.progress.ended_at
+            parent.child_reopened(number, flow.progress.id, time)
+            if was_over and not parent.is_over:
+                self._reopened(rows, parent, ended_at, time)
+            self._put(rows, parent)
 
     # --- workflows ---
 
@@ -232,14 +250,15 @@ class WorkflowFold(FeatureFold):
 
     def _retried(self, rows: Rows, flow: Flow, event: ReceivedEvent) -> None:
         run = event.data.get("run")
-        if isinstance(run, int):
-            self._retry(rows, flow, run, event.time)
+        ended_at = flow.progress.ended_at
+        if isinstance(run, int) and self._retry(rows, flow, run, event.time):
+            self._reopened(rows, flow, ended_at, event.time)
 
-    def _retry(self, rows: Rows, flow: Flow, run: int, time: str) -> None:
+    def _retry(self, rows: Rows, flow: Flow, run: int, time: str) -> bool:
         progress, failed = flow.progress, list(flow.children(failed_only=True))
         due, ended = progress.expires_at, progress.ended_at
         if not flow.retry(run, time):
-            return
+            return False
         rows.put(nodes_key(nodes_prefix(progress.id, run)), NodesRow(progress.id, run))
         if due is not None:
             rows.delete(due_key(due, progress.id))
@@ -249,6 +268,7 @@ class WorkflowFold(FeatureFold):
             if child is not None:
                 self._retry(rows, child, child.progress.run + 1, time)
                 self._put(rows, child)
+        return True
 
     @staticmethod
     def _stopped(_rows: Rows, flow: Flow, _event: ReceivedEvent) -> None:
@@ -416,6 +436,12 @@ def _fold_node(flow: Flow, number: int, run: int, event: ReceivedEvent) -> None:
         else:
             refused = StepError(event.subject, "DUPLICATE", f"it is a duplicate of job {existing}")
             flow.ended(number, run, event.time, offset_ms, refused)
+
+
+def _retry_of(event: ReceivedEvent) -> int | None:
+    """Return how often its job was a dead letter that was retried, None if the event does not say."""
+    retry = event.data.get("run")
+    return retry if isinstance(retry, int) else None
 
 
 def _outcome(kind: str, job_id: str, data: Mapping[str, object]) -> bytes | StepError | None:

@@ -118,6 +118,20 @@ class Members:
                     first = number * MEMBERS_PER_PIECE + octet * 8
                     yield from (first + bit for bit in range(8) if bits >> bit & 1)
 
+    def restart(self, index: int) -> bool:
+        """Reset a failed member to not ended; False if it has not failed."""
+        if not 0 <= index < self.counts.size:
+            return False
+        number, place = divmod(index, MEMBERS_PER_PIECE)
+        octet, mask = place // 8, 1 << place % 8
+        piece = self._piece(number)
+        if not piece.failed[octet] & mask:
+            return False
+        piece.failed[octet] ^= mask
+        self.counts.failed -= 1
+        self.changed[number] = piece
+        return True
+
     def forget_failures(self) -> None:
         """Reset failed members to not ended, because they are retried."""
         for number in self._numbers():

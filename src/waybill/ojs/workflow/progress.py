@@ -98,6 +98,10 @@ class Progress(msgspec.Struct):
     told_ended: bool = False
     runs: dict[int, int] = msgspec.field(default_factory=dict)
     """The run in which a node was last started, unless that was the first one."""
+    retried: dict[int, int] = msgspec.field(default_factory=dict)
+    """How often a node was reopened, because its job or one within it was retried from the dead letters."""
+    retried_members: dict[int, int] = msgspec.field(default_factory=dict)
+    """The same for the streamed jobs that were retried last."""
     moments: bytearray = msgspec.field(default_factory=bytearray)
     """When jobs started and ended; see `times`. Bytes rather than a dict, because each event reads and writes all of
     it.
