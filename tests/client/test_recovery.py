@@ -147,6 +147,19 @@ async def test_giving_up(free_port: int) -> None:
     await connection.close()
 
 
+async def test_a_failed_attempt_says_when_the_next_one_follows(
+    free_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = ReconnectPolicy(first_delay_s=0.01, factor=2, jitter=0, max_attempts=2)
+    async with Broker(port=free_port) as broker:
+        connection = await connect(f"amqp://guest:guest@127.0.0.1:{broker.port}", reconnect=policy)
+    await until(lambda: connection.closed)
+    first, last = [one.getMessage() for one in caplog.records if "to reconnect failed" in one.getMessage()]
+    assert first.startswith("attempt 1 to reconnect failed: ")
+    assert first.endswith("; the next follows in 0.0 s")
+    assert "follows" not in last
+
+
 @requirement("OJS-103", "OJS-104", "OJSW-025")
 def test_the_delays_of_the_binding() -> None:
     policy = ReconnectPolicy(jitter=0.0)

@@ -386,18 +386,21 @@ class Connection(Closing, ChannelHost):
         # Another node may take over at once, unless this one did not keep the connection for long either.
         lasted_s = self._clock.now() - self._opened_at
         delays_before = 0 if self.address.others and lasted_s >= self.policy.first_delay_s else 1
+        delay_s = self.policy.delay_s(1) if delays_before else 0.0
         attempt = 0
         while True:
-            attempt += 1
-            if self.policy.max_attempts is not None and attempt > self.policy.max_attempts:
-                error = ConnectionClosed(f"gave up after {attempt - 1} attempts to reconnect to {self.address}")
+            if attempt == self.policy.max_attempts:
+                error = ConnectionClosed(f"gave up after {attempt} attempts to reconnect to {self.address}")
                 log.error("%s", error)
                 self._give_up(error)
                 return
-            delays = attempt - 1 + delays_before
-            await asyncio.sleep(self.policy.delay_s(delays) if delays else 0)
-            if await self._comes_back(attempt, lost):
+            await asyncio.sleep(delay_s)
+            attempt += 1
+            if not (errors := await self._try_each(lost)):
                 break
+            delay_s = self.policy.delay_s(attempt + delays_before)
+            text = "" if attempt == self.policy.max_attempts else f"; the next follows in {delay_s:.1f} s"
+            log.warning("attempt %d to reconnect failed: %s%s", attempt, round_error(self.address, errors), text)
         self.reconnections += 1
         self._opened_at = self._clock.now()
         self._move(ReconnectState.OPEN)
@@ -405,22 +408,24 @@ class Connection(Closing, ChannelHost):
         for callback in list(self._on_reconnect):
             _call_back(callback)
 
-    async def _comes_back(self, attempt: int, lost: BrokerAddress) -> bool:
-        """Try each node once: connect, and restore everything."""
+    async def _try_each(self, lost: BrokerAddress) -> list[ClientError]:
+        """Connect to the first node that answers, and restore everything there. Returns the errors if none does."""
+        errors: list[ClientError] = []
         for node in round_of(self.address, lost):
             try:
                 self._socket = current = await self._dial(node)
             except ClientError as error:
-                log.warning("attempt %d to reconnect failed: %s", attempt, error)
+                errors.append(error)
                 continue
             try:
                 await self._restore(current)
             except ClientError as error:
                 log.warning("connection to %s lost during restoration: %s", node, error)
+                errors.append(error)
                 await current.close()
                 continue
-            return True
-        return False
+            return []
+        return errors
 
     async def _restore(self, current: SocketConnection) -> None:
         """Declare topology, open channels, register consumers. Raises ClientError if the connection breaks."""

@@ -140,10 +140,12 @@ class Consumers(ConsumerHost):
 
     async def _restore_missing(self) -> None:
         """Register consumers again that the broker has cancelled, with growing delays."""
-        attempt = 0
+        policy = self._connection.policy
+        attempt, delay_s = 1, policy.delay_s(1)
         while any(self._is_missing(tag) for tag in self._all):
+            await asyncio.sleep(delay_s)
             attempt += 1
-            await asyncio.sleep(self._connection.policy.delay_s(attempt))
+            delay_s = policy.delay_s(attempt)
             for tag, consumer in list(self._all.items()):
                 if not self._is_missing(tag):
                     continue
@@ -156,4 +158,5 @@ class Consumers(ConsumerHost):
                 except ConnectionClosed:
                     return
                 except ClientError as error:
-                    log.warning("could not re-register the consumer %s of %s: %s", tag, consumer.queue, error)
+                    text = "could not re-register the consumer %s of %s, trying again in %.1f s: %s"
+                    log.warning(text, tag, consumer.queue, delay_s, error)
