@@ -62,7 +62,7 @@ async def test_a_database_that_cannot_be_written_to(lasting: Client) -> None:
     view = lasting.backend.view
     await limit_pages(lasting, 1)
     pushing = asyncio.create_task(lasting.push(metadata={"large": "x" * 50_000}))
-    await until(lambda: view.problem == "unwritable")
+    await until(lambda: view._streams[0].is_stuck)
     # Reads go on, and do not hide it.
     assert await lasting.backend.counts() == {}
     found = (await health(lasting, 503))["database"]
@@ -77,6 +77,20 @@ async def test_a_database_that_cannot_be_written_to(lasting: Client) -> None:
 async def test_a_database_that_cannot_be_read(client: Client, monkeypatch: pytest.MonkeyPatch, problem: str) -> None:
     monkeypatch.setattr(StoreThread, "problem", problem)
     assert (await health(client, 503))["database"]["status"] == problem
+
+
+@pytest.mark.parametrize("patterns", [("^$", ".*", ".*"), (".*", "^$", ".*"), (".*", ".*", "^$")])
+async def test_a_broker_that_refuses_what_jobs_need(patterns: tuple[str, str, str]) -> None:
+    async with Broker(port=0) as broker:
+        administration = broker.administration
+        administration.put_user("bob", "secret")
+        administration.set_permission("bob", "/", ".*", ".*", ".*")
+        async with Backend(Jobs(broker.uri("/", "bob", "secret"), results=False)) as backend:
+            administration.set_permission("bob", "/", *patterns)
+            found = (await health(Client(backend), 503))["backend"]
+            assert (found["status"], "permissions" in found["error"]) == ("refused", True)
+            administration.set_permission("bob", "/", ".*", ".*", ".*")
+            assert (await health(Client(backend)))["backend"]["status"] == "connected"
 
 
 async def test_a_broker_without_room(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

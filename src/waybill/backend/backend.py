@@ -162,6 +162,8 @@ class Backend(Service):
 
     async def close(self) -> None:
         """Requeue leased jobs, and disconnect."""
+        if self._coordinator is not None:
+            self._coordinator.end_soon()
         while self.on_close:
             await self.on_close.pop()()
         if self._settlement is not None:

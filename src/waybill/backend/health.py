@@ -1,6 +1,6 @@
 """The health of a server: of its connection to the broker, and of its job database (ojs-http-binding section 8.1).
 
-It is told from what is known already, and one question to the broker: a health check writes nothing.
+It is told from what is known already, and a question to each: a health check writes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Final
 from waybill.backend.backend import Backend
 from waybill.backend.job_form import Form
 from waybill.backend.message import SPEC_VERSION
-from waybill.client import ClientError
+from waybill.client import AccessRefused, ClientError
+from waybill.ojs.topology.permissions import require_permissions
 
 SECONDS: Final = 2.0
 CONNECTED: Final = "connected"
@@ -26,7 +27,7 @@ DATABASE_ERRORS: Final = {
 
 async def health_of(backend: Backend) -> tuple[Form, bool]:
     """Return the health, and whether the server can do its work."""
-    broker, database = await _broker_state(backend), _database_state(backend)
+    broker, database = await asyncio.gather(_broker_state(backend), _database_state(backend))
     is_well = broker["status"] == database["status"] == CONNECTED
     form: Form = {
         "status": "ok" if is_well else "degraded",
@@ -40,24 +41,28 @@ async def health_of(backend: Backend) -> tuple[Form, bool]:
 
 async def _broker_state(backend: Backend) -> Form:
     began = time.monotonic()
+    connection = backend.broker.connection
     state: Form = {"type": "amqp", "status": CONNECTED}
     try:
         async with asyncio.timeout(SECONDS):
-            await backend.broker.wait_for_connection(SECONDS)
-            async with await backend.broker.connection.channel():
-                # The broker has answered.
-                pass
+            await connection.wait_ready()
+            # A broker without room may answer nothing.
+            if connection.blocked is None:
+                await require_permissions(connection, backend.broker.declarer.topology)
         state["latency_ms"] = round((time.monotonic() - began) * 1000, 3)
+    except AccessRefused:
+        state |= {"status": "refused", "error": "the broker refuses this server the permissions that jobs need"}
     except (TimeoutError, ClientError):
-        return state | {"status": "disconnected", "error": "the broker cannot be reached"}
-    if (reason := backend.broker.connection.blocked) is not None:
+        if connection.blocked is None:
+            return state | {"status": "disconnected", "error": "the broker cannot be reached"}
+    if (reason := connection.blocked) is not None:
         state |= {"status": "blocked", "error": f"the broker accepts no messages: {reason}"}
     return state
 
 
-def _database_state(backend: Backend) -> Form:
+async def _database_state(backend: Backend) -> Form:
     view = backend.view
-    problem = view.problem
+    problem = await view.problem(SECONDS)
     state: Form = {"type": view.kind, "status": problem or CONNECTED, "waiting_messages": view.waiting_count}
     if problem is not None:
         state["error"] = DATABASE_ERRORS[problem]

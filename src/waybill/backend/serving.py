@@ -106,6 +106,7 @@ class Serving(Service):
         server, self._server = self._server, None
         if server is not None:
             if self._backend is not None:
+                self._backend.coordinator.end_soon()
                 self._backend.events.listeners.end()
                 await self._backend.fetcher.close()
             await server.close(GRACE_SECONDS)

@@ -15,7 +15,8 @@ from waybill.engine.amqp091.client.events import ChannelEvents
 from waybill.engine.amqp091.client.requests import Reply
 from waybill.wire.amqp091.method import Method
 from waybill.wire.amqp091.methods_basic import BasicGet
-from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDeclareOk, QueueDelete
+from waybill.wire.amqp091.methods_exchange import ExchangeDeclare
+from waybill.wire.amqp091.methods_queue import QueueDeclare, QueueDeclareOk, QueueDelete, QueueUnbind
 from waybill.wire.amqp091.methods_tx import TxCommit, TxSelect
 from waybill.wire.amqp091.properties import BasicProperties
 
@@ -69,6 +70,14 @@ class SideChannel:
     async def declare_queue(self, queue: str, *, durable: bool = False, exclusive: bool = False) -> None:
         """Declare a queue. Raises ResourceLocked if it is another connection's, PreconditionFailed, AccessRefused."""
         await self._ask(QueueDeclare(queue, durable=durable, exclusive=exclusive))
+
+    async def declare_exchange(self, exchange: str, *, durable: bool = False) -> None:
+        """Declare a direct exchange. Raises PreconditionFailed, AccessRefused."""
+        await self._ask(ExchangeDeclare(exchange, durable=durable))
+
+    async def unbind_queue(self, queue: str, exchange: str, routing_key: str) -> None:
+        """Remove a binding; that it does not exist is no error. Raises NotFound, AccessRefused."""
+        await self._ask(QueueUnbind(queue, exchange, routing_key))
 
     def delete_queue(self, queue: str, *, if_empty: bool = False) -> None:
         """Delete a queue without waiting for that; nothing is sent if the channel has ended."""

@@ -234,8 +234,8 @@ class Manifest(msgspec.Struct):
 class Health(msgspec.Struct):
     """The health of the server.
 
-    `status` is ok or degraded. The `status` of `backend`, the broker, is connected, blocked or disconnected; that of
-    `database` is connected, unwritable, unreachable or unresponsive.
+    `status` is ok or degraded. The `status` of `backend`, the broker, is connected, blocked, refused or disconnected;
+    that of `database` is connected, unwritable, unreachable or unresponsive.
     """
 
     status: str

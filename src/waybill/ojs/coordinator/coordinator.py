@@ -171,8 +171,14 @@ class Coordinator(Service):
         """The state of all jobs. Raises RuntimeError before it is started."""
         return self._known
 
+    def end_soon(self) -> None:
+        """Wait less long for a database that does not answer: the program is about to end."""
+        if self._view is not None:
+            self._view.end_soon()
+
     async def close(self) -> None:
         """Stop. The next coordinator takes over the control queues."""
+        self.end_soon()
         broker, self._broker = self._broker, None
         await self._features.close()
         if self._responder is not None:

@@ -217,6 +217,10 @@ class JobStore:
     def probe(self) -> None:
         """Test whether the store can write, without a change. Raises its errors."""
 
+    def ping(self) -> bool:
+        """Ask a remote database whether it answers; False if it is no such. Raises its errors. Safe from any thread."""
+        return False
+
     def cut(self) -> None:
         """Make a call that waits for a remote database fail now. Safe from any thread."""
 

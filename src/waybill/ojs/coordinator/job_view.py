@@ -70,6 +70,7 @@ class JobView(EventFollower):
         self._store: JobStore | None = None
         self._thread = StoreThread()
         self._lock = self._thread.lock
+        self.end_soon = self._thread.end_soon
         self._streams: list[StreamFold] = []
         """By partition."""
         self._id = coordinator or new_id()
@@ -120,6 +121,7 @@ class JobView(EventFollower):
 
     async def close(self) -> None:
         """Stop reading, and close the store."""
+        self.end_soon()
         for one in self._streams:
             one.close()
         for folding in self._tasks[1:]:
@@ -130,7 +132,7 @@ class JobView(EventFollower):
             with contextlib.suppress(Exception):
                 await self.in_thread(functools.partial(self._store.leave, self._id))
         if self._store is not None:
-            await self.in_thread(self._store.close)
+            await self._thread.close(self._store)
             self._store = None
         for watching in self._tasks[:1]:
             watching.cancel()
@@ -282,12 +284,11 @@ class JobView(EventFollower):
         now = datetime.now(UTC)
         return [one.lag(now) for one in self._streams]
 
-    @property
-    def problem(self) -> str | None:
-        """Return why the state is not up to date, None if nothing is known against it."""
-        if any(one.is_stuck for one in self._streams):
-            return "unwritable"
-        return self._thread.problem
+    async def problem(self, seconds: float) -> str | None:
+        """Return why the state is not up to date, None if nothing is known; a database has `seconds` to answer."""
+        answered = await self._thread.ask(self._known, seconds)
+        is_stuck = any(one.is_stuck for one in self._streams)
+        return "unwritable" if is_stuck else self._thread.problem or answered
 
     @property
     def waiting_count(self) -> int:

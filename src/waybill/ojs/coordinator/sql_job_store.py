@@ -149,6 +149,14 @@ class SqlJobStore(SqlJobReads):
         with self._engine.begin() as connection:
             connection.execute(sql.update(POSITIONS).values(next_offset=POSITIONS.c.next_offset))
 
+    def ping(self) -> bool:
+        if self.kind == "sqlite":
+            # A file has one connection, which the store's thread uses.
+            return False
+        with self._engine.connect() as connection:
+            connection.execute(sql.text("select 1"))
+        return True
+
     def forget_old(self, now: datetime) -> Forgotten:
         if self._keep_days is None:
             return Forgotten(0, is_more=False)

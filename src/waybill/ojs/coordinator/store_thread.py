@@ -20,7 +20,9 @@ from waybill.ojs.errors import DatabaseUnusable
 
 WARN_SECONDS: Final = 20.0
 CUT_SECONDS: Final = 60.0
-POLL_SECONDS: Final = 5.0
+LAST_SECONDS: Final = 5.0
+"""The same for a program that is about to end."""
+POLL_SECONDS: Final = 1.0
 LOG_AGAIN_SECONDS: Final = 30.0
 READ_SECONDS: Final = 0.002
 """How long a read holds a store in memory before others may use it."""
@@ -44,6 +46,9 @@ class StoreThread:
         self._is_away = False
         """Whether the last call found that the database cannot be reached."""
         self._reading = asyncio.Lock()
+        self._is_ending = False
+        self._question: asyncio.Task[str | None] | None = None
+        self._asked = 0.0
 
     @property
     def problem(self) -> str | None:
@@ -52,6 +57,29 @@ class StoreThread:
         if began is not None and time.monotonic() - began >= WARN_SECONDS:
             return "unresponsive"
         return "unreachable" if self._is_away else None
+
+    async def ask(self, store: JobStore, seconds: float) -> str | None:
+        """Ask a database whether it answers, beside its other calls. Return what keeps it from that, as `problem`.
+
+        There is one question at a time, however many want to know.
+        """
+        if self._question is None or self._question.done():
+            self._asked = time.monotonic()
+            self._question = asyncio.create_task(asyncio.to_thread(self._answer_of, store))
+        question = self._question
+        await asyncio.wait({question}, timeout=seconds)
+        return question.result() if question.done() else "unresponsive"
+
+    def end_soon(self) -> None:
+        """Wait less long for a database that does not answer, and ask one that is away nothing more."""
+        self._is_ending = True
+
+    async def close(self, store: JobStore) -> None:
+        """Close the store after the calls so far, without an answer to a question."""
+        if self._question is not None and not self._question.done():
+            store.cut()
+            await asyncio.wait({self._question})
+        await asyncio.get_running_loop().run_in_executor(self._executor, store.close)
 
     async def read(self, call: Callable[[], T]) -> T:
         """Run a call for which others need not wait: only one of these at a time stands in line before other calls."""
@@ -96,17 +124,33 @@ class StoreThread:
         warned: float | None = None
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            began = self._began
+            began = self._waits_since
             waited = 0.0 if began is None else time.monotonic() - began
-            if waited >= CUT_SECONDS:
+            if waited >= (LAST_SECONDS if self._is_ending else CUT_SECONDS):
                 _log.error("the job database has not answered for %.0f s: closing its connections", waited)
                 store.cut()
             elif waited >= WARN_SECONDS and began != warned:
                 warned = began
                 _log.warning("the job database has not answered for %.0f s", waited)
 
+    def _answer_of(self, store: JobStore) -> str | None:
+        try:
+            if store.ping():
+                self._is_away = False
+        except Exception:  # noqa: BLE001 - whatever a driver raises
+            return "unreachable"
+        return None
+
+    @property
+    def _waits_since(self) -> float | None:
+        """When the oldest call without an answer began."""
+        asked = None if self._question is None or self._question.done() else self._asked
+        return min((one for one in (self._began, asked) if one is not None), default=None)
+
     def _locked(self, call: Callable[[], T]) -> T:
         with self.lock:
+            if self._is_ending and self._is_away:
+                raise DatabaseUnusable("the job database cannot be reached")
             self._began = time.monotonic()
             cause: str | None = None
             try:
