@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from waybill.backend.chosen_ids import ChosenIds
 from waybill.backend.history import SAMPLE_SECONDS, History
 from waybill.backend.history_purge import HistoryPurge
 from waybill.backend.history_records import HistoryRecords
@@ -96,6 +97,7 @@ class Extensions:
         self.records = settings.records
         self.presence = Presence(broker)
         self.idempotency = Idempotency(broker, self.records, view, self.presence)
+        self.chosen_ids = ChosenIds(self.records, view, self.presence)
         self.settings = settings
         self.directives = self.settings.table("directive", Directive)
         self.maintenance = self.settings.table("maintenance", Maintenance)

@@ -256,6 +256,7 @@ def _name_jobs(request: Request, seed: str) -> list[tuple[str, str]]:
     body = request.json(required=True)
     given = [body] if request.path in ONE_JOB else body.get("jobs")
     jobs = [job for job in given if isinstance(job, dict)] if isinstance(given, list) else []
+    request.are_ids_made = all(job.get("id") is None for job in jobs)
     for index, job in enumerate(jobs):
         if job.get("id") is None:
             job["id"] = _seeded_id(seed, index)

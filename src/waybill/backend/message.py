@@ -51,6 +51,8 @@ class Request:
     """The raw query, which may have repeated fields."""
     peer: str = ""
     """The address of the client, `host:port`."""
+    are_ids_made: bool = False
+    """Whether the server has made the ids of the jobs in the body, so that no other request has them."""
     client: str = ""
     """The client whose limit of requests counts, once known; see `request_limits`."""
 

@@ -86,7 +86,7 @@ class BulkRoutes:
             text = f"This request has {len(given)} jobs: {MOST_IDS} are allowed."
             headers = [("X-OJS-Max-Batch-Size", str(MOST_IDS))]
             raise RequestRefused("payload_too_large", text, details=details, headers=headers)
-        is_atomic = _mode(body) == ATOMIC
+        mode = _mode(body)
         jobs: dict[int, Form] = {}
         items: dict[int, Form] = {}
         for index, one in enumerate(given):
@@ -94,20 +94,27 @@ class BulkRoutes:
                 jobs[index] = self._checked(one, jobs)
             except (RequestRefused, InvalidJob) as error:
                 items[index] = {"index": index, "status": "failed", "error": _error_of(error, request)}
-        taken = await self._backend.view.many([str(job["id"]) for job in jobs.values()])
-        for info in taken:
-            index = next(index for index, job in jobs.items() if job["id"] == info.id)
-            del jobs[index]
-            job: Form = {"id": info.id, "type": info.type, "state": info.state}
-            items[index] = {"index": index, "status": "duplicate", "job": job}
-        if is_atomic and items:
+        own = [str(job["id"]) for index, job in jobs.items() if given[index].get("id") is not None]
+        ids = self._backend.extensions.chosen_ids
+        async with ids.reserved(own, are_shared=not request.are_ids_made) as taken:
+            for info in taken:
+                index = next(index for index, job in jobs.items() if job["id"] == info.id)
+                del jobs[index]
+                job: Form = {"id": info.id, "type": info.type, "state": info.state}
+                items[index] = {"index": index, "status": "duplicate", "job": job}
+            return await self._enqueue_new(request, jobs, items, mode)
+
+    async def _enqueue_new(
+        self, request: Request, jobs: dict[int, Form], items: dict[int, Form], mode: str
+    ) -> Response:
+        if mode == ATOMIC and items:
             rest: list[Form] = [
                 {"index": index, "status": "failed", "error": {"code": "rolled_back", "message": "Others failed."}}
                 for index in jobs
             ]
-            return self._enqueued(request, [*items.values(), *rest], ATOMIC)
+            return self._enqueued(request, [*items.values(), *rest], mode)
         items |= await self._push(jobs, request)
-        return self._enqueued(request, list(items.values()), _mode(body))
+        return self._enqueued(request, list(items.values()), mode)
 
     def _enqueued(self, request: Request, items: list[Form], atomicity: str) -> Response:
         items.sort(key=lambda item: int(str(item["index"])))

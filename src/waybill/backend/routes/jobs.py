@@ -49,8 +49,6 @@ class JobRoutes:
         self._steps = Steps()
         self._line = asyncio.Lock()
         self._groups = PushGroups(backend)
-        self._in_progress: dict[str, asyncio.Future[None]] = {}
-        """By client-chosen id, a future that is done when its push has ended."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -75,7 +73,7 @@ class JobRoutes:
         job = envelope_of(body)
         job_id = str(job["id"])
         self._backend.jobs.check(job)
-        async with self._serialized([job_id] if body.get("id") is not None else []):
+        async with self._named(request, [job_id] if body.get("id") is not None else []):
             return await self._push_new(body, job, job_id)
 
     async def _push_new(self, body: Form, job: Form, job_id: str) -> Response:
@@ -114,7 +112,7 @@ class JobRoutes:
             if isinstance(given, list) and any(isinstance(one, Mapping) and one.get("id") is not None for one in given)
             else []
         )
-        async with self._serialized([one for one in own if isinstance(one, str)]):
+        async with self._named(request, [one for one in own if isinstance(one, str)]):
             return await self._push_all_new(request, jobs, given)
 
     async def _push_all_new(self, request: Request, jobs: list[Form], given: object) -> Response:
@@ -185,30 +183,14 @@ class JobRoutes:
             self._line.release()
 
     @asynccontextmanager
-    async def _serialized(self, job_ids: list[str]) -> AsyncIterator[None]:
-        """Allow one push at a time for each of these client-chosen ids. Raises RequestRefused for existing ids.
-
-        A client that gets no answer may push again before the first push has ended.
-        """
-        while waits := [self._in_progress[one] for one in job_ids if one in self._in_progress]:
-            await asyncio.wait(waits)
-        ended = asyncio.get_running_loop().create_future()
-        self._in_progress |= dict.fromkeys(job_ids, ended)
-        try:
-            await self._refuse_known(job_ids)
-            yield
-        finally:
-            for one in job_ids:
-                self._in_progress.pop(one, None)
-            ended.set_result(None)
-
-    async def _refuse_known(self, job_ids: list[str]) -> None:
-        """Refuse existing ids, so that a repeated push is enqueued once."""
-        if job_ids:
-            known = await self._backend.view.many(job_ids)
+    async def _named(self, request: Request, job_ids: list[str]) -> AsyncIterator[None]:
+        """Reserve the ids that a client has chosen. Raises RequestRefused for existing ones."""
+        ids = self._backend.extensions.chosen_ids
+        async with ids.reserved(job_ids, are_shared=not request.are_ids_made) as known:
             if known:
                 details: dict[str, object] = {"existing_job_id": known[0].id, "existing_state": known[0].state}
                 raise RequestRefused("duplicate", f"A job with the id {known[0].id} already exists.", details=details)
+            yield
 
     # --- lookup ---
 

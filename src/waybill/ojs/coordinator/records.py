@@ -193,6 +193,10 @@ class Records:
         data = RecordPut(value=msgspec.Raw(msgspec.json.encode(value)), expires_at=expires_at)
         self._events.record(key, data)
 
+    def remove_soon(self, key: str) -> None:
+        """Remove a record without waiting."""
+        self._events.record(key, RecordRemoved())
+
     async def remove(self, key: str) -> None:
         """Remove a record. Raises TimeoutError."""
         event_id = f"evt_{new_id()}"

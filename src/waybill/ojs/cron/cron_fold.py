@@ -68,6 +68,8 @@ class CronRow(msgspec.Struct, omit_defaults=True):
     until_ms: int
     until_key: str = ""
     owner: str | None = None
+    origin: str = ""
+    """The id of the event that created it."""
     is_enabled: bool = True
     run_count: int = 0
     last_run_at: str | None = None
@@ -158,7 +160,7 @@ def _register(rows: Rows, before: CronRow | None, event: ReceivedEvent) -> None:
         gone = rows.get(GONE + event.subject, GoneRow) or GoneRow(0, 0)
         rows.delete(GONE + event.subject)
         row = CronRow(job, event.time, gone.version, now_ms, gone.until_ms)
-        row.owner = owner if isinstance(owner, str) else None
+        row.owner, row.origin = owner if isinstance(owner, str) else None, event.id
     elif job == before.job:
         return
     else:

@@ -88,8 +88,10 @@ class CronRequests:
             raise _Refused("forbidden", f"the limit of {MAX_CRON_JOBS} cron jobs is reached")
         now_ms = self._now_ms()
         data = CronRegistered(job=msgspec.to_builtins(job), owner=request.user, now_ms=now_ms)
-        row = await self._record(job.name, data)
-        return CronReply([self._info(row)], "created" if before is None else "updated")
+        event_id = f"evt_{new_id()}"
+        row = await self._record(job.name, data, event_id)
+        # Another coordinator may have created it at the same moment: the first event in the stream did.
+        return CronReply([self._info(row)], "created" if row.origin == event_id else "updated")
 
     async def _list(self, request: Request, _asked: CronRequest) -> CronReply:
         rows = await self._responder.view.listed(CRON, CronRow, MAX_CRON_JOBS)
@@ -123,17 +125,17 @@ class CronRequests:
         firing = row.firing(found.key)
         return CronReply([self._info(row)], (firing.job_id if firing is not None else found.job_id) or "")
 
-    async def _record(self, name: str, data: EventData) -> CronRow:
+    async def _record(self, name: str, data: EventData, event_id: str | None = None) -> CronRow:
         """Write an event, and return the row once the event is folded."""
-        await self._write(name, data)
+        await self._write(name, data, event_id)
         row = await self._responder.view.row(CRON + name, CronRow)
         if row is None:
             message = "the coordinator does not trust its own events: add its user to the policy, or trust all users"
             raise _Refused("forbidden", message)
         return row
 
-    async def _write(self, name: str, data: EventData) -> None:
-        event_id = f"evt_{new_id()}"
+    async def _write(self, name: str, data: EventData, event_id: str | None = None) -> None:
+        event_id = event_id or f"evt_{new_id()}"
         events = self._responder.broker.events
         await self._responder.view.folded(event_id, lambda: events.record(name, data, event_id=event_id))
 
