@@ -1,6 +1,7 @@
 """Rows of days are what their minutes come to, whichever files these lie in."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -85,3 +86,15 @@ def test_a_day_without_anything_has_no_rows(tmp_path: Path) -> None:
     rollups._store(draft, days_of(rollups.WORKER_DAYS), DAY, range(DAY * 48, DAY * 48 + 48))
     done = draft.finish(Contents(), rollups.ROLLUPS)
     assert done.all_parts(rollups.WORKER_DAYS) == []
+
+
+def test_days_with_few_hours_are_rolled_up_together() -> None:
+    """A history of one event for each day would take several queries for each month."""
+    hours, parts = [24 * day + 5 for day in range(3000)], [48 * day + 10 for day in range(3000)]
+    steps = list(rollups._steps(hours, parts))
+    assert len(steps) == 3
+    assert [list(chain(*found)) for found in zip(*steps, strict=True)] == [hours, parts]
+    busy = list(rollups._steps(range(24 * 62), range(48 * 62)))
+    assert [(len(found), len(also)) for found, also in busy] == [(24 * 31, 48 * 31)] * 2
+    assert list(rollups._steps([7], [])) == [([7], [])]
+    assert not list(rollups._steps([], []))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from waybill.pipeline import gold_tables, tables
+from waybill.pipeline import gold_tables, listing, tables
+from waybill.pipeline import snapshots as snapshots_module
 from waybill.pipeline.parts import file_name, month_of, part_of_file
 from waybill.pipeline.snapshots import Contents, Draft, Snapshot, Snapshots
 
@@ -52,6 +53,30 @@ def test_a_snapshot_has_what_its_base_has_and_what_was_changed(tmp_path: Path) -
     assert not seen[2].place.exists()
     # What no snapshot has is gone: two versions of the part, and the others once.
     assert len(list((tmp_path / "parts").rglob("*.parquet"))) < 25
+
+
+def test_the_files_of_a_month_are_listed_once_for_all_of_its_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshots = Snapshots(tmp_path)
+    hours = range(985_200, 985_600, 2)
+    draft = snapshots.draft(None, number=snapshots.next_number())
+    listed: list[Path] = []
+
+    def names_in(place: Path) -> list[str]:
+        listed.append(place)
+        return listing.names_in(place)
+
+    monkeypatch.setattr(snapshots_module, "names_in", names_in)
+    fill(draft, tables.JOBS, **{f"p{part}": "x" for part in hours})
+    assert len(draft.files(tables.JOBS, hours)) == len(hours)
+    base = draft.finish(Contents(1), TABLES)
+    snapshots.publish(base, TABLES)
+    after = snapshots.draft(base, number=snapshots.next_number())
+    assert len(after.files(tables.JOBS, hours)) == len(base.files(tables.JOBS, hours)) == len(hours)
+    after.drop(tables.JOBS, hours)
+    assert after.files(tables.JOBS, hours) == []
+    assert len(listed) < 20
 
 
 def test_what_a_crash_left_is_cleared_away(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ A refresh recomputes them for the changed hours and parts, and for their days. S
 cost of the changes. `bucket` and `last` are the first and the last minute of a row; totals of silver have no times.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,7 +33,8 @@ from waybill.pipeline.transforms.sums import LARGEST
 LAST: Final = StructField("last", TimestampType())
 HOURS_OF_A_DAY: Final = 24
 _PARTS_OF_A_DAY: Final = 2 * HOURS_OF_A_DAY
-_DAYS_AT_ONCE: Final = 31
+# The hours and parts of a step: those of a month.
+_AT_ONCE: Final = 31 * (HOURS_OF_A_DAY + _PARTS_OF_A_DAY)
 _TIMES: Final = ("bucket", "last")
 
 
@@ -205,11 +206,7 @@ ROLLUPS: Final = (*(one.hours for one in _SKETCHED), JOB_TOTALS, ATTEMPT_TOTALS,
 
 def roll(spark: SparkSession, draft: Draft, *, hours: Collection[int] = (), parts: Collection[int] = ()) -> None:
     """Recompute the rollups of a draft for hours whose gold has changed, and for changed parts of silver."""
-    days = sorted({_day(hour) for hour in hours} | {part // _PARTS_OF_A_DAY for part in parts})
-    for first in range(0, len(days), _DAYS_AT_ONCE):
-        chosen = set(days[first : first + _DAYS_AT_ONCE])
-        new_hours = sorted(hour for hour in hours if _day(hour) in chosen)
-        new_parts = sorted(part for part in parts if part // _PARTS_OF_A_DAY in chosen)
+    for new_hours, new_parts in _steps(hours, parts):
         _roll_hours(spark, draft, new_hours)
         _roll_totals(spark, draft, new_parts)
         roll_days(
@@ -218,6 +215,25 @@ def roll(spark: SparkSession, draft: Draft, *, hours: Collection[int] = (), part
             of_gold=sorted({_day(hour) for hour in new_hours}),
             of_silver=sorted({part // _PARTS_OF_A_DAY for part in new_parts}),
         )
+
+
+def _steps(hours: Collection[int], parts: Collection[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """The hours and parts of whole days: many days if these have few, since each step costs several queries."""
+    by_day: dict[int, tuple[list[int], list[int]]] = {}
+    for hour in sorted(hours):
+        by_day.setdefault(_day(hour), ([], []))[0].append(hour)
+    for part in sorted(parts):
+        by_day.setdefault(part // _PARTS_OF_A_DAY, ([], []))[1].append(part)
+    step: tuple[list[int], list[int]] = ([], [])
+    for day in sorted(by_day):
+        of_day = by_day[day]
+        if sum(map(len, step)) + sum(map(len, of_day)) > _AT_ONCE:
+            yield step
+            step = ([], [])
+        step[0].extend(of_day[0])
+        step[1].extend(of_day[1])
+    if any(step):
+        yield step
 
 
 def roll_days(spark: SparkSession, draft: Draft, *, of_gold: Sequence[int], of_silver: Sequence[int]) -> None:

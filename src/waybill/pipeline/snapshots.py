@@ -89,20 +89,12 @@ class Snapshot:
         if place not in self._checked and (place.is_symlink() or place.is_dir()):
             check_list(place)
             self._checked.add(place)
-        found: dict[int, list[Path]] = {}
-        for name in sorted(names_in(place)) if place.is_dir() else []:
-            part = part_of_file(name)
-            if part is not None:
-                found.setdefault(part, []).append(place / name)
-        return found
+        return _by_part(place) if place.is_dir() else {}
 
     def files(self, table: Table, parts: Iterable[int]) -> list[Path]:
         """The files of some parts."""
-        by_month: dict[str, list[int]] = {}
-        for part in sorted(set(parts)):
-            by_month.setdefault(month_of(part), []).append(part)
         files = []
-        for month, wanted in by_month.items():
+        for month, wanted in _by_month(parts).items():
             there = self.parts(table, month)
             files += [file for part in wanted for file in there.get(part, ())]
         return files
@@ -135,13 +127,15 @@ class Draft:
 
     def replace(self, table: Table, parts: Iterable[int], written: Path | None) -> None:
         """Replace parts by the files in `written`, in directories such as `number=983520`."""
-        for part in parts:
-            place = self._month(table, month_of(part))
-            for old in [name for name in names_in(place) if part_of_file(name) == part]:
-                (place / old).unlink()
-            fresh = sorted((written / f"number={part}").glob("*.parquet")) if written is not None else []
-            for number, file in enumerate(fresh):
-                file.rename(place / file_name(part, number, self._own))
+        for month, wanted in _by_month(parts).items():
+            place = self._month(table, month)
+            there = _by_part(place)
+            for part in wanted:
+                for old in there.get(part, ()):
+                    old.unlink()
+                fresh = sorted((written / f"number={part}").glob("*.parquet")) if written is not None else []
+                for number, file in enumerate(fresh):
+                    file.rename(place / file_name(part, number, self._own))
 
     def drop(self, table: Table, parts: Iterable[int]) -> None:
         self.replace(table, parts, None)
@@ -167,12 +161,13 @@ class Draft:
     def files(self, table: Table, parts: Iterable[int]) -> list[Path]:
         """The current files of some parts."""
         found = []
-        for part in sorted(set(parts)):
-            place = self._places.get((table.name, month_of(part)))
+        for month, wanted in _by_month(parts).items():
+            place = self._places.get((table.name, month))
             if place is not None:
-                found += [place / name for name in sorted(names_in(place)) if part_of_file(name) == part]
+                there = _by_part(place)
+                found += [file for part in wanted for file in there.get(part, ())]
             elif self._base is not None:
-                found += self._base.files(table, [part])
+                found += self._base.files(table, wanted)
         return found
 
     def finish(self, contents: Contents, tables: Iterable[Table], *, replaced: Iterable[str] = ()) -> Snapshot:
@@ -330,6 +325,23 @@ class Snapshots:
             return _about_decoder.decode((self._directory / "snapshots" / _text(number) / _ABOUT).read_bytes())
         except (OSError, ValueError):
             return None
+
+
+def _by_month(parts: Iterable[int]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for part in sorted(set(parts)):
+        found.setdefault(month_of(part), []).append(part)
+    return found
+
+
+def _by_part(place: Path) -> dict[int, list[Path]]:
+    """The files of a month by their parts."""
+    found: dict[int, list[Path]] = {}
+    for name in sorted(names_in(place)):
+        part = part_of_file(name)
+        if part is not None:
+            found.setdefault(part, []).append(place / name)
+    return found
 
 
 def _text(number: int) -> str:
