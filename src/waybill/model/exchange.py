@@ -188,7 +188,7 @@ def _headers_match(arguments: dict[str, object], headers: dict[str, object]) -> 
     for name, wanted in arguments.items():
         if name == "x-match" or (name.startswith("x-") and not with_x):
             continue
-        matches = name in headers and (wanted is None or _same_value(headers[name], wanted))
+        matches = name in headers and (wanted is None or same_value(headers[name], wanted))
         if matches and not wants_all:
             return True
         if not matches and wants_all:
@@ -196,8 +196,8 @@ def _headers_match(arguments: dict[str, object], headers: dict[str, object]) -> 
     return wants_all
 
 
-def _same_value(value: object, wanted: object) -> bool:
-    # True == 1 in Python, but a boolean field is not a number.
+def same_value(value: object, wanted: object) -> bool:
+    """Whether two values of headers are equal: True == 1 in Python, but a boolean field is not a number."""
     return value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
 
 

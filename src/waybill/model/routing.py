@@ -33,6 +33,10 @@ class Route:
         self.queues: list[Queue] = []
         self.by_headers = False
 
+    def is_outrunning(self, limit: i64) -> bool:
+        """Whether a queue has consumers, and a backlog of more than `limit` messages: they do not keep up with it."""
+        return any(queue.ready_count > limit and queue.consumers for queue in self.queues)
+
 
 class Router:
     """Routes by the exchanges and queues of one virtual host, which it shares with it."""

@@ -27,6 +27,7 @@ from waybill.engine.amqp10.selector.expression import Expression
 from waybill.engine.amqp10.selector.parser import parse_selector, parse_sql
 from waybill.engine.amqp10.selector.tokens import SelectorError
 from waybill.engine.amqp10.view import PROPERTY_FIELDS, MessageView, plain
+from waybill.model.exchange import same_value
 from waybill.model.message import Message
 from waybill.model.queue_arguments import parse_age_ms
 from waybill.wire.amqp10 import filters as names
@@ -293,7 +294,7 @@ class _HeadersFilter(Filter):
     def matches(self, view: MessageView) -> bool:
         properties = view.application_properties()
         for key, wanted in self.pairs.items():
-            is_matched = key in properties and (wanted is None or _equals(plain(properties[key]), wanted))
+            is_matched = key in properties and (wanted is None or same_value(plain(properties[key]), wanted))
             if is_matched != self.wants_all:
                 return is_matched
         return self.wants_all
@@ -346,12 +347,7 @@ class _Wanted:
     def is_met_by(self, value: object) -> bool:
         if self.is_part:
             return isinstance(value, str) and value.startswith(self.prefix) and value.endswith(self.suffix)
-        return _equals(value, self.value)
-
-
-def _equals(value: object, wanted: object) -> bool:
-    # True == 1 in Python, and b"" and "" are never equal.
-    return value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
+        return same_value(value, self.value)
 
 
 class _StreamFilter(Filter):

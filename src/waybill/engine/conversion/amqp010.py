@@ -32,7 +32,7 @@ from waybill.engine.amqp10.address import (
 from waybill.engine.amqp10.message_format import COPIES_ANNOTATION, COPIES_HEADER
 from waybill.engine.conversion.amqp10 import HEADERS_ANNOTATION, PROPERTIES_ANNOTATION, TYPE_ANNOTATION
 from waybill.engine.conversion.canonical import DATA, NO_BODY, OTHER_SECTIONS, CanonicalMessage
-from waybill.engine.conversion.deaths import DEATHS_ANNOTATION, DEATHS_HEADER, annotation_of, deaths_of
+from waybill.engine.conversion.deaths import DEATHS_ANNOTATION, DEATHS_HEADER, annotation_of, deaths_of, header_of
 from waybill.engine.conversion.fields010 import canonical_value, is_same, shown_value
 from waybill.engine.conversion.identifiers import BINARY, TYPE_SUFFIX, ULONG, identifier_of, text_of
 from waybill.engine.conversion.preserved import Preserved
@@ -214,7 +214,7 @@ def _take_header(message: CanonicalMessage, kept: Preserved, name: str, value: o
         return
     keys = {COPIES_HEADER: COPIES_ANNOTATION, DEATHS_HEADER: DEATHS_ANNOTATION}
     for key in (keys.get(name, Symbol(name)), Symbol(name)):
-        if key in kept.annotations and is_same(shown_value(_shown(key, kept.annotations[key]))[0], value):
+        if key in kept.annotations and is_same(shown_value(header_of(key, kept.annotations[key]))[0], value):
             message.annotations[key] = kept.annotations[key]
             return
     if name == COPIES_HEADER and isinstance(value, list) and all(type(item) is str for item in value):
@@ -229,12 +229,6 @@ def _take_header(message: CanonicalMessage, kept: Preserved, name: str, value: o
         message.application_properties[name] = value
     else:
         message.headers[name] = value
-
-
-def _shown(key: object, value: object) -> object:
-    """The application-header for an annotation."""
-    deaths = deaths_of(value) if str(key) == str(DEATHS_ANNOTATION) else None
-    return value if deaths is None else deaths
 
 
 def _take_body(message: CanonicalMessage, kept: Preserved, kind: str | None, body: bytes) -> None:

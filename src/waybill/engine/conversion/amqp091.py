@@ -11,7 +11,7 @@ from waybill.engine.amqp10.address import QUEUES_PREFIX, queue_address, unquoted
 from waybill.engine.amqp10.message_format import COPIES_ANNOTATION, COPIES_HEADER
 from waybill.engine.conversion.amqp10 import HEADERS_ANNOTATION, PROPERTIES_ANNOTATION, TYPE_ANNOTATION
 from waybill.engine.conversion.canonical import DATA, NO_BODY, OTHER_SECTIONS, UNSET, CanonicalMessage
-from waybill.engine.conversion.deaths import DEATHS_ANNOTATION, DEATHS_HEADER, annotation_of, deaths_of
+from waybill.engine.conversion.deaths import DEATHS_ANNOTATION, DEATHS_HEADER, annotation_of, deaths_of, header_of
 from waybill.engine.conversion.fields import MAX_I64, FieldReader, field_of, read_back, text_or_octets
 from waybill.engine.conversion.identifiers import TYPE_SUFFIX, identifier_of, text_of
 from waybill.engine.conversion.preserved import Preserved
@@ -131,7 +131,7 @@ def _take_header(message: CanonicalMessage, kept: Preserved, name: object, value
             message.application_properties[name] = kept.application_properties[name]
             return
         for key in (_annotation_key(name), Symbol(name)):
-            if key in kept.annotations and _shows(_shown(key, kept.annotations[key]), value):
+            if key in kept.annotations and _shows(header_of(key, kept.annotations[key]), value):
                 message.annotations[key] = kept.annotations[key]
                 return
         if name == COPIES_HEADER and _is_list_of_texts(value):
@@ -156,12 +156,6 @@ def _annotation_key(name: str) -> Symbol:
     if name == COPIES_HEADER:
         return COPIES_ANNOTATION
     return DEATHS_ANNOTATION if name == DEATHS_HEADER else Symbol(name)
-
-
-def _shown(key: object, value: object) -> object:
-    """The header for an annotation."""
-    deaths = deaths_of(value) if str(key) == str(DEATHS_ANNOTATION) else None
-    return value if deaths is None else deaths
 
 
 def _shows(value: object, header: object) -> bool:

@@ -94,6 +94,12 @@ def deaths_of(annotation: object) -> list[dict[str, object]] | None:
     return deaths
 
 
+def header_of(key: object, annotation: object) -> object:
+    """What the header for an annotation has: deaths as a list, any other value as it is."""
+    deaths = deaths_of(annotation) if str(key) == str(DEATHS_ANNOTATION) else None
+    return annotation if deaths is None else deaths
+
+
 def _death(entry: dict[object, object]) -> dict[str, object] | None:
     count = entry.get("count")
     time = entry.get("first-time")

@@ -97,12 +97,7 @@ class TransferEnvelope:
 
     def is_outrunning(self) -> bool:
         """Whether one of its queues has consumers, and a backlog that they do not keep up with."""
-        route = self.route
-        if route is not None:
-            for queue in route.queues:
-                if queue.ready_count > OUTRUN and queue.consumers:
-                    return True
-        return False
+        return self.route is not None and self.route.is_outrunning(OUTRUN)
 
 
 def read_envelope(connection: SessionHost, exchange: str, header: bytes) -> TransferEnvelope:

@@ -121,7 +121,4 @@ class TargetNode:
 
     def is_outrunning(self, limit: i64) -> bool:
         """Whether a queue of the route has consumers, and more than `limit` ready messages."""
-        route = self.route
-        if route is None:
-            return False
-        return any(queue.ready_count > limit and queue.consumers for queue in route.queues)
+        return self.route is not None and self.route.is_outrunning(limit)
