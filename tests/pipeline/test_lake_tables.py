@@ -105,6 +105,28 @@ def test_a_table_without_its_log_is_not_taken_for_empty(
         check_events(open_store(spark, root, table_format))
 
 
+def test_a_table_whose_log_has_lost_its_end_is_refused(
+    spark: SparkSession, store: LakeTables, table_format: str
+) -> None:
+    """Spark would go on after the lost batch, and nobody would miss its events."""
+    commits = Path(store.checkpoint_location()) / "commits"
+    commits.mkdir(parents=True)
+    root = commits.parent.parent
+    malformed: list[tuple[object, ...]] = [MALFORMED]
+    for batch, events in enumerate([malformed, EVENTS[:9], EVENTS[9:20], malformed]):
+        (commits / str(batch)).touch()
+        if batch and table_format == "iceberg":
+            shutil.copy(root / "catalog.db", root / "older.db")
+        write(spark, store, batch, events)
+        check_events(open_store(spark, root, table_format))
+    if table_format == "delta":
+        max((root / tables.EVENTS.name / "_delta_log").glob("*.json")).unlink()
+    else:
+        (root / "older.db").replace(root / "catalog.db")
+    with pytest.raises(TablesError, match="bronze/events has batches up to 2, but the checkpoint has those up to 3"):
+        check_events(open_store(spark, root, table_format))
+
+
 def test_a_catalog_is_found_in_the_settings(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from waybill.pipeline.event_files import noted
+from waybill.pipeline.lake_tables import LakeTables
 from waybill.pipeline.refreshed import last_known_batch
 from waybill.pipeline.tables import CARRIED, EVENTS, QUARANTINE, Tables, TablesError, TableStore
 
@@ -32,17 +33,24 @@ def check_events(store: TableStore) -> None:
     """Raise TablesError if the table of events is missing: all other tables would be replaced by empty ones.
 
     Raise DamagedFileError if a file of it is: the other tables would be computed without its events.
-    A Delta or Iceberg table is made for the first event, and missing if its files are there and its log is not.
+    A Delta or Iceberg table is missing if its files are there and its log is not. If the log lacks batches that Spark
+    has recorded as done, its end is lost.
     """
     if isinstance(store, Tables):
         for table in (EVENTS, CARRIED, QUARANTINE):
             store.check_files(table)
     place = store.checkpoint_location()
-    if "://" in place or store.has(EVENTS) or not noted(Path(place) / "commits"):
+    done = set() if "://" in place else noted(Path(place) / "commits")
+    if not done:
         return
-    if isinstance(store, Tables) or store.has_files(EVENTS):
+    events = Path(place).parent / EVENTS.name
+    if not store.has(EVENTS):
+        if isinstance(store, Tables) or store.has_files(EVENTS):
+            raise TablesError(f"{events} or its log is missing, but the checkpoint has its batches. {_WAY_OUT}")
+    elif isinstance(store, LakeTables) and store.last_batch() < max(done):
         raise TablesError(
-            f"{Path(place).parent / EVENTS.name} or its log is missing, but the checkpoint has its batches. {_WAY_OUT}"
+            f"{events} has batches up to {store.last_batch()}, but the checkpoint has those up to {max(done)}: the end "
+            f"of the table's log is lost. {_WAY_OUT}"
         )
 
 

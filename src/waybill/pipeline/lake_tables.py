@@ -111,9 +111,8 @@ class LakeTables(TableStore):
             rows.write.format("noop").mode("overwrite").save()
             return
         log.check_order(batch_id, last)
-        added = self._write(rows, table, log, _label(batch_id, batch_id))
-        if added:
-            log.commit(added, batch=batch_id)
+        # Also without rows: the number tells a lost end of the log (`checkpoint_check`).
+        log.commit(self._write(rows, table, log, _label(batch_id, batch_id)), batch=batch_id)
 
     def replace(self, rows: DataFrame, table: Table) -> None:
         log = self._log(table)
