@@ -32,6 +32,17 @@ def test_publish_and_consume(broker_uri: str, name: str) -> None:
         assert [got.body for got in channel.get_many(name, 3)] == [b"five", b"six"]
 
 
+def test_a_consumer_of_a_stream_ends_early(broker_uri: str, name: str) -> None:
+    with blocking.connect(broker_uri) as connection, connection.channel() as channel:
+        channel.declare_queue(name, durable=True, arguments={"x-queue-type": "stream"})
+        channel.publish_many([b"one", b"two", b"three"], routing_key=name)
+        for delivery in channel.consume(name, prefetch_count=10, arguments={"x-stream-offset": "first"}):
+            assert delivery.body == b"one"
+            break
+        channel.delete_queue(name)
+        assert connection.reconnections == 0
+
+
 def test_errors_reach_the_caller(broker_uri: str, free_port: int) -> None:
     with blocking.connect(broker_uri) as connection:
         channel = connection.channel()

@@ -308,3 +308,15 @@ async def test_what_nobody_waits_for_any_more_goes_back(channel: Channel, name: 
     assert sorted(one.body for one in found) == bodies
     assert all(one.ack() for one in found)
     assert await channel.get_many(name, 2) == []
+
+
+async def test_a_consumer_of_a_stream_ends_with_deliveries_that_nobody_took(connection: Connection, name: str) -> None:
+    channel = await connection.channel(prefetch_count=10)
+    await channel.declare_queue(name, durable=True, arguments={"x-queue-type": "stream"})
+    await asyncio.gather(*(channel.publish(b"x", routing_key=name) for _ in range(5)))
+    consumer = await channel.consume(name, arguments={"x-stream-offset": "first"})
+    await anext(consumer)
+    await until(lambda: len(consumer._backlog) == 4)
+    await consumer.cancel()
+    await channel.delete_queue(name)
+    assert connection.reconnections == 0

@@ -361,7 +361,7 @@ class Channel:
         finally:
             if not self._thread.stopped:
                 self._call(consumer.cancel())
-                self._thread.soon(_hand_back, deliveries, no_ack)
+                self._thread.soon(_hand_back, deliveries, consumer)
 
     def get(self, queue: str, *, no_ack: bool = False) -> Delivery | None:
         delivery = self._call(self._channel.get(queue, no_ack=no_ack))
@@ -408,9 +408,7 @@ def _next_delivery(
                 return None
 
 
-def _hand_back(deliveries: SimpleQueue[AsyncDelivery], no_ack: bool) -> None:  # noqa: FBT001 - called by the loop
-    """Requeue deliveries that were prefetched but not iterated over."""
+def _hand_back(deliveries: SimpleQueue[AsyncDelivery], consumer: Consumer) -> None:
+    """Return deliveries that were prefetched but not iterated over."""
     while not deliveries.empty():
-        delivery = deliveries.get_nowait()
-        if not no_ack:
-            delivery.nack()
+        consumer.return_delivery(deliveries.get_nowait())

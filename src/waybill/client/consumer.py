@@ -3,10 +3,13 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 from waybill.client.hosts import ConsumerHost
 from waybill.client.ranges import check_number, check_whole
 from waybill.engine.amqp091.client.delivery import Delivery
+
+STREAM_OFFSET: Final = "x-stream-offset"
 
 
 class Consumer:
@@ -72,12 +75,17 @@ class Consumer:
         self._wake()
 
     def hand_back(self) -> None:
-        """Requeue deliveries that were not iterated over. If the channel is closed, the broker has done that."""
+        """Return deliveries that were not iterated over. If the channel is closed, the broker has done that."""
         backlog = self._backlog
         while backlog:
-            delivery = backlog.popleft()
-            if not self.no_ack:
-                delivery.nack()
+            self.return_delivery(backlog.popleft())
+
+    def return_delivery(self, delivery: Delivery) -> None:
+        """Requeue a delivery that was not used. A stream keeps its messages: there it can only be acknowledged."""
+        if STREAM_OFFSET in self.arguments:
+            delivery.ack()
+        elif not self.no_ack:
+            delivery.nack()
 
     def __aiter__(self) -> "Consumer":
         return self
