@@ -25,6 +25,8 @@ from waybill.ojs.spec.timestamps import parse_timestamp
 
 MAX_SEARCHED: Final = 10_000
 """Dead letters of one queue."""
+MAX_MISSING: Final = 1000
+"""The maximum number of missing queues that one request asks the broker for."""
 
 _FIELDS: Final = ("queue", "type", "error_type", "since", "until", "older_than", "search")
 
@@ -85,6 +87,8 @@ class DeadLetterList:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._missing: dict[str, int] = {}
+        """The queues without a dead letter queue, each with the version of its counts when that was found out."""
 
     async def find(self, wanted: DeadFilter) -> list[Form]:
         """Return the matching dead letters, by queue and age, oldest first."""
@@ -97,14 +101,31 @@ class DeadLetterList:
         return (await self._forms(queue, found))[0] if found else None
 
     async def counts(self, prefix: str = "") -> dict[str, int]:
-        """Return the number of dead letters of each queue that has some and whose name begins with `prefix`."""
-        names = [name for name in await self._backend.job_queues() if name.startswith(prefix)]
+        """Return the number of dead letters of each queue that has some and whose name begins with `prefix`.
+
+        Events may name queues that do not exist. A name without a dead letter queue is asked for again when there is
+        news of its jobs; once MAX_MISSING were asked for, further names wait for the next call.
+        """
+        counted = await self._backend.job_counts()
+        names = await self._backend.job_queues()
+        versions = {name: counted.version_of(name) for name in names}
+        self._missing = {name: seen for name, seen in self._missing.items() if versions.get(name) == seen}
+        asked = [name for name in names if name.startswith(prefix) and name not in self._missing]
+        asked.sort(key=self._backend.coordinates_queue, reverse=True)
         found: dict[str, int] = {}
+        missing = 0
         # Each look takes a channel, of which a connection has 2,047.
-        for start in range(0, len(names), ASKED_AT_ONCE):
-            some = names[start : start + ASKED_AT_ONCE]
-            counts = await asyncio.gather(*(self.count(name) for name in some))
-            found |= {name: count for name, count in zip(some, counts, strict=True) if count}
+        for start in range(0, len(asked), ASKED_AT_ONCE):
+            some = asked[start : start + ASKED_AT_ONCE]
+            counts = await asyncio.gather(*(self._count(name) for name in some))
+            for name, count in zip(some, counts, strict=True):
+                if count is None:
+                    missing += 1
+                    self._missing[name] = versions[name]
+                elif count:
+                    found[name] = count
+            if missing >= MAX_MISSING:
+                break
         return found
 
     async def all_of(self, queue: str) -> list[Form]:
@@ -157,9 +178,12 @@ class DeadLetterList:
 
     async def count(self, queue: str) -> int:
         """Return the number of dead letters of a queue."""
+        return await self._count(queue) or 0
+
+    async def _count(self, queue: str) -> int | None:
         broker = self._backend.broker
         found = await Inspector(broker.connection).queue(broker.declarer.topology.dead_letter_queue(queue))
-        return 0 if found is None else found.message_count
+        return None if found is None else found.message_count
 
     async def _forms(self, queue: str, dead: list[DeadJob]) -> list[Form]:
         """Return dead letters as jobs, from the events if these are known, else from the message."""

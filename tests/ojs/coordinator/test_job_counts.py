@@ -1,12 +1,13 @@
 """Counts that are followed: what is told is what has changed, in every store, and comes to the same as counting."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 
 from tests.ojs.coordinator.test_job_store import event, store  # noqa: F401 - a fixture
 from waybill.ojs.coordinator import job_counts
-from waybill.ojs.coordinator.job_counts import OTHER, CountChanges, CountMark, FollowedCounts, JobCounts
+from waybill.ojs.coordinator.job_counts import OTHER, Countable, CountChanges, CountMark, FollowedCounts, JobCounts
 from waybill.ojs.coordinator.job_store import JobStore
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
 from waybill.ojs.coordinator.sql_job_store import SqlJobStore
@@ -147,3 +148,38 @@ def test_jobs_of_too_many_queues_are_counted_together(monkeypatch: pytest.Monkey
     made.clear()
     pushed(made, 0, "job5", queue="q5")
     assert made.counts() == {("q5", "available"): 1}
+
+
+async def test_a_database_names_a_bounded_number_of_queues(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_counts, "MOST_QUEUES", 2)
+    with SqlJobStore(database) as made:
+
+        async def read(call: Callable[[Countable], CountChanges]) -> CountChanges:
+            return call(made)
+
+        followed = FollowedCounts(read)
+        assert (await followed.now()).by_pair == {}
+        for number in range(9):
+            pushed(made, number, f"job{number}", queue=f"q{number}")
+            assert len((await followed.now()).by_queue) <= 3
+        known = {("q0", "available"): 1, ("q1", "available"): 1}
+        assert made.counts() == known | {(OTHER, "available"): 7}
+        # It is counted again after a while, and at once if many have changed.
+        monkeypatch.setattr(job_counts, "WHOLE_SECONDS", 0)
+        assert (await followed.now()).by_pair == made.counts()
+        assert (await followed.now()).total["available"] == 9
+        monkeypatch.setattr(job_counts, "WHOLE_SECONDS", 60)
+        ended = [event("job.completed", f"job{number}", 3, queue=f"q{number}", attempt=1) for number in range(9)]
+        made.apply([(9, ended)])
+        assert (await followed.now()).by_pair == made.counts()
+        assert made.counts()[OTHER, "completed"] == 7
+        assert made.count("q5", "completed") == 1
+
+
+def test_queues_that_are_empty_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_counts, "MOST_QUEUES", 2)
+    counts = JobCounts()
+    for number in range(50):
+        for count in (1, 0):
+            counts.take(CountChanges(CountMark(0, 2 * number + 1 - count), {(f"q{number}", "available"): count}))
+    assert len(list(counts.changed_since(0))) == 4

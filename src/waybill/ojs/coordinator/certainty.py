@@ -52,9 +52,9 @@ class Certainty:
             # Without permission to look at the queue, the events are all we know.
             return False
         ready = 0 if found is None else found.message_count
-        counts = await self._view.read(lambda store: store.counts())
+        count = await self._view.look(lambda store: store.count(queue, _AVAILABLE))
         # A delayed job that is due now is in no count. The requested job is at least one.
-        return ready < max(1, counts.get((queue, _AVAILABLE), 0))
+        return ready < max(1, count)
 
 
 def _is_due(job: JobInfo, now: str) -> bool:

@@ -6,6 +6,7 @@ follow one store, and processes that share a database see each other's folds.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from heapq import nsmallest
 from typing import Final, NamedTuple, Protocol
@@ -19,6 +20,8 @@ MOST_QUEUES: Final = 30_000
 """With counts of their own: as many as a broker has. An event may name any queue."""
 OTHER: Final = "_other"
 """The jobs of all further queues are counted under this name, which no queue can have."""
+WHOLE_SECONDS: Final = 60.0
+"""How often OTHER is counted again in a database, whose changes name all queues."""
 _WAITING = State.AVAILABLE.value
 
 
@@ -70,6 +73,8 @@ class JobCounts:
         self.mark: CountMark | None = None
         self.version = 0
         """Grows with each change."""
+        self.is_partial = False
+        """Whether changes of further queues came that are not in OTHER."""
         self.by_pair: dict[Pair, int] = {}
         self.by_queue: dict[str, ByState] = {}
         self.total: ByState = {state.value: 0 for state in State}
@@ -89,6 +94,7 @@ class JobCounts:
         self.mark = changes.mark
         counts = changes.counts
         if changes.is_whole:
+            self.is_partial = False
             counts = {**dict.fromkeys(self.by_pair, 0), **counts}
         if not counts:
             return
@@ -97,10 +103,15 @@ class JobCounts:
             self._put(queue, state, count)
 
     def _put(self, queue: str, state: str, count: int) -> None:
+        if count and queue not in self.by_queue and len(self.by_queue) > MOST_QUEUES:
+            self.is_partial = True
+            return
         pair = (queue, state)
         self.total[state] = self.total.get(state, 0) + count - self.by_pair.get(pair, 0)
         self._versions.pop(queue, None)
         self._versions[queue] = self._versions_of_states[state] = self.version
+        if len(self._versions) > 2 * MOST_QUEUES:
+            del self._versions[next(iter(self._versions))]
         group, dot, _ = queue.partition(".")
         if count:
             self.by_pair[pair] = self.by_queue.setdefault(queue, {})[state] = count
@@ -164,10 +175,14 @@ class FollowedCounts:
         """`read` runs calls with the store, one at a time."""
         self._read = read
         self._counts = JobCounts()
+        self._whole_at = 0.0
 
     async def now(self) -> JobCounts:
         """Return the current counts. It is always the same object, and the next call changes it."""
         counts = self._counts
-        since = counts.mark
+        now = time.monotonic()
+        since = None if counts.is_partial and now - self._whole_at >= WHOLE_SECONDS else counts.mark
+        if since is None:
+            self._whole_at = now
         counts.take(await self._read(lambda store: store.count_changes(since)))
         return counts

@@ -329,6 +329,10 @@ class JobStore:
         """Return how many jobs there are by queue and state."""
         raise NotImplementedError
 
+    def count(self, queue: str, state: str) -> int:
+        """Return how many jobs of a queue are in a state."""
+        raise NotImplementedError
+
     def count_changes(self, since: CountMark | None) -> CountChanges:
         """Return the counts that have changed since a mark; all for None or after the view was rebuilt.
 

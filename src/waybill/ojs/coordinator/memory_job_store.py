@@ -276,6 +276,9 @@ class MemoryJobStore(JobStore):
         """Return how many jobs there are by queue and state, including forgotten ones."""
         return dict(self._counts)
 
+    def count(self, queue: str, state: str) -> int:
+        return self._counts[queue, state]
+
     def count_changes(self, since: CountMark | None) -> CountChanges:
         mark = self._count_mark
         if since is None or since.epoch != mark.epoch:

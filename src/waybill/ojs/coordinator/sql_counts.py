@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import sqlalchemy as sql
 from sqlalchemy.engine import Connection
 
+from waybill.ojs.coordinator import job_counts
 from waybill.ojs.coordinator.database.upsert import Upsert
 from waybill.ojs.coordinator.job_counts import CountChanges, CountMark, Pair
 from waybill.ojs.coordinator.job_record import JobRecord
@@ -81,9 +82,20 @@ class CountTable:
         return True
 
     def all(self, connection: Connection) -> dict[Pair, int]:
-        """Return how many jobs there are by queue and state."""
-        found = connection.execute(self._sums.having(self._jobs > 0))
-        return {(queue, state): jobs for queue, state, jobs in found}
+        """Return how many jobs there are by queue and state: of the first MOST_QUEUES queues, and of all further ones.
+
+        The latter are counted under OTHER.
+        """
+        counts = self.table.c
+        queues = sql.select(counts.queue).group_by(counts.queue).having(self._jobs > 0).order_by(counts.queue)
+        first_left_out = connection.execute(queues.offset(job_counts.MOST_QUEUES).limit(1)).scalar()
+        sums = self._sums.having(self._jobs > 0)
+        if first_left_out is None:
+            return {(queue, state): jobs for queue, state, jobs in connection.execute(sums)}
+        found = connection.execute(sums.where(counts.queue < first_left_out))
+        named = {(queue, state): jobs for queue, state, jobs in found}
+        others = sql.select(counts.state, self._jobs).where(counts.queue >= first_left_out).group_by(counts.state)
+        return named | {(job_counts.OTHER, state): jobs for state, jobs in connection.execute(others) if jobs > 0}
 
     def of(self, connection: Connection, queue: str, state: str) -> int:
         """Return how many jobs of a queue are in a state."""
@@ -93,19 +105,25 @@ class CountTable:
 
     def changes(self, connection: Connection, now: CountMark, since: CountMark | None) -> CountChanges:
         """Return the counts that have changed since a mark. `now` must be read before, so that nothing is missed."""
-        if since is None or since.epoch != now.epoch:
-            return CountChanges(now, self.all(connection), is_whole=True)
-        if since.number == now.number:
+        if since is not None and since.number == now.number and since.epoch == now.epoch:
             return CountChanges(now, {})
+        changed = None if since is None or since.epoch != now.epoch else self._changed(connection, now, since)
+        if changed is None:
+            return CountChanges(now, self.all(connection), is_whole=True)
+        return CountChanges(now, changed)
+
+    def _changed(self, connection: Connection, now: CountMark, since: CountMark) -> dict[Pair, int] | None:
+        """Return the counts that have changed, None if these are too many."""
         counts = self.table.c
         newer = [
             sql.and_(counts.part == part, counts.changed > number)
             for part, number in enumerate(since.parts)
             if now.parts[part] > number
         ]
-        changed = sql.select(counts.queue, counts.state).where(sql.or_(*newer))
+        changed = sql.select(counts.queue, counts.state).where(sql.or_(*newer)).limit(job_counts.MOST_QUEUES + 1)
         select = self._sums.where(sql.tuple_(counts.queue, counts.state).in_(changed))
-        return CountChanges(now, {(queue, state): jobs for queue, state, jobs in connection.execute(select)})
+        found = {(queue, state): jobs for queue, state, jobs in connection.execute(select)}
+        return found if len(found) <= job_counts.MOST_QUEUES else None
 
     def pairs(self, connection: Connection, wanted: JobFilter, most: int) -> dict[Pair, int]:
         """Return how many jobs there are in the wanted queues and states, for at most `most` pairs."""

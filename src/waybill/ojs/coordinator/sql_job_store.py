@@ -307,6 +307,10 @@ class SqlJobStore(SqlJobReads):
         with self._engine.connect() as connection:
             return COUNTS.all(connection)
 
+    def count(self, queue: str, state: str) -> int:
+        with self._engine.connect() as connection:
+            return COUNTS.of(connection, queue, state)
+
     def count_changes(self, since: CountMark | None) -> CountChanges:
         with self._engine.connect() as connection:
             now = count_mark_of(read_positions(connection))
