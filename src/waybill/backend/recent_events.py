@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -12,12 +13,13 @@ import msgspec
 from waybill.backend.listeners import Listeners
 from waybill.backend.portions import Steps
 from waybill.backend.workers import AmqpWorkers
+from waybill.ojs.spec.event_pieces import event_pieces
 from waybill.ojs.spec.events import ReceivedEvent, read_events
 
 MOST_MESSAGES: Final = 2000
 MOST_BYTES: Final = 8 * 1024 * 1024
 READ_AT_ONCE_BYTES: Final = 64 * 1024
-"""How much a request decodes before others get their turn."""
+"""How much a request, or a turn of the loop, decodes before others get their turn."""
 INTERNAL_PREFIX: Final = "record."
 """The prefix of internal event types."""
 
@@ -37,6 +39,14 @@ class RecentEvents:
         """The steps of requests that read many messages."""
         self.workers = AmqpWorkers()
         self.listeners = Listeners()
+        self._untold: deque[bytes] = deque()
+        """The messages that are still to be added."""
+        self._untold_size = 0
+        self._pieces: Iterator[bytes] | None = None
+        """What is left of the message that is being told."""
+        self._told_size = 0
+        """How much was told in this turn of the loop."""
+        self._next_turn: asyncio.Handle | None = None
         self.on_events: list[Callable[[Sequence[ReceivedEvent]], None]] = []
         """Called with new events."""
 
@@ -97,25 +107,55 @@ class RecentEvents:
         return read_events(self._messages[index])[0] if 0 <= index < len(self._messages) else None
 
     def take(self, body: bytes) -> None:
-        """Add a message of the stream."""
+        """Add a message of the stream: now, or in a later turn of the loop, after others, if there is much to tell."""
+        self._untold.append(body)
+        self._untold_size += len(body)
+        if self._next_turn is None:
+            self._next_turn = asyncio.get_running_loop().call_soon(self._begin_turn)
+        self._go_on()
+
+    def _begin_turn(self) -> None:
+        self._next_turn = None
+        self._told_size = 0
+        self._go_on()
+        if self._untold or self._pieces is not None:
+            self._next_turn = asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _go_on(self) -> None:
+        """Tell of what has arrived until this turn has had its share; of everything if too much would wait."""
+        while self._told_size < READ_AT_ONCE_BYTES or self._untold_size > MOST_BYTES:
+            if self._pieces is None:
+                if not self._untold:
+                    return
+                self._pieces = self._add(self._untold.popleft())
+            piece = next(self._pieces, None)
+            if piece is None:
+                self._pieces = None
+            else:
+                self._told_size += len(piece)
+                self._tell(piece)
+
+    def _add(self, body: bytes) -> Iterator[bytes]:
+        """Add a message, and return the pieces of it that are told."""
+        self._untold_size -= len(body)
         self.seen_count += 1
         self._messages.append(body)
         self._size += len(body)
-        if AmqpWorkers.MARK in body:
-            self.workers.take(read_events(body)[0])
-        if self.listeners or self.on_events:
-            try:
-                self._tell(body)
-            except Exception:  # noqa: BLE001 - a listener must not prevent folding
-                _log.exception("a listener for events failed")
         while len(self._messages) > MOST_MESSAGES or (self._size > MOST_BYTES and len(self._messages) > 1):
             self._size -= len(self._messages.popleft())
+        is_told = AmqpWorkers.MARK in body or self.listeners or self.on_events
+        return event_pieces(body) if is_told else iter(())
 
     def _tell(self, body: bytes) -> None:
         events = read_events(body)[0]
-        self.listeners.publish(events, len(body))
-        for take in self.on_events:
-            take(events)
+        if AmqpWorkers.MARK in body:
+            self.workers.take(events)
+        try:
+            self.listeners.publish(events, len(body))
+            for take in self.on_events:
+                take(events)
+        except Exception:  # noqa: BLE001 - a listener must not prevent folding
+            _log.exception("a listener for events failed")
 
 
 def is_of(event: ReceivedEvent, prefix: str) -> bool:
