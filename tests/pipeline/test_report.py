@@ -16,7 +16,7 @@ from rich.console import Console
 from tests.pipeline.reference_fold import fold
 from tests.pipeline.whole_run import EVENTS, WholeRun
 from waybill.pipeline import schemas, tables
-from waybill.pipeline.report import formatting, scales
+from waybill.pipeline.report import figures, formatting, scales
 from waybill.pipeline.report.alert_rows import AlertRow
 from waybill.pipeline.report.figures import Percentiles, Report, collect
 from waybill.pipeline.report.page import render
@@ -24,6 +24,11 @@ from waybill.pipeline.report.terminal import show
 from waybill.pipeline.tables import Tables
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
+JOB_TYPES_AND_REASONS = [
+    *((f"t{number:02}", "Timeout") for number in reversed(range(30))),
+    *[("other", "Crash")] * 2,
+    (None, "unknown"),
+]
 
 
 @pytest.fixture
@@ -219,3 +224,13 @@ def test_percentiles_are_ordered(report: Report) -> None:
     for values in (report.totals.queue_wait, report.totals.run):
         assert isinstance(values, Percentiles)
         assert values.p50 <= values.p95 <= values.p99
+
+
+def test_a_reason_for_dead_letters_has_its_first_job_types(spark: SparkSession) -> None:
+    rows = [(NOW, "q", job_type, reason, 2, 6, "j", "no") for job_type, reason in JOB_TYPES_AND_REASONS]
+    found = figures._dead_letters(spark.createDataFrame(rows, schemas.DEAD_LETTERS))
+    assert [(row.reason, row.jobs, row.job_types) for row in found] == [
+        ("Timeout", 60, [f"t{number:02}" for number in range(12)]),
+        ("Crash", 4, ["other"]),
+        ("unknown", 2, []),
+    ]

@@ -97,6 +97,14 @@ def test_a_job_that_fails_once_and_then_completes(spark: SparkSession) -> None:
     )
 
 
+def test_ids_of_a_job_are_collected_as_numbers(spark: SparkSession) -> None:
+    """A set of the ids themselves took a gigabyte for 800,000 starts of one job, and Spark ended for lack of memory."""
+    assert spark.sparkContext  # Columns need a session.
+    collected = [text for text in map(str, silver._slot_aggregates()) if "collect" in text]
+    assert len(collected) == 2
+    assert all("THEN xxhash64(event_id)" in text for text in collected), collected
+
+
 def test_a_scheduled_job_waits_from_its_time_on(spark: SparkSession) -> None:
     told = [
         event("job.enqueued", at(0), "j", 1, scheduled_at=stamp_at(60)),

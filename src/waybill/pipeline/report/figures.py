@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name in Spark's own documentation
 
 from waybill.pipeline.report.alert_rows import AlertRow, recent_alerts
@@ -384,16 +384,27 @@ def _dead_letters(dead_letters: DataFrame) -> list[DeadLetterRow]:
     grouped = dead_letters.groupBy("reason").agg(
         F.sum("jobs").alias("jobs"),
         F.sum("attempts").alias("attempts"),
-        F.slice(F.sort_array(F.collect_set("job_type")), 1, _NAMES_MAX).alias("job_types"),
         _short(F.min_by("example_job_id", first)).alias("example_job_id"),
         _short(F.min_by("example_message", first)).alias("example_message"),
     )
     shown, is_cut = _cut(grouped.orderBy(F.desc("jobs"), "reason").limit(_ROWS_MAX + 1).collect())
-    rows = [DeadLetterRow(**row.asDict()) for row in shown]
+    job_types = _first_job_types(dead_letters, shown)
+    rows = [DeadLetterRow(job_types=job_types.get(row["reason"], []), **row.asDict()) for row in shown]
     if is_cut:
         rest = _rest(dead_letters, shown, ("reason",), "jobs", "attempts")
         rows.append(DeadLetterRow(OTHERS, rest["jobs"], rest["attempts"], [], "", None))
     return rows
+
+
+def _first_job_types(dead_letters: DataFrame, reasons: list[Row]) -> dict[str, list[str]]:
+    """The first job types of each reason, by name. A set of all of them might not fit in memory."""
+    pairs = dead_letters.where(_among(reasons, ("reason",)) & F.col("job_type").isNotNull())
+    place = F.row_number().over(Window.partitionBy("reason").orderBy("job_type"))
+    numbered = pairs.select("reason", "job_type").distinct().withColumn("place", place)
+    found: dict[str, list[str]] = {}
+    for row in numbered.where(F.col("place") <= _NAMES_MAX).orderBy("reason", "place").collect():
+        found.setdefault(row["reason"], []).append(row["job_type"])
+    return found
 
 
 def _workers(inputs: Inputs) -> list[WorkerShare]:
