@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import numpy as np
+from pyspark.sql import SparkSession
 
-from waybill.pipeline.job_index import JobIndex
+from waybill.pipeline.job_index import JobIndex, entries_of, hashes_of
 from waybill.pipeline.snapshots import Contents, Snapshots
 
 
@@ -29,3 +30,13 @@ def test_what_was_added_in_many_runs_is_found(tmp_path: Path) -> None:
             truth.setdefault(int(one), set()).add(int(part))
     assert base is not None
     assert len(base.loose("index")) < 40
+
+
+def test_the_driver_gets_numbers_for_jobs_and_no_ids(spark: SparkSession) -> None:
+    """The ids of a batch may be gigabytes, which Spark refuses to return."""
+    ids = ["a", "b", "\U0001f600" * 1000, "", "x\0y"]
+    homes = spark.createDataFrame([(one, 2 * number) for number, one in enumerate(ids)], "job_id string, part int")
+    hashes, parts = entries_of(homes)
+    assert (hashes.dtype.name, parts.dtype.name) == ("int64", "int32")
+    assert dict(zip(hashes, parts, strict=True)) == {one: 2 * number for number, one in enumerate(hashes_of(ids))}
+    assert [len(found) for found in entries_of(homes.where("part > 100"))] == [0, 0]

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from waybill.pipeline import gold_tables
+from waybill.pipeline.job_index import Hashes, hashes_of
 from waybill.pipeline.listing import names_in
 from waybill.pipeline.parquet_files import read_table
 from waybill.pipeline.parts import HOUR_S
@@ -49,25 +50,25 @@ _END: Final = pa.scalar(TIMES_END, _MOMENT)
 
 @dataclass(frozen=True)
 class Arrivals:
-    """The content of bronze files: the jobs of events, whether workers reported, events by minute."""
+    """The content of bronze files: the hashes of the jobs of events, whether workers reported, events by minute."""
 
-    job_ids: pa.Array
+    jobs: Hashes
     has_reports: bool
     counts: pa.Table
 
     @classmethod
     def of(cls, files: Iterable[str], counted: Collection[str]) -> "Arrivals":
         """Read files one by one. Only events of the files `counted` are counted."""
-        ids = pa.array([], pa.string())
+        jobs = [hashes_of([])]
         has_reports = False
         counts = _COUNTS.empty_table()
         for file in files:
             rows = read_columns(file, ["subject", "type", "time"])
-            ids = pc.unique(pa.concat_arrays([ids, pc.unique(rows["subject"]).cast(pa.string())]))
+            jobs.append(hashes_of(pc.unique(rows["subject"]).drop_null().to_pylist()))
             has_reports = has_reports or bool(pc.any(pc.equal(rows["type"], "worker.started")).as_py())
             if file in counted:
                 counts = _summed(pa.concat_tables([counts, _by_minute(rows["time"])]))
-        return cls(ids.drop_null(), has_reports, counts)
+        return cls(np.unique(np.concatenate(jobs)), has_reports, counts)
 
 
 def count_events(fresh: pa.Table, base: Snapshot | None, draft: Draft, closed: int | None) -> set[int]:

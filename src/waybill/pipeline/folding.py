@@ -25,7 +25,7 @@ from pyspark.sql.types import ByteType, StructField, StructType
 from waybill.pipeline import schemas, tables
 from waybill.pipeline.event_counts import EVENT_COUNTS, Arrivals, count_events, store_reports
 from waybill.pipeline.gold_tables import GOLD, GOLD_TABLES, GoldTable, HourFacts
-from waybill.pipeline.job_index import JobIndex, hashes_of
+from waybill.pipeline.job_index import JobIndex, entries_of
 from waybill.pipeline.part_files import NUMBER, read_files, write_parts
 from waybill.pipeline.parts import PART, PART_FIELD, hour_of, part_of, parts_of_hours
 from waybill.pipeline.rollups import ROLLUPS, roll
@@ -92,9 +92,9 @@ class Folding:
         events = self.spark.read.schema(_BRONZE).parquet(*files)
         parts: set[int] = set()
         hours = store_reports(workers.reports(events), self.base, self.draft) if arrivals.has_reports else set()
-        if len(arrivals.job_ids):
+        if len(arrivals.jobs):
             index = JobIndex(self.base)
-            known = index.lookup(np.unique(hashes_of(arrivals.job_ids)))
+            known = index.lookup(arrivals.jobs)
             fresh = silver.job_events(events)
             touched = self._fold_jobs(fresh, fresh.select("job_id").distinct(), index, known, name)
             hours |= touched.gold
@@ -123,9 +123,8 @@ class Folding:
             jobs = silver.jobs_with_last_event(slots).withColumn(PART, part).drop("last_at")
             homes = jobs.select("job_id", PART)
             attempts = gold.with_first_failure(silver.attempts(slots)).join(homes, "job_id")
-            entries = homes.toArrow()
-            parts = entries[PART].to_numpy()
-            index.add(self.draft, name, hashes_of(entries["job_id"]), parts, known)
+            hashes, parts = entries_of(homes)
+            index.add(self.draft, name, hashes, parts, known)
             touched = self._touched(ids, candidates, jobs, attempts)
             touched.parts |= set(np.unique(parts).tolist())
             self._write_silver(

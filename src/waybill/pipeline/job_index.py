@@ -8,13 +8,15 @@ Entries are never changed. A job that moved has several, and jobs with equal has
 always include all parts of a job, and sometimes others. Readers of the parts filter by id.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from xxhash import xxh3_64_intdigest
 
 from waybill.pipeline.snapshots import Draft, Snapshot
@@ -27,6 +29,7 @@ _HASHES: Final = ".hashes.npy"
 _PARTS: Final = ".parts.npy"
 _ENTRIES_MAX: Final = 1 << 22
 _MERGED: Final = 8
+_ENTRIES: Final = StructType([StructField("hash", LongType()), StructField("part", IntegerType())])
 _PAIR: Final = np.dtype([("hash", np.int64), ("part", np.int32)])
 
 
@@ -76,10 +79,24 @@ class JobIndex:
         return chosen if len(chosen) >= _MERGED - 1 else []
 
 
-def hashes_of(job_ids: pa.Array | pa.ChunkedArray) -> Hashes:
+def hashes_of(job_ids: Iterable[str]) -> Hashes:
     """The hashes of ids."""
-    found = [xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) for text in job_ids.to_pylist()]
+    found = [xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) for text in job_ids]
     return np.array(found, np.uint64).view(np.int64)
+
+
+def entries_of(homes: DataFrame) -> tuple[Hashes, Parts]:
+    """The hashes of the jobs of rows (job_id, part), and their parts.
+
+    Tasks make the hashes: all ids of a batch might not fit in the driver's memory.
+    """
+    found = homes.mapInArrow(_hashed, _ENTRIES).toArrow()
+    return found["hash"].to_numpy(), found["part"].to_numpy()
+
+
+def _hashed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for job_ids, parts in (batch.columns for batch in batches):
+        yield pa.RecordBatch.from_arrays([pa.array(hashes_of(job_ids.to_pylist())), parts], ["hash", "part"])
 
 
 def paired(hashes: Hashes, parts: Parts) -> np.ndarray:
