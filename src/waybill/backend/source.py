@@ -120,7 +120,12 @@ class Source:
         self._give_back()
 
     async def _listen(self) -> None:
-        """Keep consumers, one for each AMQP queue, while requests wait."""
+        """Keep consumers while requests wait, also for one that begins to wait while the last consumers end."""
+        while self._waiting:
+            await self._keep_consumers()
+
+    async def _keep_consumers(self) -> None:
+        """Keep consumers, one for each AMQP queue, until no request waits."""
         consumers: list[Consumer] = []
         try:
             while self._waiting:
