@@ -52,6 +52,10 @@ async def test_a_server_that_works_says_what_it_works_with(client: Client, lasti
     assert (await health(lasting))["database"]["type"] == "sqlite"
 
 
+async def test_the_latency_is_in_whole_milliseconds(client: Client) -> None:
+    assert type((await client.ask("GET", "/ojs/v1/health"))["backend"]["latency_ms"]) is int
+
+
 async def test_a_health_check_leaves_nothing_in_the_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     await health(client)

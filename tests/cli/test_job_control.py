@@ -44,6 +44,9 @@ def test_a_job_is_pushed_listed_cancelled_and_asked_for(waybill_uri: str) -> Non
     listed = json.loads(invoke(waybill_uri, "list", "--state", "cancelled", "--json").output)
     assert [job["id"] for job in listed] == [job_id]
     assert "email.send" in invoke(waybill_uri, "list").output
+    everywhere = CliRunner().invoke(command, ["list", "--uri", waybill_uri])
+    assert job_id in everywhere.output
+    assert "queue" in everywhere.output
     missing = invoke(waybill_uri, "info", "018f0000-0000-7000-8000-000000000000")
     assert missing.exit_code == 1
     assert "is unknown" in missing.output

@@ -49,7 +49,7 @@ async def _broker_state(backend: Backend) -> Form:
             # A broker without room may answer nothing.
             if connection.blocked is None:
                 await require_permissions(connection, backend.broker.declarer.topology)
-        state["latency_ms"] = round((time.monotonic() - began) * 1000, 3)
+        state["latency_ms"] = round((time.monotonic() - began) * 1000)
     except AccessRefused:
         state |= {"status": "refused", "error": "the broker refuses this server the permissions that jobs need"}
     except (TimeoutError, ClientError):

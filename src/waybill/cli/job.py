@@ -161,20 +161,22 @@ def info(job_id: str, queue: str | None, target: Target, *, as_json: bool) -> No
 
 
 @command.command(name="list")
-@click.option("--queue", default="default", show_default=True, help="Jobs of this queue.")
+@click.option("--queue", help="Jobs of this queue only.")
 @click.option("--state", type=click.Choice([state.value for state in State]), help="Jobs in this state only.")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number.")
 @broker_options
 @json_option
-def list_jobs(queue: str, state: str | None, limit: int, target: Target, *, as_json: bool) -> None:
-    """List the jobs of a queue, newest first."""
+def list_jobs(queue: str | None, state: str | None, limit: int, target: Target, *, as_json: bool) -> None:
+    """List jobs, newest first."""
     found = ask(target, _newest(target, queue, state, limit))
     if as_json:
         echo(msgspec.json.encode(found))
         return
     table = Table(Column("id", no_wrap=True, min_width=ID_WIDTH), "state", "attempt", "type", box=None)
+    if queue is None:
+        table.add_column("queue")
     for job in found:
-        table.add_row(job.id, job.state, str(job.attempt), job.type)
+        table.add_row(job.id, job.state, str(job.attempt), job.type, *([] if queue is not None else [job.queue]))
     Console().print(table)
 
 
@@ -225,7 +227,7 @@ async def _watch(target: Target, job_id: str, queue: str | None, *, as_json: boo
     return before.state
 
 
-async def _newest(target: Target, queue: str, state: str | None, limit: int) -> list[JobInfo]:
+async def _newest(target: Target, queue: str | None, state: str | None, limit: int) -> list[JobInfo]:
     async with target.jobs() as jobs:
         return await jobs.newest(queue, state=state, limit=limit)
 

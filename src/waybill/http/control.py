@@ -60,8 +60,9 @@ class HttpControl(Control):
                 return None
             raise
 
-    async def newest(self, queue: str, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
-        fields = {"queue": queue, "limit": str(min(limit, PAGE))} | ({} if state is None else {"state": state})
+    async def newest(self, queue: str | None, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
+        given = {"queue": queue, "state": state, "limit": str(min(limit, PAGE))}
+        fields = {name: value for name, value in given.items() if value is not None}
         found: list[JobInfo] = []
         while True:
             path = f"/ojs/v1/jobs?{urlencode(fields)}"

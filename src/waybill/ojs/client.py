@@ -342,8 +342,8 @@ class Jobs(Closing):
         """
         return await (await self.control()).info(job_id, queue, timeout)
 
-    async def newest(self, queue: str, *, state: str | None = None, limit: int = 100) -> list[JobInfo]:
-        """Ask a coordinator for the newest jobs of a queue. Raises ControlFailed."""
+    async def newest(self, queue: str | None = None, *, state: str | None = None, limit: int = 100) -> list[JobInfo]:
+        """Ask a coordinator for the newest jobs of a queue, or of all. Raises ControlFailed."""
         return await (await self.control()).newest(queue, state, limit, LIST_TIMEOUT_SECONDS)
 
     async def pause(self, queue: str, *, by: str | None = None) -> bool:

@@ -212,8 +212,8 @@ class _RecordedControl(Control):
         job = self._recorded.find(job_id)
         return None if job is None else job.info()
 
-    async def newest(self, queue: str, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
-        """Return the jobs of a queue, newest first."""
+    async def newest(self, queue: str | None, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
+        """Return the jobs of a queue, or of all, newest first."""
         found = [job for job in self._recorded.all_enqueued(queue=queue) if state in {None, job.state.value}]
         return [job.info() for job in reversed(found)][:limit]
 

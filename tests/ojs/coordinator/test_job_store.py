@@ -237,6 +237,14 @@ def test_a_batch_and_one_by_one_come_to_the_same(store: JobStore) -> None:
     assert store.newest("q", None, 1000) == together
 
 
+def test_the_newest_jobs_of_all_queues(store: JobStore) -> None:
+    events = [event("job.enqueued", f"job{number}", 9 - number, queue=f"q{number % 2}") for number in range(4)]
+    store.apply([(0, [*events, event("job.completed", "job1", 10, queue="q1", attempt=1)])])
+    assert [job.id for job in store.newest(None, None, 3)] == ["job3", "job2", "job1"]
+    assert [job.id for job in store.newest(None, "available", 9)] == ["job3", "job2", "job0"]
+    assert store.newest(None, None, 9, {"nobody"}) == []
+
+
 def test_what_has_ended_long_ago_is_forgotten_in_memory_but_counted() -> None:
     store = MemoryJobStore(ended_jobs=100)
     reserved = event("job.reserved", "unique", 0, unique_key="k", states=["completed"])

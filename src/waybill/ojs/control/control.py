@@ -85,8 +85,8 @@ class Control:
         jobs = (await self._ask(queue, INFO, ControlRequest(job_id), timeout_seconds)).jobs
         return jobs[0] if jobs else None
 
-    async def newest(self, queue: str, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
-        """Query the newest jobs of a queue. Raises ControlFailed."""
+    async def newest(self, queue: str | None, state: str | None, limit: int, timeout_seconds: float) -> list[JobInfo]:
+        """Query the newest jobs of a queue, or of all. Raises ControlFailed."""
         return (await self._ask(queue, LIST, ControlRequest(state=state, limit=limit), timeout_seconds)).jobs
 
     async def pause(self, queue: str, by: str | None) -> bool:

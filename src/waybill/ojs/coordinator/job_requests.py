@@ -271,7 +271,7 @@ class JobRequests:
         if request.kind == control_message.LIST:
             owners = None if self._responder.is_trusted(request) else {None, request.user}
             limit = min(max(body.limit, 0), MAX_LISTED)
-            jobs = await self._view.newest(request.queue, body.state, limit, owners)
+            jobs = await self._view.newest(request.queue or None, body.state, limit, owners)
         else:
             job = await self._view.settled(body.job_id, lambda found: found is not None)
             jobs = [] if job is None else [job]

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import nlargest
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -66,11 +67,14 @@ class JobScan:
         held = self._held(job_id)
         return None if held is None else self._overflow.text(job_id, held)
 
-    def newest(self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None) -> list[JobInfo]:
+    def newest(
+        self, queue: str | None, state: str | None, limit: int, owners: Collection[str | None] | None
+    ) -> list[JobInfo]:
         """Do what `JobStore.newest` says."""
         wanted = JobFilter(queue, None if state is None else frozenset({state}))
         fitting = _of_owners(self._matching(self._ids(), wanted), owners)
-        return [info_of(job) for job in nlargest(limit, fitting, key=_recency)]
+        key = _recency if queue is not None else attrgetter("id")
+        return [info_of(job) for job in nlargest(limit, fitting, key=key)]
 
     def search(self, wanted: JobFilter, before: str, limit: int, most: int) -> tuple[list[JobDetail], str]:
         """Do what `JobStore.search` says."""

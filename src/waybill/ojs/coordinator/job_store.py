@@ -272,10 +272,11 @@ class JobStore:
         return None if job is None else job.owner
 
     def newest(
-        self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
+        self, queue: str | None, state: str | None, limit: int, owners: Collection[str | None] | None = None
     ) -> list[JobInfo]:
         """Return the jobs of a queue that were enqueued last, in all states unless one is given.
 
+        Without a queue, the last jobs of all queues, by id.
         With `owners`, only jobs of these users; None stands for unknown users.
         """
         raise NotImplementedError

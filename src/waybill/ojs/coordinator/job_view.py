@@ -182,9 +182,9 @@ class JobView(EventFollower):
         return await self.soon(functools.partial(self._known.owner, job_id))
 
     async def newest(
-        self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
+        self, queue: str | None, state: str | None, limit: int, owners: Collection[str | None] | None = None
     ) -> list[JobInfo]:
-        """Return the jobs of a queue that were enqueued last, only those of `owners` if they are given."""
+        """Return the jobs of a queue, or of all, that were enqueued last, only those of `owners` if they are given."""
         store = self._known
         return await self._thread.read(lambda: store.newest(queue, state, limit, owners))
 

@@ -244,7 +244,7 @@ class MemoryJobStore(JobStore):
         return True
 
     def newest(
-        self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
+        self, queue: str | None, state: str | None, limit: int, owners: Collection[str | None] | None = None
     ) -> list[JobInfo]:
         return self._scan.newest(queue, state, limit, owners)
 

@@ -46,22 +46,28 @@ class SqlJobReads(JobStore):
     _engine: Engine
 
     def newest(
-        self, queue: str, state: str | None, limit: int, owners: Collection[str | None] | None = None
+        self, queue: str | None, state: str | None, limit: int, owners: Collection[str | None] | None = None
     ) -> list[JobInfo]:
-        select = sql.select(JOBS).where(JOBS.c.queue == queue)
+        select = sql.select(JOBS)
         time: sql.ColumnElement[Any] = JOBS.c.enqueued_at
+        if queue is None:
+            select = select if state is None else select.where(JOBS.c.state.concat("") == state)
+            return self._newest_of(select.order_by(JOBS.c.id.desc()), limit, owners)
+        select = select.where(JOBS.c.queue == queue)
         if state is not None:
             # If few jobs are in this state, select and sort them; if many, the newest are soon found along the ids.
             with self._engine.connect() as connection:
                 is_rare = COUNTS.of(connection, queue, state) <= _FEW
             select = select.where((JOBS.c.state if is_rare else JOBS.c.state.concat("")) == state)
             time = time.concat("") if is_rare else time
+        return self._newest_of(select.order_by(time.desc().nulls_last(), JOBS.c.id.desc()), limit, owners)
+
+    def _newest_of(self, select: sql.Select[Any], limit: int, owners: Collection[str | None] | None) -> list[JobInfo]:
         if owners is not None:
             named = JOBS.c.owner.in_([owner for owner in owners if owner is not None])
             select = select.where(sql.or_(named, JOBS.c.owner.is_(None)) if None in owners else named)
-        select = select.order_by(time.desc().nulls_last(), JOBS.c.id.desc()).limit(limit)
         with self._engine.connect() as connection:
-            return [info_of(record_of(row)) for row in connection.execute(select)]
+            return [info_of(record_of(row)) for row in connection.execute(select.limit(limit))]
 
     def page(self, wanted: JobFilter, before: str, limit: int) -> tuple[list[JobDetail], str]:
         select = sql.select(JOBS).order_by(JOBS.c.id.desc()).limit(limit + 1)
