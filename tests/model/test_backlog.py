@@ -8,7 +8,7 @@ from tests.conformance.requirement import requirement
 from tests.engine.amqp091.peer import Channel
 from tests.engine.disk_bench import DiskBench
 from waybill.model.delivery_recorder import MIN_DELIVERY_WINDOW
-from waybill.wire.amqp091.methods_basic import BasicCancel, BasicCancelOk
+from waybill.wire.amqp091.methods_basic import BasicCancel, BasicCancelOk, BasicGet, BasicGetOk
 from waybill.wire.amqp091.methods_queue import QueueDelete, QueueDeleteOk, QueuePurge, QueuePurgeOk
 from waybill.wire.amqp091.properties import BasicProperties
 
@@ -243,6 +243,20 @@ def test_a_crash_flags_what_was_delivered_and_hardly_more(
     known = flagged.index(False)
     assert not any(flagged[known:])
     assert 5 <= known <= 5 + 0.1 / seconds + 2 * MIN_DELIVERY_WINDOW
+
+
+@requirement("M010-102")
+@pytest.mark.parametrize("how", ["kill", "power"])
+def test_a_crash_flags_all_that_was_fetched_at_once(disk_bench: DiskBench, how: str) -> None:
+    channel = long_queue(disk_bench, "stored")
+    # The first of them asks the store to record a limit, which those after it exceed before it is recorded.
+    seen = 5 * MIN_DELIVERY_WINDOW
+    channel.send(*[BasicGet("q", no_ack=False)] * seen)
+    for _ in range(seen):
+        assert isinstance(channel.answer().method, BasicGetOk)
+    disk_bench.restart(how)
+    channel = disk_bench.channel()
+    assert all(channel.take().redelivered for _ in range(seen))
 
 
 def test_delivery_counts_outlive_a_restart_behind_the_head(disk_bench: DiskBench) -> None:

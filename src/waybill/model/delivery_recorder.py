@@ -32,8 +32,8 @@ class DeliveryRecorder(CommitWaiter):
         return self._asked_for > self.limit
 
     def ask(self, sequence: i64) -> None:
-        """Ask the store to record a limit beyond `sequence`."""
-        if self._asked_for > self.limit:
+        """Ask the store to record a limit beyond `sequence`, unless that is on its way."""
+        if sequence <= self._asked_for and self.is_waiting:
             return
         now = self.queue.runtime.now
         elapsed = now - self._asked_at
