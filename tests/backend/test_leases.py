@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from tests.backend.conftest import FAST, Client, client_of
+from tests.ojs.proxy import Proxy
 from waybill.backend import backend, leases
 from waybill.backend.leases import LEASED_MEMORY, size_of
 from waybill.backend.source import Source
-from waybill.client import Delivery
+from waybill.client import Delivery, connect
 from waybill.ojs import Jobs, Worker
+from waybill.ojs.coordinator import markers
+from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.middleware.permit_pool import Permit, PermitPool
+from waybill.ojs.observe.event_writer import EventWriter
+from waybill.ojs.spec.headers import is_repeated
+from waybill.ojs.spec.identifiers import new_id
 
 
 @pytest.fixture(autouse=True)
@@ -228,3 +236,113 @@ def test_many_small_values_count_for_what_they_take() -> None:
     assert size_of(b"x" * 1000) == 2000
     assert size_of(b"[]," * 10_000) > 600_000
     assert size_of(b'{"a":1},' * 10_000) > 2_500_000
+
+
+@pytest.mark.plain_source
+@pytest.mark.parametrize("limit", [{}, {"rate_limit": {"key": "mail", "concurrency": 1}}])
+async def test_a_delivery_that_is_lost_while_it_is_checked_gives_no_second_lease(
+    uri: str, monkeypatch: pytest.MonkeyPatch, limit: dict[str, Any]
+) -> None:
+    checks: list[asyncio.Event] = []
+    checked = markers.catch_up
+
+    async def check_slowly(view: JobView, events: EventWriter) -> None:
+        checks.append(asyncio.Event())
+        await checks[-1].wait()
+        await checked(view, events)
+
+    monkeypatch.setattr("waybill.backend.fetcher.catch_up", check_slowly)
+    async with Proxy(uri) as proxy, client_of(proxy.uri) as client:
+        job_id = await client.push(**limit)
+        async with connect(uri) as connection:
+            # Who looks at a message and goes away leaves it marked as redelivered.
+            await (await connection.channel()).get("ojs.queue.email")
+        first = asyncio.ensure_future(client.fetch(wait_ms=10_000))
+        async with asyncio.timeout(10):
+            while len(checks) < 1:
+                await asyncio.sleep(0.01)
+            is_back = asyncio.Event()
+            client.backend.broker.connection.on_reconnect(is_back.set)
+            proxy.cut()
+            await is_back.wait()
+            second = asyncio.ensure_future(client.fetch(worker="w2", wait_ms=10_000))
+            while len(checks) < 2:
+                await asyncio.sleep(0.01)
+        for check in checks:
+            check.set()
+        [fetched] = await second
+        assert (fetched["id"], fetched["attempt"]) == (job_id, 1)
+        more = await client.push()
+        assert [job["id"] for job in await first] == [more]
+        assert client.backend.limits.active["mail"] == len(limit)
+        await client.ack(job_id, worker_id="w2")
+        assert client.backend.limits.active["mail"] == 0
+
+
+async def test_of_two_copies_of_a_job_one_is_leased(client: Client) -> None:
+    job: dict[str, object] = {"specversion": "1.0", "id": new_id(), "type": "email.send", "args": [], "queue": "email"}
+
+    async def push_again() -> None:
+        await client.backend.jobs.push_job(job, may_be_there=True)
+
+    await push_again()
+    await push_again()
+    [fetched] = await client.fetch()
+    assert await client.fetch() == []
+    await client.ack(fetched["id"])
+    await push_again()
+    assert await client.fetch() == []
+    left = await client.backend.fetcher._inspector.queue("ojs.queue.email")
+    assert left is not None
+    assert left.message_count == 0
+
+
+async def test_a_dead_letter_that_somebody_moves_back_runs(client: Client) -> None:
+    job: dict[str, object] = {"specversion": "1.0", "id": new_id(), "type": "email.send", "args": [], "queue": "email"}
+    await client.backend.jobs.push_job(job | {"retry": {"max_attempts": 1}}, may_be_there=True)
+    [fetched] = await client.fetch()
+    assert (await client.nack(fetched["id"]))["state"] == "discarded"
+    await client.backend.jobs.push_job(job, may_be_there=True)
+    assert [one["id"] for one in await client.fetch()] == [fetched["id"]]
+
+
+async def test_a_push_that_may_be_a_second_one_is_marked(client: Client, uri: str) -> None:
+    job = {"type": "email.send", "args": [], "options": {"queue": "email"}}
+    await client.send("POST", "/ojs/v1/jobs", job)
+    await client.send("POST", "/ojs/v1/jobs", {"id": new_id(), **job}, **{"x-waybill-repeated": "true"})
+    async with connect(uri) as connection:
+        found = await (await connection.channel()).get_many("ojs.queue.email", 2)
+    assert [is_repeated(one.encoded_properties) for one in found] == [False, True]
+
+
+@pytest.mark.plain_source
+async def test_a_fetch_that_ends_early_gives_back_all_that_it_took(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"queue": "email", "rate_limit": {"key": "mail", "concurrency": 10}}
+    job = {"type": "email.send", "args": [], "version": "2.0", "options": options}
+    ids = {(await client.ask("POST", "/ojs/v1/jobs", job, 201))["id"] for _ in range(4)}
+    # They are held for a worker that can do them.
+    assert await client.fetch(count=4, handlers=[{"type": "email.send", "versions": "1.0"}]) == []
+    is_at_third = asyncio.Event()
+    take_now = PermitPool.take_now
+    count = 0
+
+    async def take_twice(pool: PermitPool) -> Permit | None:
+        nonlocal count
+        count += 1
+        if count == 3:
+            is_at_third.set()
+            await asyncio.Event().wait()
+        return await take_now(pool)
+
+    monkeypatch.setattr(PermitPool, "take_now", take_twice)
+    fetch = asyncio.ensure_future(client.fetch(count=4, wait_ms=10_000))
+    await is_at_third.wait()
+    fetch.cancel()
+    await asyncio.gather(fetch, return_exceptions=True)
+    found: set[str] = set()
+    async with asyncio.timeout(10):
+        while found != ids:
+            found |= {job["id"] for job in await client.fetch(count=4, wait_ms=1000)}
+    assert client.backend.limits.active["mail"] == 4

@@ -29,6 +29,7 @@ class Busy:
         self.left = count
         self.seconds = seconds
         self.paths: list[str] = []
+        self.headers: list[dict[str, str]] = []
 
     async def send(
         self,
@@ -40,6 +41,7 @@ class Busy:
         timeout_seconds: float = ANSWER_SECONDS,
     ) -> Answer:
         self.paths.append(path)
+        self.headers.append(dict(headers or {}))
         if self.left:
             self.left -= 1
             return Answer(429, REFUSED, self.seconds)
@@ -65,7 +67,9 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def outgoing(count: int) -> list[Outgoing]:
     envelopes = [Envelope(id=f"019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e{one:02x}", type="a.b") for one in range(count)]
-    return [cast("Outgoing", SimpleNamespace(envelope=one, idempotency_key=None)) for one in envelopes]
+    return [
+        cast("Outgoing", SimpleNamespace(envelope=one, idempotency_key=None, may_be_there=False)) for one in envelopes
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -74,6 +78,8 @@ async def test_a_push_waits_and_stays_one_request(slept: list[float], count: int
     outcomes = await HttpPush(server, 60.0, None).run(outgoing(count))
     assert not [one for one in outcomes if isinstance(one, PushFailed)]
     assert (len(server.paths), len(set(server.paths)), slept) == (3, 1, [7.5, 7.5])
+    told = ["X-Waybill-Repeated" in one for one in server.headers]
+    assert told == ([False, True, True] if count == 1 else [False] * 3), "a batch goes again job by job"
 
 
 async def test_a_push_without_time_to_wait_fails(slept: list[float]) -> None:

@@ -39,7 +39,7 @@ from waybill.ojs.spec.envelope import MAX_ID_LENGTH, ErrorRecord, is_queue_name
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.server_events import BackpressureDropped
 from waybill.ojs.spec.timestamps import format_timestamp
-from waybill.ojs.worker.execution import Failure
+from waybill.ojs.worker.execution import Execution, Failure
 from waybill.ojs.worker.settlement import Settlement
 
 if TYPE_CHECKING:
@@ -273,9 +273,9 @@ class Backend(Service):
         self._coordinated.discard(queue)
         await self.extensions.known_queues.remove(queue)
 
-    def _lease_ended(self, job_id: str) -> None:
-        self.limits.ended(job_id)
-        self.extensions.progress.end(job_id)
+    def _lease_ended(self, execution: Execution) -> None:
+        self.limits.ended(execution)
+        self.extensions.progress.end(execution.envelope.id)
 
     async def _drop_oldest(self, queue: str, count: int) -> int:
         """Discard the oldest jobs of a queue; returns how many, after the view has applied it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
 
@@ -19,7 +21,7 @@ from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.markers import catch_up
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.envelope import Envelope, early_seconds, is_expired
-from waybill.ojs.spec.headers import attempt_number
+from waybill.ojs.spec.headers import attempt_number, is_repeated
 from waybill.ojs.spec.identifiers import DERIVED
 from waybill.ojs.spec.states import State
 from waybill.ojs.worker.admission import Admissions
@@ -34,6 +36,8 @@ ADMISSION_SECONDS: Final = 1.0
 """How long a fetch waits for a coordinator's answer about a job that may have been pushed twice."""
 QUEUES_PER_CONNECTION: Final = 1000
 """Each queue has a channel, and a connection at most 2,047 of them."""
+_WAITING: Final = frozenset({State.AVAILABLE.value, State.SCHEDULED.value})
+_MAY_START: Final = _WAITING | {State.DISCARDED.value}
 
 _log = logging.getLogger("waybill.backend")
 
@@ -167,7 +171,8 @@ class Fetcher:
         if is_mixed:
             await self._prefetch(source)
         held = await self._limits.held_jobs(source.queue, count - len(leases), self._may_start, fits)
-        leases += [self._leases.begin(execution, worker_id, visibility_seconds) for execution in held]
+        for execution in held:
+            self._begin(execution, worker_id, visibility_seconds, leases)
         if is_mixed:
             return
         while deliveries := await self._take(source, count, leases):
@@ -201,35 +206,58 @@ class Fetcher:
         fits: Fits | None,
     ) -> None:
         """Lease those jobs that may run and fit."""
-        for index, delivery in enumerate(deliveries):
-            try:
-                execution = await self._admit(source.queue, delivery)
-                if execution is not None and fits is not None and not fits(execution):
-                    self._limits.hold(execution)
+        with _returning(source, deliveries) as rest:
+            while rest:
+                delivery = rest[0]
+                try:
+                    execution = await self._admit(source.queue, delivery)
+                    if execution is not None and fits is not None and not fits(execution):
+                        self._limits.hold(execution)
+                        execution = None
+                    if execution is not None and self._limits.apply_to(execution):
+                        execution = execution if await self._limits.admits(execution) else None
+                except Exception as error:  # noqa: BLE001 - an error of one job must not affect the others
+                    self._settlement.abandon(delivery, source.queue, error)
                     execution = None
-                if execution is not None and self._limits.apply_to(execution):
-                    execution = execution if await self._limits.admits(execution) else None
-            except Exception as error:  # noqa: BLE001 - an error of one job must not affect the others
-                self._settlement.abandon(delivery, source.queue, error)
-                continue
-            except asyncio.CancelledError:
-                for one in deliveries[index:]:
-                    source.keep(one)
-                raise
-            if execution is not None:
-                self._limits.note_priority(source.queue, execution.envelope.priority)
-                leases.append(self._leases.begin(execution, worker_id, visibility_seconds))
+                rest.popleft()
+                if execution is not None:
+                    self._limits.note_priority(source.queue, execution.envelope.priority)
+                    self._begin(execution, worker_id, visibility_seconds, leases)
+
+    def _begin(
+        self, execution: Execution, worker_id: str, visibility_seconds: float | None, leases: list[Lease]
+    ) -> None:
+        """Add the lease of an attempt that was admitted, unless it is out of date."""
+        if self._is_out_of_date(execution):
+            self._limits.ended(execution)
+        else:
+            leases.append(self._leases.begin(execution, worker_id, visibility_seconds))
+
+    def _is_out_of_date(self, execution: Execution) -> bool:
+        """Whether a delivery was lost with its connection, or another delivery of its attempt is leased.
+
+        To be asked after each wait: the broker has perhaps delivered the job again, to another fetch.
+        """
+        return not execution.delivery.is_current or self._leases.holds(execution, execution.delivery)
 
     async def oldest(self, queue: str, count: int) -> list[Execution]:
         """Take up to `count` of the oldest jobs of a queue that may start, to settle them."""
         source = await self._source(queue, creates=False)
+        if source is None:
+            return []
         found: list[Execution] = []
-        # The first messages may be of jobs that have ended.
-        while source is not None and (deliveries := await source.take(count - len(found))):
-            for delivery in deliveries:
-                execution = await self._admit(queue, delivery)
-                if execution is not None:
-                    found.append(execution)
+        try:
+            # The first messages may be of jobs that have ended.
+            while deliveries := await source.take(count - len(found)):
+                with _returning(source, deliveries) as rest:
+                    while rest:
+                        execution = await self._admit(queue, rest[0])
+                        rest.popleft()
+                        if execution is not None:
+                            found.append(execution)
+        except BaseException:
+            source.put_back(one.delivery for one in found)
+            raise
         return found
 
     def give_back(self, leases: Sequence[Lease]) -> None:
@@ -243,13 +271,16 @@ class Fetcher:
     async def _prefetch(self, source: Source) -> None:
         """Take jobs in advance, to choose those of the highest priority."""
         while (room := self._limits.room(source.queue)) > 0 and (deliveries := await source.take(room)):
-            for delivery in deliveries:
-                try:
-                    execution = await self._admit(source.queue, delivery)
-                    if execution is not None:
-                        self._limits.hold(execution)
-                except Exception as error:  # noqa: BLE001 - see `_lease`
-                    self._settlement.abandon(delivery, source.queue, error)
+            with _returning(source, deliveries) as rest:
+                while rest:
+                    delivery = rest[0]
+                    try:
+                        execution = await self._admit(source.queue, delivery)
+                        if execution is not None:
+                            self._limits.hold(execution)
+                    except Exception as error:  # noqa: BLE001 - see `_begin_all`
+                        self._settlement.abandon(delivery, source.queue, error)
+                    rest.popleft()
 
     async def _wait(self, sources: Sequence[Source], ends_at: float, worker_id: str) -> None:
         loop = asyncio.get_running_loop()
@@ -280,9 +311,12 @@ class Fetcher:
         if may_be_over and not await self._is_admitted(queue, delivery, envelope):
             return None
         execution = Execution(delivery, queue, envelope, attempt)
-        if self._leases.holds(execution, delivery):
+        if self._is_out_of_date(execution):
             return None
-        if delivery.redelivered and await self._was_started(execution):
+        if delivery.redelivered:
+            if await self._was_started(execution):
+                return None
+        elif is_repeated(delivery.encoded_properties) and await self._is_second_copy(execution):
             return None
         return execution if self._may_start(execution) else None
 
@@ -315,7 +349,10 @@ class Fetcher:
             return True
         await catch_up(self._view, self._broker.events)
         job = await self._view.get(execution.envelope.id)
-        if await self._has_other_copy(execution):
+        has_other_copy = await self._has_other_copy(execution)
+        if self._is_out_of_date(execution):
+            return True
+        if has_other_copy:
             settlement.refused(execution.queue, execution.delivery)
             return True
         if job is None or job.attempt < execution.attempt:
@@ -324,9 +361,23 @@ class Fetcher:
             failure = lost_failure(execution.attempt, self._broker.events.timestamp())
             settlement.failed(execution, failure, 0.0, delay=0.0)
             return True
-        if job.state in {State.AVAILABLE.value, State.SCHEDULED.value}:
+        if job.state in _WAITING:
             return False
         settlement.replaced(execution)
+        return True
+
+    async def _is_second_copy(self, execution: Execution) -> bool:
+        """Drop a job that is in its queue twice, and whose other copy was started; False if it was not.
+
+        A job that was discarded is not dropped: somebody may have moved its dead letter back.
+        """
+        await catch_up(self._view, self._broker.events)
+        job = await self._view.get(execution.envelope.id)
+        if self._is_out_of_date(execution):
+            return True
+        if job is None or job.attempt < execution.attempt or job.state in _MAY_START:
+            return False
+        self._settlement.refused(execution.queue, execution.delivery)
         return True
 
     async def _has_other_copy(self, execution: Execution) -> bool:
@@ -424,6 +475,17 @@ class Fetcher:
         self.pause_count += 1
         await self._paused.look(queues)
         self._pauses_changed()
+
+
+@contextmanager
+def _returning(source: Source, deliveries: Iterable[Delivery]) -> Iterator[deque[Delivery]]:
+    """Return deliveries, to be removed one after the other; those that remain after an error go back."""
+    rest = deque(deliveries)
+    try:
+        yield rest
+    except BaseException:
+        source.put_back(rest)
+        raise
 
 
 def _are_large(leases: Sequence[Lease]) -> bool:

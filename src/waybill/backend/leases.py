@@ -107,10 +107,10 @@ class Leases:
         view: JobView,
         settlement: Settlement,
         backend_id: str,
-        on_end: Callable[[str], None],
+        on_end: Callable[[Execution], None],
         memory: int = LEASED_MEMORY,
     ) -> None:
-        """`backend_id` stands for workers without a name. `on_end` is called with each job whose lease has ended.
+        """`backend_id` stands for workers without a name. `on_end` is called with each attempt whose lease has ended.
 
         No more jobs are fetched while those that are leased take more than `memory` bytes, about.
         """
@@ -193,7 +193,7 @@ class Leases:
         lease = self._leases.pop(job_id, None)
         if lease is not None:
             self.size -= lease.size
-            self._on_end(job_id)
+            self._on_end(lease.execution)
             if lease.timer is not None:
                 lease.timer.cancel()
         return lease

@@ -81,9 +81,9 @@ class Limits:
         self._priorities: dict[tuple[str, int], int] = {}
         self.mixed: set[str] = set()
         """Queues in which several priorities share one level of the broker."""
-        self._permits: dict[str, list[Permit]] = {}
-        """The permits of leased jobs, by job id."""
-        self._keys: dict[str, list[str]] = {}
+        self._permits: dict[Execution, list[Permit]] = {}
+        """The permits of leased jobs."""
+        self._keys: dict[Execution, list[str]] = {}
         self.known: BoundedDict[str, RateLimitPolicy] = BoundedDict(KEYS_REMEMBERED)
         """The latest policies by key."""
         self.started_at: BoundedDict[str, datetime] = BoundedDict(KEYS_REMEMBERED)
@@ -148,6 +148,11 @@ class Limits:
             self._busy.add(delivery)
             try:
                 missing = await self._take(execution, policies)
+            except BaseException:
+                for taken in found:
+                    self.ended(taken)
+                    self.hold(taken)
+                raise
             finally:
                 self._busy.discard(delivery)
             if missing is not None:
@@ -202,13 +207,13 @@ class Limits:
             for execution in held.values()
         )
 
-    def ended(self, job_id: str) -> None:
-        """Release the permits of a leased job."""
-        permits = self._permits.pop(job_id, None)
+    def ended(self, execution: Execution) -> None:
+        """Release the permits of an attempt."""
+        permits = self._permits.pop(execution, None)
         if permits is not None:
             for permit in permits:
                 permit.release()
-        for one in self._keys.pop(job_id, ()):
+        for one in self._keys.pop(execution, ()):
             self.active[one] -= 1
             if self.active[one] <= 0:
                 del self.active[one]
@@ -296,10 +301,9 @@ class Limits:
                 for permit in taken:
                     permit.release()
                 return in_force
-        job_id = execution.envelope.id
-        self._permits[job_id] = taken
-        self._keys[job_id] = [policy.key for policy in policies]
-        self.active.update(self._keys[job_id])
+        self._permits[execution] = taken
+        self._keys[execution] = [policy.key for policy in policies]
+        self.active.update(self._keys[execution])
         now = datetime.now(UTC)
         for policy in policies:
             if policy.rate is not None or policy.throttle is not None:

@@ -22,6 +22,7 @@ from waybill.backend.request_template import JobMessage, traceparents
 from waybill.client import ConnectionLost
 from waybill.client.publishing import Confirmation
 from waybill.ojs.errors import PushFailed
+from waybill.ojs.push.outgoing import Outgoing
 from waybill.ojs.push.publisher import Publisher
 
 Failures = dict[str, Exception]
@@ -176,18 +177,19 @@ class PushFlight:
         """Publish lost jobs again, and find out which were refused."""
         publisher = self._publisher
         failures: Failures = {}
-        again: list[JobMessage] = []
+        again: list[Outgoing] = []
         for job, error in self._refused:
             try:
                 publisher.is_taken(error, job.id, job.template.queue)
             except BaseException as refusal:  # noqa: BLE001 - the asker must be told
                 failures[job.id] = _as_told(refusal)
             else:
-                again.append(job)
+                again.append(job.outgoing())
+                again[-1].may_be_there = True
         refused = {job.id for job, _ in self._refused}
         self._record([one for one in self._jobs if one.id not in refused])
         if again:
-            outcomes = await publisher.enqueue([one.outgoing() for one in again], datetime.now(UTC))
+            outcomes = await publisher.enqueue(again, datetime.now(UTC))
             failures |= {one.job_id: one for one in outcomes if isinstance(one, PushFailed)}
         await self._wait_for_events([one for one in self._jobs if one.id not in failures], failures)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from waybill.client import Channel, ClientError, Consumer, Delivery
@@ -85,11 +85,14 @@ class Source:
         self._held.append(delivery)
         self._wake()
 
-    def _keep_all(self, getting: asyncio.Future[list[Delivery]]) -> None:
-        if not getting.cancelled() and getting.exception() is None:
-            for delivery in getting.result():
-                self.keep(delivery)
+    def put_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Take back deliveries of a request that ended early: for those that wait, else for the queue."""
+        for delivery in deliveries:
+            self.keep(delivery)
         self._give_back()
+
+    def _keep_all(self, getting: asyncio.Future[list[Delivery]]) -> None:
+        self.put_back(() if getting.cancelled() or getting.exception() is not None else getting.result())
 
     def wait(self, waiter: asyncio.Future[None]) -> None:
         """Complete a future when there may be a job."""

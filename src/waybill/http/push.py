@@ -25,6 +25,8 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 AT_A_TIME: Final = 16
 """How many jobs that are pushed one by one are on their way at a time."""
 AGAIN: Final = ReconnectPolicy(first_delay_s=0.1, max_delay_s=5.0)
+REPEATED: Final = "X-Waybill-Repeated"
+"""The header of a push that has perhaps arrived before, as it got no answer."""
 
 _log: Final = logging.getLogger("waybill.http")
 _TAKEN: Final = frozenset({200, 201, 202})
@@ -68,11 +70,14 @@ class HttpPush:
     async def _one(self, one: Outgoing, body: bytes, *, may_be_there: bool = False) -> Envelope | PushFailed:
         """Push a single job; `may_be_there`: an earlier try may have arrived."""
         envelope = one.envelope
-        headers = None if one.idempotency_key is None else {"Idempotency-Key": one.idempotency_key}
+        may_be_there = may_be_there or one.may_be_there
+        headers = {} if one.idempotency_key is None else {"Idempotency-Key": one.idempotency_key}
         attempt = 0
         while True:
             attempt += 1
             retry_after = None
+            if may_be_there:
+                headers[REPEATED] = "true"
             try:
                 answer = await self._exchange.send("POST", _JOBS, body, headers=headers, timeout_seconds=self._left())
                 if answer.status in _TAKEN:

@@ -223,11 +223,15 @@ class Jobs(Closing):
         values = list(args) if handler is None else handler.arguments.encode_any(args)
         return await self.push_job(NewJob(job_type, values, merged))
 
-    async def push_job(self, job: NewJob | Envelope | dict[str, object]) -> Job[Any]:
-        """Enqueue a job from `Handler.job`, an envelope, or an envelope as a dict; see `push`."""
+    async def push_job(self, job: NewJob | Envelope | dict[str, object], *, may_be_there: bool = False) -> Job[Any]:
+        """Enqueue a job from `Handler.job`, an envelope, or an envelope as a dict; see `push`.
+
+        `may_be_there`: an earlier push of this id has perhaps arrived. Then workers look whether the job has begun.
+        """
         self._check_loop()
         now = datetime.now(UTC)
         made = self._make(job, now, format_timestamp(now))
+        made.may_be_there = may_be_there
         handle: Job[Any] = Job(made.envelope.id, self, made.envelope, self._maker.decoder_of(made.envelope.type))
         refused: list[PushFailed] = []
         try:

@@ -9,7 +9,9 @@ from waybill.client import BasicProperties, Delivery, copied_delivery
 from waybill.ojs.spec.envelope import Envelope, ErrorRecord
 from waybill.ojs.spec.headers import (
     PushEncoder,
+    as_repeated,
     attempt_number,
+    is_repeated,
     kept_headers,
     max_attempts,
     push_properties,
@@ -113,6 +115,19 @@ def test_a_retry_counts_and_tells_why() -> None:
     assert headers["x-ojs-error-code"] == "HANDLER_TIMEOUT"
     assert headers["x-ojs-error-message"] == "x" * 1000
     assert retry_headers(None, queue="email", attempt=2, failure=failure)["x-ojs-queue"] == "email"
+
+
+def test_a_repeated_job_is_marked_until_it_is_published_once_more() -> None:
+    plain = BasicProperties(message_id="m", headers={"a": 1})
+    for properties in (plain, plain.encode()):
+        marked = as_repeated(properties)
+        assert is_repeated(marked)
+        assert BasicProperties.decode(marked) == BasicProperties(
+            message_id="m", headers={"a": 1, "x-ojs-repeated": True}
+        )
+        assert kept_headers(BasicProperties.decode(marked).headers) == {"a": 1}
+    assert not is_repeated(plain.encode())
+    assert is_repeated(as_repeated(BasicProperties()))
 
 
 def test_either_trace_header_is_read() -> None:

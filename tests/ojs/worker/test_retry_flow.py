@@ -13,7 +13,7 @@ from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
 from tests.ojs.proxy import Proxy
 from waybill.client import ReconnectPolicy
-from waybill.ojs import JobError, Jobs, PushFailed, Retry, Topology, Worker, current_job
+from waybill.ojs import JobError, Jobs, PostponeJob, PushFailed, Retry, Topology, Worker, current_job
 from waybill.ojs.topology.topology import Declaration
 
 FAST = ReconnectPolicy(first_delay_s=0.05, max_delay_s=0.1)
@@ -282,8 +282,57 @@ async def test_a_push_goes_on_after_a_lost_connection(broker_uri: str, eye: Eye,
         proxy.swallowing_answers = False
         proxy.cut()
         second = await pushing
-        ids = [(await eye.wait_for(tap)).properties.message_id for _ in range(3)]
-        assert ids[1:] == [second.id, second.id], "at least once: it was there, but nobody knew"
+        seen = [await eye.wait_for(tap) for _ in range(3)]
+        assert [one.properties.message_id for one in seen[1:]] == [second.id, second.id], "nobody knew of the first one"
+        assert ["x-ojs-repeated" in one.headers for one in seen] == [False, False, True]
+
+
+async def test_a_worker_runs_one_of_two_copies(broker_uri: str, eye: Eye, queue_name: str) -> None:
+    ran: list[str] = []
+    async with Proxy(broker_uri) as proxy, Jobs(proxy.uri, reconnect=FAST) as jobs:
+
+        @jobs.handler("copies.count", queue=queue_name)
+        async def count() -> None:
+            ran.append(current_job().id)
+
+        await count.push()
+        proxy.swallowing_answers = True
+        pushing = asyncio.get_running_loop().create_task(count.push())
+        while await eye.count(f"ojs.queue.{queue_name}") < 2:
+            await asyncio.sleep(0.01)
+        proxy.swallowing_answers = False
+        proxy.cut()
+        second = await pushing
+        last = await count.push()
+        assert await eye.count(f"ojs.queue.{queue_name}") == 4
+        async with Worker(jobs) as worker:
+            await until(lambda: last.id in ran and worker.counts["completed"] == 3)
+        assert ran.count(second.id) == 1
+        assert await eye.count(f"ojs.queue.{queue_name}") == 0
+
+
+async def test_nothing_is_published_for_a_delivery_that_is_lost(broker_uri: str, eye: Eye, queue_name: str) -> None:
+    async with Proxy(broker_uri) as proxy, Jobs(broker_uri) as client:
+        jobs = Jobs(proxy.uri, reconnect=FAST)
+        runs: list[int] = []
+        is_back = asyncio.Event()
+
+        @jobs.handler("lost.postponed", queue=queue_name)
+        async def postponed() -> None:
+            runs.append(current_job().attempt)
+            if len(runs) == 1:
+                proxy.cut()
+                await is_back.wait()
+                raise PostponeJob(0)
+
+        async with Worker(jobs) as worker:
+            await client.push("lost.postponed", queue=queue_name)
+            await until(lambda: not worker.is_consuming)
+            await until(lambda: worker.is_consuming)
+            is_back.set()
+            await until(lambda: worker.counts["completed"] == 1)
+            assert await eye.count(f"ojs.queue.{queue_name}") == 0
+        assert len(runs) == 2
 
 
 async def test_nothing_is_declared_when_the_application_may_not(broker_uri: str, eye: Eye, queue_name: str) -> None:

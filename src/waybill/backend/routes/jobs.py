@@ -74,14 +74,14 @@ class JobRoutes:
         job_id = str(job["id"])
         self._backend.jobs.check(job)
         async with self._named(request, [job_id] if body.get("id") is not None else []):
-            return await self._push_new(body, job, job_id)
+            return await self._push_new(body, job, job_id, may_be_there="x-waybill-repeated" in request.headers)
 
-    async def _push_new(self, body: Form, job: Form, job_id: str) -> Response:
+    async def _push_new(self, body: Form, job: Form, job_id: str, *, may_be_there: bool) -> Response:
         await self._backend.coordinate_queue(_queue_of(job))
         if is_pending(body):
             return answer(_twice(await self._staging.stage(job)), 201, [("Location", f"/ojs/v1/jobs/{job_id}")])
         async with self._backend.folded([(_ENQUEUED, job_id)], is_certain=True):
-            pushed = await self._backend.jobs.push_job(job)
+            pushed = await self._backend.jobs.push_job(job, may_be_there=may_be_there)
             envelope = pushed.envelope
             if envelope is None or envelope.id != job_id:
                 self._backend.view.forget(_ENQUEUED, job_id)

@@ -15,6 +15,8 @@ from waybill.ojs.push.template import PushTemplate
 from waybill.ojs.spec.enqueued_event import enqueued_event
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.events import JobScheduled
+from waybill.ojs.spec.headers import as_repeated
+from waybill.ojs.spec.identifiers import push_event_id
 from waybill.ojs.spec.states import State
 from waybill.ojs.topology.topology import Topology
 
@@ -29,8 +31,8 @@ class Outgoing:
     """A valid job that is not published yet; the parts of its message are filled in step by step."""
 
     __slots__ = (
-        *("body", "description", "envelope", "exchange", "future", "idempotency_key", "key", "options", "place"),
-        *("properties", "reply_to", "template", "unique_key"),
+        *("body", "description", "envelope", "exchange", "future", "idempotency_key", "key", "may_be_there"),
+        *("options", "place", "properties", "reply_to", "template", "unique_key"),
     )
 
     def __init__(
@@ -58,6 +60,8 @@ class Outgoing:
         self.properties: BasicProperties | bytes = b""
         self.exchange = ""
         self.key = ""
+        self.may_be_there = False
+        """Whether it was published before, without a confirm."""
         self.future: asyncio.Future[None] | None = None
 
 
@@ -86,8 +90,9 @@ class Publication:
                 if index % DRAIN_EVERY == DRAIN_EVERY - 1:
                     await channel.drain()
                 address(one)
+                properties = as_repeated(one.properties) if one.may_be_there else one.properties
                 one.future = channel.publish_nowait(
-                    one.body, exchange=one.exchange, routing_key=one.key, properties=one.properties, mandatory=True
+                    one.body, exchange=one.exchange, routing_key=one.key, properties=properties, mandatory=True
                 )
                 if index - start >= WINDOW:
                     # Wait for half of them, so that there is a lot to write after each wait.
@@ -114,17 +119,21 @@ class Publication:
                 await future
             except (ConnectionLost, RequestTimeout) as error:
                 self.is_unconfirmed = self.is_unconfirmed or isinstance(error, RequestTimeout)
-                self.lost.append(one)
+                self._lose(one)
             except MessageReturned:
                 self.returned.append(one)
             except MessageNacked as error:
                 if self._nack_is_loss:
-                    self.lost.append(one)
+                    self._lose(one)
                 else:
                     self.failures.append(not_taken(one.envelope.id, error))
             else:
                 record(self._broker, one)
             self.settled_count += 1
+
+    def _lose(self, one: Outgoing) -> None:
+        one.may_be_there = True
+        self.lost.append(one)
 
 
 def nacks_pass(topology: Topology) -> bool:
@@ -144,7 +153,7 @@ def record(broker: BrokerConnection, one: Outgoing) -> None:
     unique_key = one.unique_key or one.idempotency_key
     # A worker may already have started the job; its queue wait counts from the time in its envelope.
     time = envelope.enqueued_at
-    if envelope.state != SCHEDULED and time is not None:
+    if envelope.state != SCHEDULED and time is not None and not one.may_be_there:
         if one.description is not None and unique_key is None:
             events.record_described(
                 envelope.id, time, envelope.type, envelope.queue, envelope.priority, one.description
@@ -161,6 +170,7 @@ def record(broker: BrokerConnection, one: Outgoing) -> None:
         envelope.id,
         enqueued_event(envelope, envelope.queue, one.description, unique_key),
         envelope.enqueued_at,
+        event_id=push_event_id(envelope.id) if one.may_be_there else None,
     )
 
 

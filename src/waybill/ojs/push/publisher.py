@@ -102,7 +102,7 @@ class Publisher:
         waits for the job; events in quick succession share a message. Raises PushFailed.
         """
         broker, envelope = self.broker, one.envelope
-        if envelope.state == SCHEDULED or not self.is_ready_for((envelope.queue,)):
+        if envelope.state == SCHEDULED or one.may_be_there or not self.is_ready_for((envelope.queue,)):
             return False
         self.address(one, now)
         started = time.monotonic()
@@ -132,7 +132,8 @@ class Publisher:
             if not told:
                 raise self.not_accepted(envelope.id, envelope.queue) from None
             self.warn_of_events()
-        return self.is_taken(told[0], envelope.id, envelope.queue)
+        one.may_be_there = not self.is_taken(told[0], envelope.id, envelope.queue)
+        return not one.may_be_there
 
     def not_accepted(self, job_id: str, queue: str) -> PushFailed:
         """Count a job that the broker has not accepted in the time that it may block, and return the error for it."""

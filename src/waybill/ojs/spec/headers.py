@@ -32,6 +32,8 @@ TRACE_PREVIOUS: Final = "x-ojs-trace-previous"
 IDEMPOTENCY_KEY: Final = "x-ojs-idempotency-key"
 COPY: Final = "x-ojs-copy"
 """Of a job that may be pushed more than once, and runs once: which push this is."""
+REPEATED: Final = "x-ojs-repeated"
+"""Of a job that was published before, without a confirm: it may be in its queue twice."""
 RUN: Final = "x-ojs-run"
 """Of a job that was a dead letter: how often it was retried."""
 PLACE: Final = "x-ojs-unique-place"
@@ -57,6 +59,7 @@ _TRACEPARENT: Final = "FF-" + "F" * 32 + "-" + "F" * 16 + "-FF"
 _MAX_TEMPLATES: Final = 500
 
 _ENCODED_ATTEMPT: Final = bytes([len(ATTEMPT)]) + ATTEMPT.encode() + b"I"
+_ENCODED_REPEATED: Final = bytes([len(REPEATED)]) + REPEATED.encode()
 _ENCODED_RUN: Final = bytes([len(RUN)]) + RUN.encode() + b"I"
 _ENCODED_MAX_ATTEMPTS: Final = bytes([len(MAX_ATTEMPTS)]) + MAX_ATTEMPTS.encode() + b"I"
 _MESSAGE_ID_OR_TYPE: Final = 0x80 | 0x20
@@ -233,12 +236,13 @@ def _unix_seconds(created_at: str) -> int:
 
 
 def kept_headers(headers: Mapping[str, object] | None) -> dict[str, object]:
-    """Return the headers of a delivered job for its republication: all but those that brokers write.
+    """Return the headers of a delivered job for its republication: all but those of its last publish.
 
     An `x-death` that came back with a message would make RabbitMQ take the second stay in one retry queue for a
     dead-letter cycle, and drop the job.
     """
-    return {name: value for name, value in (headers or {}).items() if name not in _BROKER_HEADERS}
+    left_out = _BROKER_HEADERS | {REPEATED}
+    return {name: value for name, value in (headers or {}).items() if name not in left_out}
 
 
 def republish_properties(original: BasicProperties, headers: dict[str, object]) -> BasicProperties:
@@ -284,6 +288,18 @@ def attempt_number(encoded_properties: bytes, envelope: Envelope) -> int:
     if attempt is None or attempt <= 0:
         attempt = envelope.attempt + 1
     return attempt if 0 < attempt <= MAX_SAFE_INTEGER else min(max(attempt, 1), MAX_SAFE_INTEGER)
+
+
+def as_repeated(properties: BasicProperties | bytes) -> bytes:
+    """Return the encoded properties of a job that is published again because nothing was heard of the first time."""
+    original = BasicProperties.decode(properties.encode() if isinstance(properties, BasicProperties) else properties)
+    original.headers = {**(original.headers or {}), REPEATED: True}
+    return original.encode()
+
+
+def is_repeated(encoded_properties: bytes) -> bool:
+    """Return whether a delivered job may be in its queue twice."""
+    return _ENCODED_REPEATED in encoded_properties
 
 
 def run_number(encoded_properties: bytes) -> int | None:

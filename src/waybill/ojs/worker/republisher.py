@@ -59,7 +59,7 @@ class Republisher:
         """
         pause_seconds, refusals = 1.0, 0
         loop = asyncio.get_running_loop()
-        while True:
+        while delivery.is_current:
             published_at = loop.time()
             try:
                 published_at = await self._publish(delivery, queue, body, headers, delay, dead=dead)
@@ -77,6 +77,7 @@ class Republisher:
                 return True
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(pause_seconds * 2, MAX_REPUBLISH_WAIT_SECONDS)
+        return False
 
     def wait_seconds(self, delay: float) -> float:
         """Return how long a copy with this delay really waits."""

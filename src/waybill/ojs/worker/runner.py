@@ -20,7 +20,7 @@ from waybill.ojs.handler import AnyHandler
 from waybill.ojs.hooks import HookCalls, Hooks
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.envelope import early_seconds, is_expired, seconds_of
-from waybill.ojs.spec.headers import attempt_number
+from waybill.ojs.spec.headers import attempt_number, is_repeated
 from waybill.ojs.spec.identifiers import DERIVED
 from waybill.ojs.spec.nesting import shown
 from waybill.ojs.worker.admission import Admissions
@@ -251,7 +251,10 @@ class Runner:
         if may_be_over and self.admissions.holds(queue, delivery, envelope):
             return
         execution = Execution(delivery, queue, envelope, attempt)
-        if delivery.redelivered and self._is_known(execution):
+        if delivery.redelivered:
+            if self._is_known(execution):
+                return
+        elif is_repeated(delivery.encoded_properties) and self._is_second_copy(execution):
             return
         execution.handler = handler = self._handlers.get(envelope.type)
         cancellations = self.cancellations
@@ -300,6 +303,13 @@ class Runner:
         if not was_held:
             self._settlement.failed(execution, lost_failure(execution.attempt, self._events.timestamp()), 0.0)
         return not was_held
+
+    def _is_second_copy(self, execution: Execution) -> bool:
+        """Drop a job that is in its queue twice, and whose other copy this worker runs or has run."""
+        if not self._settlement.has_ended(execution) and all(one.key != execution.key for one in self.active):
+            return False
+        self._settlement.refused(execution.queue, execution.delivery)
+        return True
 
     def _start(self, execution: Execution) -> None:
         envelope = execution.envelope

@@ -34,7 +34,7 @@ from waybill.ojs.results.replies import Replies
 from waybill.ojs.spec.envelope import MAX_DELAY_SECONDS, Envelope, ErrorRecord, edit_envelope, with_failure
 from waybill.ojs.spec.event_data import ErrorSummary
 from waybill.ojs.spec.events import JobCancellation, JobCompleted, JobDiscarded, JobRetrying, JobScheduled
-from waybill.ojs.spec.headers import kept_headers, max_attempts, retry_headers, run_number
+from waybill.ojs.spec.headers import REPEATED, is_repeated, kept_headers, max_attempts, retry_headers, run_number
 from waybill.ojs.spec.nesting import clean_text, shown
 from waybill.ojs.spec.states import Operation, State, transition
 from waybill.ojs.spec.timestamps import format_timestamp
@@ -208,6 +208,11 @@ class Settlement:
         """Drop a copy of a job of which another copy was admitted."""
         self._ack(delivery, queue)
 
+    def has_ended(self, execution: Execution) -> bool:
+        """Return whether an attempt has ended here, whatever its outcome."""
+        key = execution.key
+        return key in self._finished or key in self._dead_lettered or key in self._retrying or key in self._unsaid
+
     def settled_before(self, execution: Execution) -> bool:
         """Settle a redelivered attempt that was finished here, with the same outcome; False if it was not.
 
@@ -288,7 +293,8 @@ class Settlement:
         delivery, queue = execution.delivery, execution.queue
         headers = kept_headers(delivery.properties.headers)
         if not await self._copies.republish(delivery, queue, postponed_body(execution), headers, seconds):
-            return
+            # The broker delivers it again, now.
+            seconds = 0.0
         envelope = execution.envelope
         events = self._broker.events
         due = format_timestamp(datetime.now(UTC) + timedelta(seconds=seconds))
@@ -409,6 +415,9 @@ class Settlement:
             attempt=execution.attempt + 1,
             failure=failure.record,
         )
+        if execution.delivery.redelivered:
+            # The worker that had it before has perhaps published the next attempt.
+            headers[REPEATED] = True
         if execution.context is not None:
             headers |= execution.context.next_headers
         if not await self._copies.republish(execution.delivery, execution.queue, body, headers, delay):
@@ -435,6 +444,8 @@ class Settlement:
 
     async def _republish_unstarted(self, delivery: Delivery, queue: str) -> None:
         headers = kept_headers(delivery.properties.headers)
+        if is_repeated(delivery.encoded_properties):
+            headers[REPEATED] = True
         if await self._copies.republish(delivery, queue, delivery.body, headers, None):
             self._ack(delivery, queue)
 
