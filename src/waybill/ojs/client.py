@@ -224,10 +224,7 @@ class Jobs(Closing):
         return await self.push_job(NewJob(job_type, values, merged))
 
     async def push_job(self, job: NewJob | Envelope | dict[str, object], *, may_be_there: bool = False) -> Job[Any]:
-        """Enqueue a job from `Handler.job`, an envelope, or an envelope as a dict; see `push`.
-
-        `may_be_there`: an earlier push of this id has perhaps arrived. Then workers look whether the job has begun.
-        """
+        """Enqueue a `NewJob`, an envelope, or one as a dict, which `may_be_there` from an earlier push; see `push`."""
         self._check_loop()
         now = datetime.now(UTC)
         made = self._make(job, now, format_timestamp(now))

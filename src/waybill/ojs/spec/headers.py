@@ -271,10 +271,20 @@ def requeue_properties(original: BasicProperties) -> BasicProperties:
 
 
 def retry_headers(
-    headers: Mapping[str, object] | None, *, queue: str, attempt: int, failure: ErrorRecord
+    headers: Mapping[str, object] | None,
+    *,
+    queue: str,
+    attempt: int,
+    failure: ErrorRecord,
+    is_redelivered: bool = False,
 ) -> dict[str, object]:
-    """Return the headers for the attempt number `attempt` after a failure (binding section 8.3)."""
+    """Return the headers for the attempt number `attempt` after a failure (binding section 8.3).
+
+    With `is_redelivered`, a worker that had the job before has perhaps published this attempt, too.
+    """
     kept = kept_headers(headers)
+    if is_redelivered:
+        kept[REPEATED] = True
     kept.setdefault(QUEUE, queue)
     kept[ATTEMPT] = min(attempt, MAX_ATTEMPT)
     kept[ERROR_MESSAGE] = failure.message[:MAX_ERROR_MESSAGE_LENGTH]

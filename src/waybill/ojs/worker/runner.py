@@ -20,7 +20,7 @@ from waybill.ojs.handler import AnyHandler
 from waybill.ojs.hooks import HookCalls, Hooks
 from waybill.ojs.job_context import JobContext
 from waybill.ojs.spec.envelope import early_seconds, is_expired, seconds_of
-from waybill.ojs.spec.headers import attempt_number, is_repeated
+from waybill.ojs.spec.headers import attempt_number
 from waybill.ojs.spec.identifiers import DERIVED
 from waybill.ojs.spec.nesting import shown
 from waybill.ojs.worker.admission import Admissions
@@ -42,12 +42,12 @@ from waybill.ojs.worker.handler_defaults import defaults_of
 from waybill.ojs.worker.hook_notifier import HookNotifier
 from waybill.ojs.worker.lost_deliveries import LostDeliveries
 from waybill.ojs.worker.progress import EventReporter
+from waybill.ojs.worker.second_copies import drop_copy
 from waybill.ojs.worker.settlement import REMEMBERED_ATTEMPTS, Settlement
 from waybill.ojs.worker.time_limits import TimeLimits
 
 BURST_SECONDS: Final = 0.005
 """How long handlers that never wait may occupy the event loop."""
-
 BLOCKED_SECONDS: Final = 1.0
 """After how long without a wait of a handler this worker's heartbeats may have been missed."""
 
@@ -251,10 +251,7 @@ class Runner:
         if may_be_over and self.admissions.holds(queue, delivery, envelope):
             return
         execution = Execution(delivery, queue, envelope, attempt)
-        if delivery.redelivered:
-            if self._is_known(execution):
-                return
-        elif is_repeated(delivery.encoded_properties) and self._is_second_copy(execution):
+        if (delivery.redelivered and self._is_known(execution)) or drop_copy(execution, self.active, self._settlement):
             return
         execution.handler = handler = self._handlers.get(envelope.type)
         cancellations = self.cancellations
@@ -303,13 +300,6 @@ class Runner:
         if not was_held:
             self._settlement.failed(execution, lost_failure(execution.attempt, self._events.timestamp()), 0.0)
         return not was_held
-
-    def _is_second_copy(self, execution: Execution) -> bool:
-        """Drop a job that is in its queue twice, and whose other copy this worker runs or has run."""
-        if not self._settlement.has_ended(execution) and all(one.key != execution.key for one in self.active):
-            return False
-        self._settlement.refused(execution.queue, execution.delivery)
-        return True
 
     def _start(self, execution: Execution) -> None:
         envelope = execution.envelope

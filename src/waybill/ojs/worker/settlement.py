@@ -414,10 +414,8 @@ class Settlement:
             queue=execution.queue,
             attempt=execution.attempt + 1,
             failure=failure.record,
+            is_redelivered=execution.delivery.redelivered,
         )
-        if execution.delivery.redelivered:
-            # The worker that had it before has perhaps published the next attempt.
-            headers[REPEATED] = True
         if execution.context is not None:
             headers |= execution.context.next_headers
         if not await self._copies.republish(execution.delivery, execution.queue, body, headers, delay):
