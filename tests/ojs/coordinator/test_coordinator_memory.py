@@ -11,9 +11,8 @@ from waybill.client import BasicProperties, Delivery, connect
 from waybill.ojs import Coordinator, Jobs
 from waybill.ojs.bounded_dict import Generations
 from waybill.ojs.connection.broker_connection import BrokerConnection
-from waybill.ojs.coordinator.event_reader import EventReader
+from waybill.ojs.coordinator.event_reader import PREFETCH, EventReader
 from waybill.ojs.coordinator.job_store import JobStore
-from waybill.ojs.coordinator.job_view import PREFETCH
 from waybill.ojs.coordinator.memory_job_store import MemoryJobStore
 from waybill.ojs.coordinator.stream_fold import MOST_BYTES, SMALL_RUN
 from waybill.ojs.observe.event_batch import MAX_CHARACTERS_PER_MESSAGE

@@ -1,9 +1,10 @@
 """Jobs in memory for which memory has no room: they are in a file, and nobody can tell."""
 
 import random
+import resource
 import sqlite3
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,48 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_the_way_out(
         path.write_bytes(b"damage" * 200_000)
         with pytest.raises(DatabaseUnusable, match="Restart this process: it rebuilds"):
             store.detail("j1")
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """No file grows beyond 2 MB."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_what_is_in_the_file_can_be_read_while_the_disk_is_full() -> None:
+    texts = Overflow(room=0)
+    held = {f"k{number}": texts.keep(f"k{number}", str(number).encode() * 20_000) for number in range(400)}
+    assert {one == IN_FILE for one in held.values()} == {True, False}
+    for key, one in held.items():
+        assert texts.text(key, one) == key[1:].encode() * 20_000
+    texts.close()
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_while_the_disk_is_full_events_wait_instead_of_filling_the_memory() -> None:
+    text = "x" * 1_000_000
+    with MemoryJobStore(room=10_000_000) as store:
+        pushed = 0
+
+        def push(count: int) -> None:
+            nonlocal pushed
+            for number in range(pushed, pushed + count):
+                store.apply([(number, [event("job.enqueued", f"j{number}", 1, job=envelope(f"j{number}", text))])])
+                pushed += 1
+
+        with pytest.raises(DatabaseUnusable, match="Make room in its directory"):
+            push(60)
+        assert 15 <= pushed < 30
+        assert store.is_at_fault(DatabaseUnusable())
+        assert store.detail("j3") is not None
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before[1], before[1]))
+        push(1)
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert store.counts() == {("q", "available"): pushed}

@@ -20,7 +20,7 @@ MOST_QUEUES: Final = 30_000
 """With counts of their own: as many as a broker has. An event may name any queue."""
 OTHER: Final = "_other"
 """The jobs of all further queues are counted under this name, which no queue can have."""
-WHOLE_SECONDS: Final = 60.0
+WHOLE_SECONDS: Final = 300.0
 """How often OTHER is counted again in a database, whose changes name all queues."""
 _WAITING = State.AVAILABLE.value
 

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.coordinator.event_fold import Verdicts
-from waybill.ojs.coordinator.event_reader import PREFETCH, require_known_partitions
+from waybill.ojs.coordinator.event_reader import require_known_partitions
 from waybill.ojs.coordinator.expectations import Expectations
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R
 from waybill.ojs.coordinator.job_fold import ENDS
@@ -29,6 +29,7 @@ from waybill.ojs.coordinator.store_thread import StoreThread
 from waybill.ojs.coordinator.stream_fold import NOTHING_LEFT, StreamFold
 from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.observe.own_events import EventFollower, OwnEvent
+from waybill.ojs.recurring_error import RecurringError
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.events import DeliveredMessage
 from waybill.ojs.spec.identifiers import new_id
@@ -90,6 +91,9 @@ class JobView(EventFollower):
         self.on_the_way: dict[str, bytes] = {}
         """Confirmed messages that the stream has yet to bring, each with what remains to be folded then."""
         self._adopting: set[asyncio.Task[None]] = set()
+        self._refusal = RecurringError(
+            _log, "events of this process could not be applied directly; the stream has them"
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self.watched: set[str] = set()
         """Jobs whose ends someone waits for."""
@@ -286,9 +290,8 @@ class JobView(EventFollower):
 
     async def problem(self, seconds: float) -> str | None:
         """Return why the state is not up to date, None if nothing is known; a database has `seconds` to answer."""
-        answered = await self._thread.ask(self._known, seconds)
-        is_stuck = any(one.is_stuck for one in self._streams)
-        return "unwritable" if is_stuck else self._thread.problem or answered
+        found = await self._thread.ask(self._known, seconds) or self._thread.problem
+        return "unwritable" if any(one.is_stuck for one in self._streams) else found
 
     @property
     def waiting_count(self) -> int:
@@ -364,8 +367,8 @@ class JobView(EventFollower):
             return
         try:
             jobs = adopt()
-        except Exception:  # noqa: BLE001 - the writer must go on
-            self._not_adopted(message_id)
+        except Exception as error:  # noqa: BLE001 - the writer must go on
+            self._not_adopted(message_id, error)
             return
         finally:
             self._lock.release()
@@ -377,15 +380,14 @@ class JobView(EventFollower):
     ) -> None:
         try:
             jobs = await self.in_thread(adopt)
-        except Exception:  # noqa: BLE001 - the stream has it, too
-            self._not_adopted(message_id)
+        except Exception as error:  # noqa: BLE001 - the stream has it, too
+            self._not_adopted(message_id, error)
         else:
             self._adopted(events, jobs)
 
-    def _not_adopted(self, message_id: str) -> None:
-        """Leave a message to the stream, unless the stream has already brought it."""
+    def _not_adopted(self, message_id: str, error: Exception) -> None:
         self.on_the_way.pop(message_id, None)
-        _log.exception("events of this process could not be applied directly; they follow from the event stream")
+        self._refusal.failed(error)
 
     def _adopted(self, events: Sequence[OwnEvent], jobs: dict[str, JobRecord]) -> None:
         waiting = self.expectations.waiting
@@ -495,6 +497,3 @@ class JobView(EventFollower):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SHARE_SECONDS):
                     await self._share_soon.wait()
-
-
-__all__ = ["PREFETCH", "JobView"]

@@ -173,7 +173,8 @@ class MemoryJobStore(JobStore):
         partition: int = 0,
         keeps_position: bool = False,
     ) -> dict[str, JobInfo | None]:
-        """Fold messages into copies, and store those at the end."""
+        """Fold messages into copies, and store those at the end. Raises DatabaseUnusable if there is no room."""
+        self._require_room()
         if self._begun.get(partition, self._count_mark.epoch) != self._count_mark.epoch:
             raise StreamReplaced("another partition of the event stream has begun anew: rebuilding the job state")
         position = self._next_offsets.get(partition, 0)
@@ -199,6 +200,13 @@ class MemoryJobStore(JobStore):
             self._next_offsets[partition] = new[-1][0] + 1
         return verdicts
 
+    def _require_room(self) -> None:
+        self._overflow.require_room()
+        self._rows.overflow.require_room()
+
+    def is_at_fault(self, error: Exception) -> bool:
+        return self._overflow.is_full or self._rows.overflow.is_full
+
     def missing(self, job_ids: Sequence[str]) -> list[str]:
         jobs, over = self._jobs, self._over
         if jobs.has_all(job_ids):
@@ -206,6 +214,7 @@ class MemoryJobStore(JobStore):
         return [job_id for job_id in job_ids if job_id not in jobs and over.get(job_id) is None]
 
     def adopt(self, events: Sequence[OwnEvent], user: str | None) -> dict[str, JobRecord]:
+        self._require_room()
         if all(map(_is_new_job, events)) and self._adopt_new(events, user):
             return {}
         jobs = self._load_kept(one.event.subject for one in events)

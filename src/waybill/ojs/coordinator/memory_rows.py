@@ -14,12 +14,12 @@ class MemoryRows:
     """The rows of features in the memory store; `overflow` has what memory has no room for."""
 
     def __init__(self, overflow: Overflow) -> None:
-        self._overflow = overflow
+        self.overflow = overflow
         self.clear()
 
     def clear(self) -> None:
         """Forget all rows."""
-        self._overflow.close()
+        self.overflow.close()
         self._kinds: defaultdict[str, dict[str, StoredRow]] = defaultdict(dict)
         self._marks: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
@@ -49,17 +49,17 @@ class MemoryRows:
             before = self._kinds[kind_of(key)].pop(key, None)
             if before is None:
                 continue
-            self._overflow.drop(key, before.value)
+            self.overflow.drop(key, before.value)
             if before.mark is not None:
                 del self._marks[before.mark][key]
                 if not self._marks[before.mark]:
                     del self._marks[before.mark]
         for key, row in put.items():
-            self._kinds[kind_of(key)][key] = StoredRow(self._overflow.keep(key, row.value), row.mark)
+            self._kinds[kind_of(key)][key] = StoredRow(self.overflow.keep(key, row.value), row.mark)
             if row.mark is not None:
                 self._marks[row.mark][key] = None
 
     def _find(self, key: str) -> StoredRow | None:
         kind = self._kinds.get(kind_of(key))
         row = None if kind is None else kind.get(key)
-        return None if row is None else StoredRow(self._overflow.text(key, row.value), row.mark)
+        return None if row is None else StoredRow(self.overflow.text(key, row.value), row.mark)
