@@ -60,7 +60,8 @@ _EXECUTOR_MB: Final = 1024
 _COLLECT_IN_PARALLEL: Final = "-XX:+UseParallelGC"
 # Spark loads many classes; with a smaller default, Java does a full collection each time they outgrow it.
 _ROOM_FOR_CLASSES: Final = "-XX:MetaspaceSize=256m"
-_COMPILE_SIMPLY: Final = "-XX:TieredStopAtLevel=1"
+# Java then gives compiled code 48 MiB. Those are full after some hundred queries, and it compiles no more.
+_COMPILE_SIMPLY: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 # A shuffle begins with this many partitions, and Spark merges small ones. So those of a long history fit in memory.
 _PARTITIONS: Final = 32
 _PARTITIONS_SHORT: Final = 4
