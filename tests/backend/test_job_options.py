@@ -102,6 +102,18 @@ async def test_pending_is_true_or_false(client: Client) -> None:
 # --- unique ---
 
 
+async def test_the_key_may_name_fields_of_the_arguments(client: Client) -> None:
+    policy = {"key": ["report_id"], "period": "PT1H"}
+    await push(client, args=[{"report_id": 42, "format": "pdf"}], unique=policy)
+    await push(client, 409, args=[{"report_id": 42, "format": "csv"}], unique=policy)
+    await push(client, args=[{"report_id": 43, "format": "pdf"}], unique=policy)
+    await push(client, args=["a@example.com", "welcome"], unique=policy)
+    await push(client, 409, args=["a@example.com", "welcome"], unique=policy)
+    await push(client, args=["b@example.com", "welcome"], unique=policy)
+    await push(client, 409, args=["b@example.com", "welcome"], unique={"key": ["args", "type", "report_id"]})
+    await push(client, 400, args=[1], unique={"key": [{}, 1]})
+
+
 async def test_reject(client: Client) -> None:
     policy = {"keys": ["type", "args"], "period": "PT1M", "on_conflict": "reject"}
     first = (await push(client, args=[1], unique=policy))["job"]

@@ -72,17 +72,19 @@ class ChosenIds:
     async def _reserve(self, job_id: str, held: list[str]) -> None:
         """Reserve an id, after the push of another server."""
         key, mine = KIND + job_id, Reservation(self._presence.name)
+        expiry = format_timestamp(datetime.now(UTC) + RETENTION)
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + WAIT_SECONDS
+        version = 0
         while loop.time() < ends_at:
+            if await self._records.put(key, mine, expected=version, expires_at=expiry):
+                held.append(job_id)
+                return
             record = await self._records.get(key)
             by = mine.by if record is None else record.read(Reservation).by
             if by != mine.by and await self._presence.is_running(by):
                 await asyncio.sleep(POLL_SECONDS)
-                continue
-            expiry = format_timestamp(datetime.now(UTC) + RETENTION)
-            if await self._records.put(key, mine, expected=0 if record is None else record.version, expires_at=expiry):
-                held.append(job_id)
-                return
+            else:
+                version = 0 if record is None else record.version
         text = f"Another server is still pushing the job {job_id}."
         raise RequestRefused("conflict", text, hint="Try again in a moment.")

@@ -21,6 +21,7 @@ _COUNTS: Final = ("limit", "max", "count", "requests", "max_requests")
 _PERIODS: Final = ("period", "window", "interval", "per", "duration")
 _UNITS: Final = {"second": "PT1S", "minute": "PT1M", "hour": "PT1H", "day": "P1D"}
 _ON_LIMIT: Final = {"queue": "wait", "delay": "reschedule", "skip": "wait", "reject": "drop", "discard": "drop"}
+_DIMENSIONS: Final = ("type", "queue", "args", "meta")
 _ON_CONFLICT: Final = {"use_existing": "ignore", "skip": "ignore"}
 
 
@@ -48,7 +49,7 @@ def unique_of(job: Json, given: Mapping[str, object]) -> Json:
     key = unique.pop("key", None)
     if isinstance(key, list):
         if key:
-            unique.setdefault("keys", key)
+            unique = _keys_of(key, job.get("args")) | unique
     elif key is not None:
         if not isinstance(key, str):
             raise invalid("unique.key", "must be a string")
@@ -56,6 +57,19 @@ def unique_of(job: Json, given: Mapping[str, object]) -> Json:
         job["meta"] = {**(meta if isinstance(meta, dict) else {}), "unique_key": key}
         unique |= {"keys": ["type", "meta"], "meta_keys": ["unique_key"]}
     return {name: value for name, value in unique.items() if value is not None}
+
+
+def _keys_of(names: list[object], args: object) -> Json:
+    """Return the keys for a list of them, or of fields of the arguments (ojs-json-format section 3.5)."""
+    fields = [name for name in names if name not in _DIMENSIONS]
+    if not fields or not all(isinstance(name, str) for name in names):
+        return {"keys": names}
+    found: Json = {"keys": list(dict.fromkeys(["type", "args", *(name for name in names if name in _DIMENSIONS)]))}
+    only = args[0] if isinstance(args, list) and len(args) == 1 else None
+    if isinstance(only, dict) and all(name in only for name in fields):
+        # Without names, all arguments count.
+        found["args_keys"] = fields
+    return found
 
 
 def rate_limit_of(given: object, queue: object) -> Json:

@@ -11,7 +11,8 @@ from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.jobs_object import load_jobs
 from waybill.cli.stop_signals import stop_event
 from waybill.cli.target import json_option
-from waybill.cli.worker import log_to_stderr
+from waybill.cli.text_log import log_format_option
+from waybill.cli.worker import log_of_worker
 from waybill.cli.worker_options import concurrency_option
 from waybill.client import ClientError, InvalidURI
 from waybill.ojs import InvalidJob, Jobs, Worker
@@ -32,6 +33,7 @@ def command() -> None:
 @click.option("--map", "mappings", multiple=True, metavar="TASK=TYPE", help="Job type of a task.")
 @concurrency_option()
 @json_option
+@log_format_option
 @click.option("--no-worker", is_flag=True, help="Only push the jobs; other workers run them.")
 def celery(
     target: str,
@@ -40,6 +42,7 @@ def celery(
     dead_letters: str,
     mappings: tuple[str, ...],
     concurrency: int,
+    log_format: str,
     *,
     no_worker: bool,
     as_json: bool,
@@ -56,7 +59,7 @@ def celery(
         if not kind:
             raise click.BadParameter(f"{mapping!r} is not TASK=TYPE", param_hint="--map")
         names[task] = kind
-    log_to_stderr()
+    log_of_worker(log_format)
     jobs = load_jobs(target)
     try:
         bridge = CeleryBridge(jobs, queue, uri=celery_uri, names=names, dead_letters=dead_letters)

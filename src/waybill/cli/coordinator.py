@@ -14,7 +14,7 @@ from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import DAYS, PORT
 from waybill.cli.stop_signals import started_unless_stopped, stop_event
 from waybill.cli.target import Target, broker_options
-from waybill.cli.text_log import log_as_text
+from waybill.cli.text_log import log_format_option, log_in
 from waybill.client import ClientError
 from waybill.ojs import Coordinator, InvalidJob
 from waybill.ojs.coordinator.policy import ControlPolicy
@@ -37,12 +37,14 @@ if TYPE_CHECKING:
 @click.option("--rebuild", is_flag=True, help="Rebuild the state from the first event.")
 @click.option("--trust", multiple=True, metavar="USER", help="User who may cancel and list all jobs.")
 @click.option("--metrics-port", type=PORT, help="Serve metrics for Prometheus on this port of localhost.")
+@log_format_option
 @broker_options
 def command(
     queues: tuple[str, ...],
     database: str,
     keep_days: int | None,
     metrics_port: int | None,
+    log_format: str,
     target: Target,
     *,
     rebuild: bool,
@@ -52,7 +54,7 @@ def command(
 
     Prints `ready` once it is running. Several may run: one is the leader, and another takes over when it stops.
     """
-    log_as_text()
+    log_in(log_format, "server")
     return_large_blocks()
     try:
         policy = ControlPolicy(trusted=trust)

@@ -16,7 +16,7 @@ from waybill.cli.http_settings import read_key_ring, tls_context
 from waybill.cli.ranges import PORT
 from waybill.cli.stop_signals import started_unless_stopped, stop_event
 from waybill.cli.target import json_option
-from waybill.cli.text_log import log_as_text
+from waybill.cli.text_log import log_format_option, log_in
 from waybill.settings.configuration import is_loopback
 from waybill.transport.allocator import return_large_blocks
 from waybill.transport.descriptors import raise_descriptor_limit
@@ -51,8 +51,15 @@ def command() -> None:
 @click.option("--keys", type=_FILE, help="A file of API keys: see `waybill key add`. Needed beyond loopback.")
 @click.option("--tls-certificate", type=_FILE, help="Serve HTTPS with this certificate chain (PEM).")
 @click.option("--tls-key", type=_FILE, help="The private key of the certificate (PEM).")
+@log_format_option
 def serve(
-    config: Path, host: str, port: int, keys: Path | None, tls_certificate: Path | None, tls_key: Path | None
+    config: Path,
+    host: str,
+    port: int,
+    keys: Path | None,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
+    log_format: str,
 ) -> None:
     """Serve all regions as one, until SIGTERM or Ctrl-C. Prints `ready http://...` when it accepts connections."""
     if keys is None and not is_loopback(host):
@@ -64,7 +71,7 @@ def serve(
     federation = _read(config)
     raise_descriptor_limit()
     return_large_blocks()
-    log_as_text()
+    log_in(log_format, "server")
     try:
         run(_serve(federation, host, port, ring, tls))
     except OSError as error:

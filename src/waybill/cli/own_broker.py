@@ -14,7 +14,7 @@ import click
 from waybill.broker import Broker, FirstUser
 from waybill.cli.definitions import read_document
 from waybill.cli.settings_options import Source
-from waybill.cli.text_log import FORMAT, TextLogFormatter, keep_migrations_only
+from waybill.cli.text_log import formatter_of, keep_migrations_only
 from waybill.model.errors import InvalidArgument
 from waybill.model.permission import Permission
 from waybill.settings import SETTINGS, Configuration, InvalidConfiguration
@@ -113,14 +113,8 @@ def _first_users(configuration: Configuration) -> list[FirstUser]:
 def set_up_log(configuration: Configuration) -> None:
     """Configure logging to standard error; may be called again."""
     level = configuration.text("log.level").upper()
-    if configuration.text("log.format") == "json":
-        from waybill.ojs.middleware.json_log import JsonLogFormatter
-
-        formatter: logging.Formatter = JsonLogFormatter("server")
-    else:
-        formatter = TextLogFormatter(FORMAT)
     handler = logging.StreamHandler()
-    handler.setFormatter(formatter)
+    handler.setFormatter(formatter_of(configuration.text("log.format"), "server"))
     logging.basicConfig(handlers=[handler], level=level, force=True)
     keep_migrations_only()
 

@@ -1,4 +1,4 @@
-"""The log as text on standard error.
+"""The log on standard error, as text or as JSON.
 
 Records quote peers and jobs, which are untrusted: control characters are escaped, and a message stays on one line.
 Tracebacks keep their lines.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 from typing import Final
+
+import click
 
 from waybill.cli.echo import escaped
 
@@ -26,10 +28,40 @@ class TextLogFormatter(logging.Formatter):
         return super().formatMessage(record).replace("\n", "\\n")
 
 
-def log_as_text(text_format: str = FORMAT, log_filter: logging.Filter | None = None) -> None:
+log_format_option = click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    envvar="WAYBILL_LOG_FORMAT",
+    help="Format of log lines.",
+)
+
+
+def formatter_of(log_format: str, component: str, text_format: str = FORMAT) -> logging.Formatter:
+    """Return the formatter for "text" or "json"; `component` is what `JsonLogFormatter` says."""
+    if log_format != "json":
+        return TextLogFormatter(text_format)
+    from waybill.ojs.middleware.json_log import JsonLogFormatter
+
+    return JsonLogFormatter(component)
+
+
+def log_in(
+    log_format: str, component: str, text_format: str = FORMAT, log_filter: logging.Filter | None = None
+) -> None:
     """Log to standard error from INFO on, unless the program has configured logging already."""
+    _log_with(formatter_of(log_format, component, text_format), log_filter)
+
+
+def log_as_text(text_format: str) -> None:
+    """Log the messages of a command that ends by itself."""
+    _log_with(TextLogFormatter(text_format), None)
+
+
+def _log_with(formatter: logging.Formatter, log_filter: logging.Filter | None) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(TextLogFormatter(text_format))
+    handler.setFormatter(formatter)
     if log_filter is not None:
         handler.addFilter(log_filter)
     logging.basicConfig(level=logging.INFO, handlers=[handler])

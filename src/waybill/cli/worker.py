@@ -17,7 +17,7 @@ from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.jobs_object import load_jobs
 from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import PORT
-from waybill.cli.text_log import log_as_text
+from waybill.cli.text_log import log_format_option, log_in
 from waybill.cli.worker_options import concurrency_option, grace_period_option
 from waybill.client import ClientError, InvalidURI
 from waybill.ojs import InvalidJob, Jobs, Worker
@@ -77,8 +77,9 @@ async def work(worker: Worker, health_host: str, health_port: int | None, *, as_
         os._exit(0)
 
 
-def log_to_stderr() -> None:
-    log_as_text(LOG_FORMAT, JobLogFilter())
+def log_of_worker(log_format: str) -> None:
+    """Log with the jobs that the records are about."""
+    log_in(log_format, "worker", LOG_FORMAT, JobLogFilter())
 
 
 def run_worker(jobs: Jobs, main: Coroutine[object, object, None]) -> None:
@@ -153,6 +154,7 @@ def run_with_reload(grace_seconds: float) -> None:
 @click.option("--health-port", type=PORT, help="Serve the probes /live and /ready on this port.")
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for the probes.")
 @click.option("--reload", is_flag=True, help="Restart when a Python file below this directory changes.")
+@log_format_option
 @click.option("--log-jobs", is_flag=True, help="Log the start and the end of every job.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts of jobs as JSON at the end.")
 @click.option("--with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
@@ -168,6 +170,7 @@ def command(
     metrics_port: int | None,
     health_port: int | None,
     health_host: str,
+    log_format: str,
     *,
     create: bool,
     trust: tuple[str, ...],
@@ -182,18 +185,17 @@ def command(
     MODULE:JOBS names the waybill.Jobs object, for example `shop.tasks:jobs`. A package alone, `shop`, means the
     object that its modules called `jobs` or `tasks` share. --uri and --context override the broker of the program.
     """
-    weights = read_queues(queues)
     if reload:
         run_with_reload(grace_period)
         return
-    log_to_stderr()
+    log_of_worker(log_format)
     jobs = load_jobs(target)
     override_broker(jobs, uri, context_name, create=create)
     stop_with_parent(grace_period if with_parent else None)
     try:
         worker = Worker(
             jobs,
-            queues=weights,
+            queues=read_queues(queues),
             concurrency=concurrency,
             processes=processes,
             prefetch=prefetch,
