@@ -229,9 +229,9 @@ async def test_dead_letters_of_many_queues_are_counted_a_few_at_a_time(
 ) -> None:
     """Each count takes a channel: 2,048 queues had none left for anybody."""
     now, most = [0], [0]
-    count = dead_letter_list.DeadLetterList.count
+    count = dead_letter_list.DeadLetterList._count
 
-    async def counted(self: dead_letter_list.DeadLetterList, queue: str) -> int:
+    async def counted(self: dead_letter_list.DeadLetterList, queue: str) -> int | None:
         now[0] += 1
         most[0] = max(most[0], now[0])
         try:
@@ -239,7 +239,7 @@ async def test_dead_letters_of_many_queues_are_counted_a_few_at_a_time(
         finally:
             now[0] -= 1
 
-    monkeypatch.setattr(dead_letter_list.DeadLetterList, "count", counted)
+    monkeypatch.setattr(dead_letter_list.DeadLetterList, "_count", counted)
     for number in range(45):
         await client.push(f"queue{number}")
     ids = await die(client, 1, "last")
