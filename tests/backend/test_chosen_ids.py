@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.backend.conftest import Client
 from waybill.backend.backend import Backend
-from waybill.backend.chosen_ids import KIND, Reservation
-from waybill.ojs import Jobs
+from waybill.backend.chosen_ids import KIND, ChosenIds, Reservation
+from waybill.ojs import Jobs, NewJob
+from waybill.ojs.handler import Options
+from waybill.ojs.push.job_maker import JobMaker
 from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.spec.timestamps import format_timestamp
 
 JOBS = "/ojs/v1/jobs"
 
@@ -95,3 +99,32 @@ async def test_ids_that_a_server_has_made_are_not_reserved(client: Client) -> No
     assert (await client.send("POST", JOBS, body)).status == 201
     assert messages
     assert not any(KIND.encode() in one for one in messages)
+
+
+async def test_ids_that_a_client_has_just_made_cost_no_reservation(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserved: list[str] = []
+
+    async def reserve(_self: ChosenIds, job_id: str, _held: list[str]) -> None:
+        reserved.append(job_id)
+
+    monkeypatch.setattr(ChosenIds, "_reserve", reserve)
+    ids = {told: new_id() for told in ("false", "true", "")}
+    for told, job_id in ids.items():
+        headers = {"x-waybill-repeated": told} if told else {}
+        await client.send("POST", JOBS, job(job_id, "q"), **headers)
+        await client.send("POST", f"{JOBS}/batch", {"jobs": [job(job_id, "q")]}, **headers)
+    assert reserved == [ids["true"], ids[""]]
+
+
+def test_a_job_knows_whether_its_id_is_new() -> None:
+    options: Options = {}
+    now = datetime.now(UTC)
+    maker = JobMaker({})
+    given = [NewJob("a.b", [], options, id=one) for one in (None, new_id()) for _ in range(3)]
+    found = [maker.make(one, now, format_timestamp(now)) for one in given]
+    assert [one.has_new_id for one in found] == [True] * 3 + [False] * 3
+    assert found[2].template is found[5].template is not None
+    envelope = found[0].envelope
+    assert not maker.make(envelope, now, format_timestamp(now)).has_new_id

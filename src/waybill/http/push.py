@@ -26,7 +26,7 @@ AT_A_TIME: Final = 16
 """How many jobs that are pushed one by one are on their way at a time."""
 AGAIN: Final = ReconnectPolicy(first_delay_s=0.1, max_delay_s=5.0)
 REPEATED: Final = "X-Waybill-Repeated"
-"""The header of a push that has perhaps arrived before, as it got no answer."""
+"""Whether a push has perhaps arrived before, as it got no answer; if it says no, its ids are new."""
 
 _log: Final = logging.getLogger("waybill.http")
 _TAKEN: Final = frozenset({200, 201, 202})
@@ -76,8 +76,8 @@ class HttpPush:
         while True:
             attempt += 1
             retry_after = None
-            if may_be_there:
-                headers[REPEATED] = "true"
+            if may_be_there or one.has_new_id:
+                headers[REPEATED] = "true" if may_be_there else "false"
             try:
                 answer = await self._exchange.send("POST", _JOBS, body, headers=headers, timeout_seconds=self._left())
                 if answer.status in _TAKEN:
@@ -104,10 +104,11 @@ class HttpPush:
     ) -> bool | None:
         """Push a batch; None if all is done. Otherwise it has to go job by job: True if some may be there."""
         body = b'{"jobs":[%b]}' % b",".join(body for _, body in chunk)
+        headers = {REPEATED: "false"} if all(one.has_new_id for one, _ in chunk) else {}
         attempt = 0
         try:
             while True:
-                answer = await self._exchange.send("POST", _BATCH, body, timeout_seconds=self._left())
+                answer = await self._exchange.send("POST", _BATCH, body, headers=headers, timeout_seconds=self._left())
                 if answer.status in _TAKEN:
                     break
                 refusal = refusal_of(answer)

@@ -38,6 +38,8 @@ CHECKED_AT_ONCE: Final = 100
 _AGAIN: Final = ("Retry-After", "1")
 """When to look again at a job that has not ended (ojs-results section 8.1)."""
 _ENQUEUED: Final = "job.enqueued"
+_REPEATED: Final = "x-waybill-repeated"
+"""Whether a push has perhaps arrived before. Where it says no, its ids are new: no other request has them."""
 
 
 class JobRoutes:
@@ -74,7 +76,7 @@ class JobRoutes:
         job_id = str(job["id"])
         self._backend.jobs.check(job)
         async with self._named(request, [job_id] if body.get("id") is not None else []):
-            return await self._push_new(body, job, job_id, may_be_there="x-waybill-repeated" in request.headers)
+            return await self._push_new(body, job, job_id, may_be_there=request.headers.get(_REPEATED) == "true")
 
     async def _push_new(self, body: Form, job: Form, job_id: str, *, may_be_there: bool) -> Response:
         await self._backend.coordinate_queue(_queue_of(job))
@@ -186,7 +188,8 @@ class JobRoutes:
     async def _named(self, request: Request, job_ids: list[str]) -> AsyncIterator[None]:
         """Reserve the ids that a client has chosen. Raises RequestRefused for existing ones."""
         ids = self._backend.extensions.chosen_ids
-        async with ids.reserved(job_ids, are_shared=not request.are_ids_made) as known:
+        are_shared = not request.are_ids_made and request.headers.get(_REPEATED) != "false"
+        async with ids.reserved(job_ids, are_shared=are_shared) as known:
             if known:
                 details: dict[str, object] = {"existing_job_id": known[0].id, "existing_state": known[0].state}
                 raise RequestRefused("duplicate", f"A job with the id {known[0].id} already exists.", details=details)

@@ -33,7 +33,9 @@ class JobMaker:
                 check_property("unique_key", job.unique_key)
             template = self.templates.find(job)
             if template is not None:
-                return Outgoing(template.envelope(job.args, time, job.id), options, template, job.unique_key)
+                made = Outgoing(template.envelope(job.args, time, job.id), options, template, job.unique_key)
+                made.has_new_id = job.id is None
+                return made
             envelope = envelope_of(job, now)
             validate(envelope, now)
         elif isinstance(job, dict):
@@ -51,6 +53,7 @@ class JobMaker:
             self.templates.learn(job, envelope, now)
         own_key = job.unique_key if isinstance(job, NewJob) else None
         made = Outgoing(envelope, options, None, options.get("unique_key") if own_key is None else own_key)
+        made.has_new_id = isinstance(job, NewJob) and job.id is None and "id" not in options
         if envelope.unique is not None:
             # The caller's arguments, before a middleware encrypts them (ojs-encryption section 15.3).
             made.unique_key = unique_key(envelope, read_unique(envelope.unique))

@@ -31,8 +31,8 @@ class Outgoing:
     """A valid job that is not published yet; the parts of its message are filled in step by step."""
 
     __slots__ = (
-        *("body", "description", "envelope", "exchange", "future", "idempotency_key", "key", "may_be_there"),
-        *("options", "place", "properties", "reply_to", "template", "unique_key"),
+        *("body", "description", "envelope", "exchange", "future", "has_new_id", "idempotency_key", "key"),
+        *("may_be_there", "options", "place", "properties", "reply_to", "template", "unique_key"),
     )
 
     def __init__(
@@ -60,6 +60,8 @@ class Outgoing:
         self.properties: BasicProperties | bytes = b""
         self.exchange = ""
         self.key = ""
+        self.has_new_id = False
+        """Whether its id was made for this push, so that no other job has it."""
         self.may_be_there = False
         """Whether it was published before, without a confirm."""
         self.future: asyncio.Future[None] | None = None
