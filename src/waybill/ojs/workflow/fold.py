@@ -357,7 +357,8 @@ class WorkflowFold(FeatureFold):
         """Store changes; the end of a workflow affects its parent's job and its children."""
         if flow.is_over and not was_over:
             progress = flow.progress
-            rows.delete(following_key(progress.id))
+            if progress.followed:
+                rows.delete(following_key(progress.id))
             self.over.append(progress.id)
             if progress.expires_at is not None:
                 rows.delete(due_key(progress.expires_at, progress.id))
