@@ -115,12 +115,14 @@ async def test_what_a_user_has_no_access_to_is_one_finding(queue_name: str) -> N
     assert "and " in of(found, "refused").subject
 
 
-async def test_a_broker_that_takes_one_message_and_no_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_broker_that_takes_one_message_and_no_more(tmp_path: Path, *, is_new: bool) -> None:
     async with Broker(port=0, data_dir=tmp_path) as broker:
         async with Jobs(broker.uri("/ojs")) as jobs:
-            await jobs.push("doctor.any")
+            if not is_new:
+                await jobs.push("doctor.any")
         broker.reconfigure(disk_free_limit_bytes=1 << 50)
-        async with connect(broker.uri("/ojs")) as connection:
+        async with connect(f"{broker.uri('/ojs')}?request_timeout=10000") as connection:
             found = await Examination(connection, Topology(), []).diagnoses()
             broker.reconfigure(disk_free_limit_bytes=0)
     assert "it says: low on disk" in of(found, "blocked").cause

@@ -143,9 +143,9 @@ class Examination:
         try:
             # A broker takes the first publish of a connection before it blocks it.
             for _ in range(2):
-                # It may be returned, or the exchange may be missing: both mean that publishes are not blocked.
-                with contextlib.suppress(MessageReturned, NotFound):
-                    await self._publish(self._probe, self._topology.direct)
+                # That it is returned means that publishes are not blocked.
+                with contextlib.suppress(MessageReturned):
+                    await self._publish_anywhere()
         except AccessRefused as error:
             found.append(self._refused("publish", error))
         except TimeoutError:
@@ -195,6 +195,14 @@ class Examination:
                 b"", exchange=exchange, routing_key=routing_key, properties=properties, mandatory=True
             )
         await channel.close()
+
+    async def _publish_anywhere(self) -> None:
+        """Publish to the exchange of jobs. A broker blocks nobody for a message to an exchange that does not exist."""
+        try:
+            await self._publish(self._probe, self._topology.direct)
+        except NotFound:
+            with contextlib.suppress(AccessRefused):
+                await self._publish(self._probe)
 
     async def _of_clock(self) -> list[Diagnosis]:
         """Let a message expire: its x-death header has the broker's time, to the second."""
