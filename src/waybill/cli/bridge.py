@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from contextlib import AbstractAsyncContextManager
 
 import click
 
 from waybill.cli.echo import echo
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.jobs_object import load_jobs
-from waybill.cli.stop_signals import stop_event
+from waybill.cli.stop_signals import started_unless_stopped, stop_event
 from waybill.cli.target import json_option
 from waybill.cli.text_log import log_format_option
 from waybill.cli.worker import log_of_worker
 from waybill.cli.worker_options import concurrency_option
 from waybill.client import ClientError, InvalidURI
+from waybill.client.service import Service
 from waybill.ojs import InvalidJob, Jobs, Worker
 from waybill.ojs.celery.bridge import CeleryBridge
 from waybill.transport.loop import run
@@ -72,16 +75,28 @@ def celery(
         raise click.ClickException(str(error)) from None
 
 
+class _Working(Service):
+    """The bridge, and the worker that runs its jobs."""
+
+    def __init__(self, jobs: Jobs, bridge: CeleryBridge, worker: Worker | None) -> None:
+        working = [] if worker is None else [worker]
+        self._services: list[AbstractAsyncContextManager[object]] = [jobs, *working, bridge]
+        self._stack = contextlib.AsyncExitStack()
+
+    async def start(self) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            for service in self._services:
+                await stack.enter_async_context(service)
+            self._stack = stack.pop_all()
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+
 async def _bridge(jobs: Jobs, bridge: CeleryBridge, worker: Worker | None) -> None:
     stopped = stop_event()
-    async with jobs:
-        if worker is not None:
-            await worker.start()
-        try:
-            async with bridge:
-                collect_rarely()
-                echo("ready")
-                await stopped.wait()
-        finally:
-            if worker is not None:
-                await worker.__aexit__(None, None, None)
+    async with started_unless_stopped(_Working(jobs, bridge, worker), stopped) as is_started:
+        if is_started:
+            collect_rarely()
+            echo("ready")
+            await stopped.wait()
