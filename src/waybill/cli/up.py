@@ -20,7 +20,7 @@ from waybill.cli.echo import echo
 from waybill.cli.failure import not_started
 from waybill.cli.garbage_collection import collect_rarely
 from waybill.cli.http_settings import HttpSettings, http_settings
-from waybill.cli.own_broker import GUEST, Reloader, make_broker, own_login, set_up_log, started
+from waybill.cli.own_broker import GUEST, Reloader, make_broker, own_login, set_up_log, until_stopped, watched
 from waybill.cli.settings_options import HTTP_SHORT, UP_TABLES, Source, loaded, settings_options
 from waybill.cli.stop_signals import started_unless_stopped, stop_event
 from waybill.cli.worker_options import concurrency_option, grace_period_option
@@ -141,7 +141,8 @@ async def _up(settings: UpSettings, broker: Broker, reloader: Reloader) -> int:
         limits=LIMITS,
         beside=partial(CombinedApplication, management),
     )
-    async with started(broker), management, started_unless_stopped(serving, stopping) as is_started:
+    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async with watched(broker, failed), management, started_unless_stopped(serving, stopping) as is_started:
         if not is_started:
             return 0
         reloader.listen()
@@ -149,39 +150,35 @@ async def _up(settings: UpSettings, broker: Broker, reloader: Reloader) -> int:
             show_report(broker.import_report)
         collect_rarely(whole_heap=60_000)
         echo("\n".join(_summary(settings, broker, serving)))
-        return await _until_stopped(settings, broker, stopping)
+        if settings.program is not None:
+            return await _work(settings, settings.program, broker, failed, stopping)
+        await until_stopped(failed, stopping)
+        return 0
 
 
-async def _until_stopped(settings: UpSettings, broker: Broker, stopping: asyncio.Event) -> int:
-    """Run the worker, if there is one, until a signal arrives or something fails. Raises BrokerFailed."""
-    failed = asyncio.ensure_future(broker.wait_stopped())
-    if settings.program is None:
-        working = asyncio.ensure_future(_stopped(stopping))
-    else:
-        arguments = [
-            settings.program,
-            "--uri=-",
-            "--create",
-            f"--concurrency={settings.concurrency}",
-            f"--grace-period={settings.grace_seconds}",
-            "--log-jobs",
-        ]
-        # Other users can see the arguments of a process, but not its input.
-        uri = f"{broker.uri(VIRTUAL_HOST, *settings.login)}\n"
-        worker = WorkerProcess(arguments, uri, settings.grace_seconds, reloads=settings.reloads)
-        working = asyncio.ensure_future(worker.run(stopping))
-    await asyncio.wait({failed, working}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.set()
-    code = await working
-    if failed.done():
-        await failed
-    failed.cancel()
+async def _work(
+    settings: UpSettings, program: str, broker: Broker, failed: asyncio.Future[None], stopping: asyncio.Event
+) -> int:
+    """Run the worker until a signal arrives or something fails; returns its exit code. Raises BrokerFailed."""
+    arguments = [
+        program,
+        "--uri=-",
+        "--create",
+        f"--concurrency={settings.concurrency}",
+        f"--grace-period={settings.grace_seconds}",
+        "--log-jobs",
+    ]
+    # Other users can see the arguments of a process, but not its input.
+    uri = f"{broker.uri(VIRTUAL_HOST, *settings.login)}\n"
+    worker = WorkerProcess(arguments, uri, settings.grace_seconds, reloads=settings.reloads)
+    working = asyncio.ensure_future(worker.run(stopping))
+    working.add_done_callback(lambda _: stopping.set())
+    try:
+        await until_stopped(failed, stopping)
+    finally:
+        stopping.set()
+        code = await working
     return code
-
-
-async def _stopped(stopping: asyncio.Event) -> int:
-    await stopping.wait()
-    return 0
 
 
 def _summary(settings: UpSettings, broker: Broker, serving: Serving) -> Iterator[str]:
