@@ -136,7 +136,11 @@ def run_with_reload(grace_seconds: float) -> None:
     help="Broker URL, instead of the program's; - reads it from standard input.  [WAYBILL_URL]",
 )
 @click.option("--context", "context_name", help="Broker from `waybill context list`.  [WAYBILL_CONTEXT]")
-@click.option("--queues", help="Comma-separated queues, with weights: critical=6,low.  [default: the handlers']")
+@click.option(
+    "--queues",
+    callback=lambda _context, _option, text: read_queues(text),
+    help="Comma-separated queues, with weights: critical=6,low.  [default: the handlers']",
+)
 @click.option("--create", is_flag=True, help="Declare missing queues.")
 @concurrency_option()
 @click.option(
@@ -162,7 +166,7 @@ def command(
     target: str,
     uri: str | None,
     context_name: str | None,
-    queues: str | None,
+    queues: dict[str, int] | None,
     concurrency: int,
     processes: int | None,
     prefetch: int | None,
@@ -195,7 +199,7 @@ def command(
     try:
         worker = Worker(
             jobs,
-            queues=read_queues(queues),
+            queues=queues,
             concurrency=concurrency,
             processes=processes,
             prefetch=prefetch,
