@@ -56,11 +56,16 @@ def is_nested_deeper(text: bytes, limit: int = MAX_NESTING) -> bool:
 
 def is_too_heavy(text: bytes, limit: int = MAX_WEIGHT) -> bool:
     """Return whether JSON, or invalid JSON, would take too many Python objects to decode."""
-    if 2 * len(text) <= limit or _weight_of(text) <= limit:
+    if 2 * len(text) <= limit:
         return False
+    return _is_heavier(_windows(text), limit) and _is_heavier(_without_strings(text), limit)
+
+
+def _is_heavier(pieces: Iterator[bytes], limit: int) -> bool:
+    """Return whether the pieces of a text weigh more, looking at no more of them than necessary."""
     weight = 0
-    for piece in _without_strings(text):
-        weight += _weight_of(piece)
+    for piece in pieces:
+        weight += 4 * (piece.count(b"[") + piece.count(b"{")) + piece.count(b",")
         if weight > limit:
             return True
     return False
@@ -69,6 +74,11 @@ def is_too_heavy(text: bytes, limit: int = MAX_WEIGHT) -> bool:
 def count_values(text: bytes) -> int:
     """Return how many values JSON has, or a few more."""
     return 1 + sum(piece.count(b"[") + piece.count(b"{") + piece.count(b",") for piece in _without_strings(text))
+
+
+def _windows(text: bytes) -> Iterator[bytes]:
+    for start in range(0, len(text), _WINDOW):
+        yield text[start : start + _WINDOW]
 
 
 def _without_strings(text: bytes) -> Iterator[bytes]:
@@ -82,10 +92,6 @@ def _without_strings(text: bytes) -> Iterator[bytes]:
         yield _STRING.sub(b"", piece)
         is_open = piece.replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"') % 2
         start, opened = end, b'"' if is_open else b""
-
-
-def _weight_of(text: bytes) -> int:
-    return 4 * (text.count(b"[") + text.count(b"{")) + text.count(b",")
 
 
 @functools.cache
