@@ -38,6 +38,8 @@ _QUIET_AND_QUICK: Final = {
     # Parquet looks at the size of what it holds after so many rows. By default these are 100, however large.
     "parquet.page.size.row.check.min": "1",
     "parquet.block.size.row.check.min": "1",
+    # Spark would guess the size of what it copies to each task from that of compressed files, which says nothing.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
     # Texts of events, of up to 32 MiB: neither is of use, and each keeps copies.
     "parquet.enable.dictionary#event": "false",
     "parquet.column.statistics.enabled#event": "false",
@@ -50,6 +52,7 @@ _REQUIRED: Final = (
     "spark.sql.parquet.compression.codec",
     "spark.sql.parquet.outputTimestampType",
     "spark.sql.maxConcurrentOutputFileWriters",
+    "spark.sql.autoBroadcastJoinThreshold",
     "parquet.page.size.row.check.min",
     "parquet.block.size.row.check.min",
     "parquet.enable.dictionary#event",
