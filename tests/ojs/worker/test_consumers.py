@@ -12,7 +12,7 @@ from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
 from tests.ojs.proxy import Proxy
 from tests.ojs.wire_tap import WireTap
-from waybill.client import Inspector, ReconnectPolicy, connect
+from waybill.client import Consumer, Inspector, ReconnectPolicy, connect
 from waybill.ojs import Jobs, Retry, Topology, Worker, current_job
 from waybill.ojs.observe.metrics import WorkerMetrics
 
@@ -21,6 +21,30 @@ from waybill.ojs.observe.metrics import WorkerMetrics
 async def jobs(broker_uri: str) -> AsyncIterator[Jobs]:
     async with Jobs(broker_uri, create_queues=True) as jobs:
         yield jobs
+
+
+@pytest.mark.plain_source
+async def test_a_limit_may_change_while_a_queue_is_left(
+    jobs: Jobs, queue_names: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Worker(jobs, queues=[queue := queue_names()], concurrency=2) as worker:
+        consumers = worker._consumers
+        assert consumers is not None
+        may_go_on, cancel = asyncio.Event(), Consumer.cancel
+
+        async def cancel_slowly(consumer: Consumer) -> None:
+            await may_go_on.wait()
+            await cancel(consumer)
+
+        monkeypatch.setattr(Consumer, "cancel", cancel_slowly)
+        changing = asyncio.ensure_future(consumers._set_limits({queue: 1}))
+        leaving = asyncio.ensure_future(consumers.consume([]))
+        await asyncio.sleep(0.1)
+        may_go_on.set()
+        await asyncio.gather(changing, leaving)
+        assert consumers.queues == []
+        await consumers.consume([queue])
+        assert consumers.queues == [queue]
 
 
 async def test_weights_hold_under_load_and_idle_places_are_lent(jobs: Jobs, queue_names: Callable[[], str]) -> None:

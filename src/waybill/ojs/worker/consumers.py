@@ -217,8 +217,9 @@ class Consumers:
         return dict.fromkeys(self._weights, self._total if self._is_global else max(1, self._total // count))
 
     async def _set_limits(self, limits: Mapping[str, int]) -> None:
-        for queue, feed in self._feeds.items():
-            await feed.set_limit(limits[queue])
+        async with self._changing:
+            for queue, feed in self._feeds.items():
+                await feed.set_limit(limits[queue])
 
     async def _look_now_and_then(self) -> None:
         while True:
