@@ -19,6 +19,7 @@ from waybill.client import Connection
 from waybill.ojs import Jobs
 from waybill.ojs.coordinator.sql_job_store import SqlJobStore
 from waybill.ojs.coordinator.store_thread import StoreThread
+from waybill.ojs.topology.permissions import require_permissions
 
 
 @pytest.fixture
@@ -60,6 +61,26 @@ async def test_a_health_check_leaves_nothing_in_the_log(client: Client, caplog: 
     caplog.set_level("INFO")
     await health(client)
     assert not [one.message for one in caplog.records if one.name == "waybill.broker"]
+
+
+@pytest.mark.plain_source
+async def test_many_who_ask_at_once_cost_one_look(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    async def require(*given: Any) -> None:
+        nonlocal looks
+        looks += 1
+        await require_permissions(*given)
+
+    monkeypatch.setattr("waybill.backend.health.require_permissions", require)
+    asked = [asyncio.ensure_future(health(client)) for _ in range(100)]
+    await asyncio.sleep(0)
+    # One that goes away leaves the others their answer.
+    asked[0].cancel()
+    await asyncio.gather(*asked[1:])
+    assert looks == 1
+    await health(client)
+    assert looks == 2
 
 
 async def test_a_database_that_cannot_be_written_to(lasting: Client) -> None:

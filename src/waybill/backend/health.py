@@ -25,8 +25,21 @@ DATABASE_ERRORS: Final = {
 """Anyone may ask: the log has the reason, which may name hosts and users."""
 
 
-async def health_of(backend: Backend) -> tuple[Form, bool]:
-    """Return the health, and whether the server can do its work."""
+class Health:
+    """The health of a server. There is one look at a time, however many ask: anyone may, and often."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._looking: asyncio.Task[tuple[Form, bool]] | None = None
+
+    async def look(self) -> tuple[Form, bool]:
+        """Return the health, and whether the server can do its work."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(_look_at(self._backend))
+        return await asyncio.shield(self._looking)
+
+
+async def _look_at(backend: Backend) -> tuple[Form, bool]:
     broker, database = await asyncio.gather(_broker_state(backend), _database_state(backend))
     is_well = broker["status"] == database["status"] == CONNECTED
     form: Form = {

@@ -8,7 +8,7 @@ from waybill import __version__
 from waybill.backend.backend import Backend
 from waybill.backend.capabilities import extensions_of
 from waybill.backend.compression import CODINGS
-from waybill.backend.health import health_of
+from waybill.backend.health import Health
 from waybill.backend.message import SPEC_VERSION, Request, Response, answer
 from waybill.backend.pages import cursor_of, pagination_of
 from waybill.backend.router import OPEN, READ, Route
@@ -38,12 +38,13 @@ class SystemRoutes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._health = Health(backend)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
             Route("GET", "/ojs/manifest", self._manifest, OPEN),
-            Route("GET", "/ojs/v1/health", self._health, OPEN),
+            Route("GET", "/ojs/v1/health", self._tell_health, OPEN),
             Route("GET", "/ojs/v1/events", self._events, READ, is_large=True),
         ]
 
@@ -81,8 +82,8 @@ class SystemRoutes:
             }
         )
 
-    async def _health(self, _request: Request) -> Response:
-        form, is_well = await health_of(self._backend)
+    async def _tell_health(self, _request: Request) -> Response:
+        form, is_well = await self._health.look()
         return answer(form, 200 if is_well else 503)
 
     async def _events(self, request: Request) -> Response:
