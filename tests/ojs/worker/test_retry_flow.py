@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.requirement import requirement
 from tests.ojs.eye import Eye, until
 from tests.ojs.proxy import Proxy
-from waybill.client import ReconnectPolicy
+from waybill.client import ReconnectPolicy, connect
 from waybill.ojs import JobError, Jobs, PostponeJob, PushFailed, Retry, Topology, Worker, current_job
 from waybill.ojs.topology.topology import Declaration
 
@@ -309,6 +309,30 @@ async def test_a_worker_runs_one_of_two_copies(broker_uri: str, eye: Eye, queue_
             await until(lambda: last.id in ran and worker.counts["completed"] == 3)
         assert ran.count(second.id) == 1
         assert await eye.count(f"ojs.queue.{queue_name}") == 0
+
+
+async def test_a_marked_dead_letter_that_somebody_moves_back_runs(broker_uri: str, eye: Eye, queue_name: str) -> None:
+    runs: list[str] = []
+    async with Jobs(broker_uri) as jobs:
+
+        @jobs.handler("copies.dead", queue=queue_name, retry=Retry(max_attempts=1))
+        async def dead() -> None:
+            runs.append(current_job().id)
+            raise RuntimeError("no")
+
+        async with Worker(jobs) as worker:
+            await jobs.push_job(dead.job(), may_be_there=True)
+            await until(lambda: worker.counts["discarded"] == 1)
+            async with connect(broker_uri) as connection:
+                channel = await connection.channel()
+                while (letter := await channel.get(f"ojs.queue.dlx.{queue_name}")) is None:
+                    await asyncio.sleep(0.01)
+                await channel.publish(
+                    letter.body, exchange="", routing_key=f"ojs.queue.{queue_name}", properties=letter.properties
+                )
+                letter.ack()
+            await until(lambda: worker.counts["discarded"] == 2)
+    assert len(runs) == 2
 
 
 async def test_nothing_is_published_for_a_delivery_that_is_lost(broker_uri: str, eye: Eye, queue_name: str) -> None:

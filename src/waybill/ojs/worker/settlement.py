@@ -209,9 +209,9 @@ class Settlement:
         self._ack(delivery, queue)
 
     def has_ended(self, execution: Execution) -> bool:
-        """Return whether an attempt has ended here, whatever its outcome."""
+        """Return whether an attempt has ended here, but not as a dead letter, which somebody may move back."""
         key = execution.key
-        return key in self._finished or key in self._dead_lettered or key in self._retrying or key in self._unsaid
+        return key in self._finished or key in self._retrying or key in self._unsaid
 
     def settled_before(self, execution: Execution) -> bool:
         """Settle a redelivered attempt that was finished here, with the same outcome; False if it was not.
