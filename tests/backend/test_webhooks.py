@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import ipaddress
+import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator
@@ -16,8 +18,9 @@ import msgspec
 import pytest
 
 from tests.backend.conftest import Client
-from waybill.backend import webhook_sender, webhook_shares, webhooks
+from waybill.backend import host_names, webhook_sender, webhook_shares, webhooks
 from waybill.backend.backend import Backend
+from waybill.backend.host_names import HostNames
 from waybill.backend.webhook_sender import is_public, send
 from waybill.client import Inspector
 from waybill.ojs import Jobs
@@ -238,25 +241,73 @@ async def test_what_is_no_subscription_is_refused(uri: str, fields: dict[str, ob
 async def test_a_name_that_leads_to_us_is_not_followed(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     port = int(endpoint.url.split(":")[2].split("/")[0])
 
-    async def resolve(*_args: object, **_fields: object) -> list[object]:
-        return [(2, 1, 6, "", ("127.0.0.1", port))]
-
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve, raising=False)
-    found = await send(f"https://evil.example:{port}/", {}, b"{}", allows_private=False)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_fields: [(2, 1, 6, "", ("127.0.0.1", port))])
+    found = await send(f"https://evil.example:{port}/", {}, b"{}", HostNames(), allows_private=False)
     assert (found.status, "a private network" in found.error) == (0, True)
     assert endpoint.received.empty()
 
 
 async def test_redirects_are_followed_so_far(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint.location, endpoint.statuses = "/there", [307, 302]
-    found = await send(endpoint.url, {}, b"{}", allows_private=True)
+    found = await send(endpoint.url, {}, b"{}", HostNames(), allows_private=True)
     assert (found.status, endpoint.received.qsize()) == (200, 3)
     endpoint.statuses = [307] * 9
-    assert (await send(endpoint.url, {}, b"{}", allows_private=True)).error == "too many redirects"
+    assert (await send(endpoint.url, {}, b"{}", HostNames(), allows_private=True)).error == "too many redirects"
     monkeypatch.setattr(webhook_sender, "TIMEOUT_SECONDS", 0.05)
     async with await asyncio.start_server(_say_nothing, "127.0.0.1", 0) as silent:
         url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/"
-        assert "no answer" in (await send(url, {}, b"{}", allows_private=True)).error
+        assert "no answer" in (await send(url, {}, b"{}", HostNames(), allows_private=True)).error
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 3 + b"HTTP/1.1 200\r\ncontent-LENGTH : 0\r\n\r\n", 200),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000, 0),
+        ((b"HTTP/1.1 100 Continue\r\n" + b"a:\r\n" * 5000 + b"\r\n") * 3 + b"HTTP/1.1 200 OK\r\n\r\n", 0),
+        (b"HTTP/1.1 2000 OK\r\n\r\n", 0),
+    ],
+)
+async def test_interim_answers_are_skipped_up_to_a_limit(answer: bytes, status: int) -> None:
+    """One endpoint that sent them without end kept the server busy for 30 seconds."""
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            writer.write(answer)
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        assert (await send(url, {}, b"{}", HostNames(), allows_private=True)).status == status
+
+
+async def test_names_that_are_not_found_soon_hold_up_no_others(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = int(endpoint.url.split(":")[2].split("/")[0])
+    goes_on = threading.Event()
+
+    def resolve(host: str, *_args: object, **_fields: object) -> list[object]:
+        if host.startswith("hangs"):
+            goes_on.wait()
+        return [(2, 1, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(host_names, "MOST_AT_ONCE", 51)
+    names = HostNames()
+
+    async def sent_to(host: str) -> int:
+        return (await send(f"http://{host}:{port}/", {}, b"{}", names, allows_private=True)).status
+
+    waiting = [asyncio.ensure_future(sent_to(f"hangs{number // 2}.example")) for number in range(100)]
+    await asyncio.sleep(0)
+    assert await sent_to("other.example") == 200
+    waiting.append(asyncio.ensure_future(sent_to("hangs50.example")))
+    await asyncio.sleep(0)
+    assert await sent_to("other.example") == 0
+    goes_on.set()
+    assert await asyncio.gather(*waiting) == [200] * 101
 
 
 async def _say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -275,6 +326,12 @@ async def _say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
         ("2002:7f00:1::", True),
         ("100.64.0.1", True),
         ("::", True),
+        ("192.0.0.192", True),
+        ("::127.0.0.1", True),
+        ("::ffff:0:127.0.0.1", True),
+        ("64:ff9b:1::7f00:1", True),
+        ("64:ff9b::808:808", False),
+        ("fec0::1", True),
     ],
 )
 def test_public_addresses_are_those_of_the_internet(address: str, *, is_ours: bool) -> None:
@@ -345,6 +402,22 @@ async def test_a_slow_endpoint_keeps_no_other_waiting(uri: str, endpoint: Endpoi
         async with asyncio.timeout(20):
             await endpoint.received.get()
         never.set()
+
+
+async def test_many_slow_endpoints_keep_no_other_waiting(
+    uri: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "SLOW_SECONDS", 0.02)
+    async with await asyncio.start_server(_say_nothing, "127.0.0.1", 0) as slow, open_client(uri) as client:
+        for _ in range(9):
+            await subscribe(client, f"http://127.0.0.1:{slow.sockets[0].getsockname()[1]}/", "custom.*")
+        await until_gathered(client)
+        await publish(client, *(event_of(number, {}) for number in range(5)))
+        await until_busy(client, webhook_shares.AT_ONCE)
+        await subscribe(client, endpoint.url, "custom.*")
+        await publish(client, event_of(99, {}))
+        async with asyncio.timeout(20):
+            await endpoint.received.get()
 
 
 async def until_gathered(client: Client) -> None:
@@ -469,9 +542,38 @@ def test_subscriptions_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
             due.add(f"{subscription}-{number}", subscription)
     taken = [due.take() for _ in range(7)]
     assert [one[1] for one in taken if one] == ["f0", "f1", "f2", "a", "b", "a"]
-    due.done("a")
+    due.done("a-0", "a")
     assert due.take() == ("b-1", "b")
-    due.done("f1")
+    due.done("f1-0", "f1")
+    assert due.take() == ("f3-0", "f3")
+
+
+def test_slow_deliveries_take_no_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_shares, "AT_ONCE", 2)
+    monkeypatch.setattr(webhook_shares, "AT_ONCE_EACH", 2)
+    monkeypatch.setattr(webhook_shares, "MOST_SLOW", 4)
+    due = webhook_shares.DueDeliveries()
+    due.failing.update(f"f{number}" for number in range(9))
+    for subscription in (*sorted(due.failing), "a", "b", "c"):
+        for number in range(3):
+            due.add(f"{subscription}-{number}", subscription)
+
+    def take_slow() -> list[str]:
+        taken = [one for one in (due.take(), due.take()) if one]
+        for one in taken:
+            due.is_slow(*one)
+        return [key for key, _ in taken]
+
+    # From half of MOST_SLOW on, each has one; beyond it, failing ones have half of the places.
+    assert [take_slow() for _ in range(2)] == [["f0-0", "a-0"], ["f1-0", "b-0"]]
+    assert take_slow() == ["f2-0", "c-0"]
+    assert take_slow() == []
+    due.done("a-0", "a")
+    assert due.take() == ("a-1", "a")
+    due.done("a-1", "a")
+    due.done("c-0", "c")
+    due.done("f0-0", "f0")
+    assert due.slow == {"f1": 1, "b": 1, "f2": 1}
     assert due.take() == ("f3-0", "f3")
 
 
@@ -487,6 +589,6 @@ async def test_the_certificates_of_authorities_are_read_once(monkeypatch: pytest
     monkeypatch.setattr(ssl, "create_default_context", count)
     webhook_sender._tls.cache_clear()
     for _ in range(3):
-        assert (await send("https://127.0.0.1:1/", {}, b"{}", allows_private=True)).status == 0
+        assert (await send("https://127.0.0.1:1/", {}, b"{}", HostNames(), allows_private=True)).status == 0
     assert read == [False]
     webhook_sender._tls.cache_clear()

@@ -11,17 +11,19 @@ import functools
 import hashlib
 import hmac
 import ipaddress
-import socket
+import re
 import ssl
 import time
 from typing import Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from waybill.backend.errors import RequestRefused, invalid
+from waybill.backend.host_names import HostNames
 
 TIMEOUT_SECONDS: Final = 30.0
 MAX_REDIRECTS: Final = 3
 MAX_HEAD_BYTES: Final = 32 * 1024
+MAX_INTERIM_ANSWERS: Final = 10
 MAX_ANSWER_BYTES: Final = 4 * 1024
 """The maximum size of a response that is read."""
 MAX_URL: Final = 2000
@@ -74,15 +76,20 @@ def check_url(url: object, *, allows_private: bool) -> str:
 
 def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     """Whether an address is public, also if it embeds another one."""
-    if isinstance(address, ipaddress.IPv6Address):
-        wrapped = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
-        if wrapped is not None:
-            return is_public(wrapped)
-        if address in _NAT64:
-            return is_public(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
-    return address.is_global and not address.is_multicast
+    if isinstance(address, ipaddress.IPv4Address):
+        return address.is_global and not address.is_multicast and address not in _PROTOCOL_ASSIGNMENTS
+    wrapped = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+    if wrapped is not None:
+        return is_public(wrapped)
+    if address in _NAT64:
+        return is_public(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+    return address.is_global and address in _GLOBAL_UNICAST
 
 
+_PROTOCOL_ASSIGNMENTS: Final = ipaddress.IPv4Network("192.0.0.0/24")
+"""Clouds have their metadata at 192.0.0.192, which `is_global` takes for public."""
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+"""All that was ever given out. Outside of it are other forms of IPv4 addresses and of private networks."""
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
@@ -92,13 +99,13 @@ def signature_of(secrets: list[str], timestamp: str, body: bytes) -> str:
     return ",".join(f"sha256={hmac.new(one.encode(), signed, hashlib.sha256).hexdigest()}" for one in secrets)
 
 
-async def send(url: str, headers: dict[str, str], body: bytes, *, allows_private: bool) -> Answer:
+async def send(url: str, headers: dict[str, str], body: bytes, names: HostNames, *, allows_private: bool) -> Answer:
     """Send a POST and return the outcome. Raises nothing except cancellation."""
     began = time.monotonic()
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             for _ in range(MAX_REDIRECTS + 1):
-                answer, location = await _send_once(url, headers, body, allows_private=allows_private)
+                answer, location = await _send_once(url, headers, body, names, allows_private=allows_private)
                 if answer.status not in _REDIRECTS or not location:
                     return answer._replace(seconds=time.monotonic() - began)
                 url = check_url(urljoin(url, location), allows_private=allows_private)
@@ -112,12 +119,14 @@ async def send(url: str, headers: dict[str, str], body: bytes, *, allows_private
     return Answer(0, error=error, seconds=time.monotonic() - began)
 
 
-async def _send_once(url: str, headers: dict[str, str], body: bytes, *, allows_private: bool) -> tuple[Answer, str]:
+async def _send_once(
+    url: str, headers: dict[str, str], body: bytes, names: HostNames, *, allows_private: bool
+) -> tuple[Answer, str]:
     """Send one request; returns the response and the target of a redirect."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     port = parts.port or _PORTS[parts.scheme]
-    address = await _resolve(host, port, allows_private=allows_private)
+    address = await _resolve(host, names, allows_private=allows_private)
     is_secure = parts.scheme == "https"
     reader, writer = await asyncio.open_connection(
         address,
@@ -144,10 +153,9 @@ def _tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-async def _resolve(host: str, port: int, *, allows_private: bool) -> str:
+async def _resolve(host: str, names: HostNames, *, allows_private: bool) -> str:
     """Return an address of a host. Raises AddressRefused if any of its addresses is not allowed, OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [str(one[4][0]) for one in found]
+    addresses = await names.addresses(host)
     if not allows_private:
         for one in addresses:
             if not is_public(ipaddress.ip_address(one.partition("%")[0])):
@@ -157,8 +165,6 @@ async def _resolve(host: str, port: int, *, allows_private: bool) -> str:
 
 async def _read(reader: asyncio.StreamReader) -> tuple[Answer, str]:
     status, fields = await _read_head(reader)
-    while 100 <= status < 200:
-        status, fields = await _read_head(reader)
     length = fields.get("content-length", "")
     wanted = min(int(length), MAX_ANSWER_BYTES) if length.isdecimal() and len(length) < 12 else MAX_ANSWER_BYTES
     body = b""
@@ -173,10 +179,19 @@ async def _read(reader: asyncio.StreamReader) -> tuple[Answer, str]:
 
 
 async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
-    """Return the status and headers of a response. Raises ValueError if it is invalid."""
-    lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-    words = lines[0].split(" ", 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not (words[1].isdecimal() and len(words[1]) == 3):
-        raise ValueError("this is not an HTTP response")
-    fields = (line.partition(":") for line in lines[1:] if ":" in line)
-    return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in fields}
+    """Return the status and the known headers of a response, after interim responses. Raises ValueError if invalid."""
+    size = 0
+    for _ in range(MAX_INTERIM_ANSWERS + 1):
+        head = await reader.readuntil(b"\r\n\r\n")
+        size += len(head)
+        found = _STATUS_LINE.match(head)
+        if found is None or size > MAX_HEAD_BYTES:
+            raise ValueError("this is not an HTTP response")
+        if not found[1].startswith(b"1"):
+            fields = ((name.decode().lower(), value.decode("latin-1").strip()) for name, value in _FIELD.findall(head))
+            return int(found[1]), dict(fields)
+    raise ValueError(f"more than {MAX_INTERIM_ANSWERS} interim responses")
+
+
+_STATUS_LINE: Final = re.compile(rb"HTTP/1\.[^ ]* (\d{3})[ \r]")
+_FIELD: Final = re.compile(rb"\r\n(content-length|location|retry-after)[ \t]*:([^\r\n]*)", re.IGNORECASE)

@@ -16,6 +16,12 @@ MOST_DUE_EACH: Final = 200
 AT_ONCE: Final = 40
 AT_ONCE_EACH: Final = 5
 """The maximum for one subscription: a slow endpoint must not delay the others."""
+MOST_SLOW: Final = 400
+"""Slow deliveries in progress, which take no place of AT_ONCE: many slow endpoints must not delay the others either.
+
+From half of it on, a subscription that has one gets no other.
+"""
+SLOW_SECONDS: Final = 1.0
 
 
 class OpenDeliveries:
@@ -58,7 +64,10 @@ class DueDeliveries:
 
     def __init__(self) -> None:
         self.busy: Counter[str] = Counter()
-        """The number of deliveries in progress by subscription."""
+        """The number of deliveries in progress by subscription, without the slow ones."""
+        self.slow: Counter[str] = Counter()
+        """The number of those that have been in progress for SLOW_SECONDS."""
+        self._slow_keys: set[str] = set()
         self.failing: set[str] = set()
         """Subscriptions whose last delivery failed. Each may have one in progress, and all of them half of AT_ONCE."""
         self._keys: dict[str, dict[str, None]] = {}
@@ -76,14 +85,19 @@ class DueDeliveries:
     def take(self) -> tuple[str, str] | None:
         """Return the key and the subscription of the next delivery to send, None if there is none; it is in progress.
 
-        Call `done` when it is not any more.
+        Call `done` when it is not any more, and `is_slow` if it lasts longer than SLOW_SECONDS.
         """
-        if self.busy.total() >= AT_ONCE:
+        slow = self.slow.total()
+        too_slow = max(slow - MOST_SLOW, 0)
+        if self.busy.total() + too_slow >= AT_ONCE:
             return None
-        may_fail = sum(count for one, count in self.busy.items() if one in self.failing) < AT_ONCE // 2
+        failing = sum(count for one, count in self.busy.items() if one in self.failing)
+        may_fail = failing + too_slow < AT_ONCE // 2
         for subscription in list(self._keys):
             is_failing = subscription in self.failing
-            if self.busy[subscription] >= (1 if is_failing else AT_ONCE_EACH) or (is_failing and not may_fail):
+            in_progress = self.busy[subscription] + self.slow[subscription]
+            takes_turns = is_failing or (slow >= MOST_SLOW // 2 and self.slow[subscription])
+            if in_progress >= (1 if takes_turns else AT_ONCE_EACH) or (is_failing and not may_fail):
                 continue
             keys = self._keys.pop(subscription)
             key = next(iter(keys))
@@ -94,8 +108,20 @@ class DueDeliveries:
             return key, subscription
         return None
 
-    def done(self, subscription: str) -> None:
+    def is_slow(self, key: str, subscription: str) -> None:
+        """Note that a delivery in progress is slow: another one gets its place."""
+        self._slow_keys.add(key)
+        _subtract(self.busy, subscription)
+        self.slow[subscription] += 1
+
+    def done(self, key: str, subscription: str) -> None:
         """Note that a delivery is not in progress any more."""
-        self.busy[subscription] -= 1
-        if not self.busy[subscription]:
-            del self.busy[subscription]
+        was_slow = key in self._slow_keys
+        self._slow_keys.discard(key)
+        _subtract(self.slow if was_slow else self.busy, subscription)
+
+
+def _subtract(counts: Counter[str], subscription: str) -> None:
+    counts[subscription] -= 1
+    if not counts[subscription]:
+        del counts[subscription]

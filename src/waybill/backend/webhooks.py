@@ -25,13 +25,14 @@ from typing import Final
 
 import msgspec
 
+from waybill.backend.host_names import HostNames
 from waybill.backend.job_form import Form
 from waybill.backend.portions import PORTION_SECONDS, Steps
 from waybill.backend.recent_events import INTERNAL_PREFIX, form_of, is_of
 from waybill.backend.settings import Settings
 from waybill.backend.webhook_backlog import Backlogs
 from waybill.backend.webhook_sender import USER_AGENT, Answer, send, signature_of
-from waybill.backend.webhook_shares import DueDeliveries, OpenDeliveries
+from waybill.backend.webhook_shares import SLOW_SECONDS, DueDeliveries, OpenDeliveries
 from waybill.client import Channel, ClientError, Consumer, Delivery
 from waybill.ojs.connection.broker_connection import BrokerConnection
 from waybill.ojs.recurring_error import RecurringError
@@ -142,6 +143,7 @@ class Webhooks:
         self._queue = broker.declarer.topology.prefix + QUEUE
         self._channel: Channel | None = None
         self._consumer: Consumer | None = None
+        self._names = HostNames()
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._due = DueDeliveries()
         self._open_ones = OpenDeliveries(lambda: len(self.subscriptions))
@@ -321,22 +323,27 @@ class Webhooks:
 
     def _send(self, key: str, subscription: str) -> None:
         """Send a delivery that is due as soon as it is its turn."""
-        self._due.add(key, subscription)
+        if key not in self._sending:
+            self._due.add(key, subscription)
         self._send_due()
 
     def _send_due(self) -> None:
         """Begin to send as many due deliveries as possible."""
         while not self._is_closed and (taken := self._due.take()) is not None:
             key, subscription = taken
-            if key in self._sending:
-                self._due.done(subscription)
-                continue
-            task = self._sending[key] = asyncio.get_running_loop().create_task(self._deliver(key))
-            task.add_done_callback(functools.partial(self._sent, key, subscription))
+            loop = asyncio.get_running_loop()
+            task = self._sending[key] = loop.create_task(self._deliver(key))
+            slow = loop.call_later(SLOW_SECONDS, self._is_slow, key, subscription)
+            task.add_done_callback(functools.partial(self._sent, key, subscription, slow))
 
-    def _sent(self, key: str, subscription: str, _task: asyncio.Task[None]) -> None:
+    def _is_slow(self, key: str, subscription: str) -> None:
+        self._due.is_slow(key, subscription)
+        self._send_due()
+
+    def _sent(self, key: str, subscription: str, slow: asyncio.TimerHandle, _task: asyncio.Task[None]) -> None:
+        slow.cancel()
         self._sending.pop(key, None)
-        self._due.done(subscription)
+        self._due.done(key, subscription)
         self._send_due()
         if subscription in self._behind:
             self._wake.set()
@@ -378,7 +385,7 @@ class Webhooks:
         }
         if not all(value.isprintable() and value.isascii() for value in headers.values()):
             return Answer(400, error="the type of this event does not fit into a header")
-        return await send(subscription.url, headers, body, allows_private=self.allows_private)
+        return await send(subscription.url, headers, body, self._names, allows_private=self.allows_private)
 
     async def _store_outcome(self, key: str, delivery_id: str, sent: Sent, answer: Answer) -> None:
         now = datetime.now(UTC)
