@@ -16,6 +16,7 @@ from tests.ojs.eye import until
 from waybill.backend.backend import Backend
 from waybill.broker import Broker
 from waybill.client import Connection
+from waybill.client.side_channel import SideChannel
 from waybill.ojs import Jobs
 from waybill.ojs.coordinator.sql_job_store import SqlJobStore
 from waybill.ojs.coordinator.store_thread import StoreThread
@@ -116,6 +117,25 @@ async def test_a_broker_that_refuses_what_jobs_need(patterns: tuple[str, str, st
             assert (found["status"], "permissions" in found["error"]) == ("refused", True)
             administration.set_permission("bob", "/", ".*", ".*", ".*")
             assert (await health(Client(backend)))["backend"]["status"] == "connected"
+
+
+@pytest.mark.plain_source
+async def test_the_broker_is_asked_for_all_permissions_at_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the broker is busy, each wait for an answer takes as long as a round of its work."""
+    is_asked = asyncio.Event()
+    unbind, declare = SideChannel.unbind_queue, SideChannel.declare_exchange
+
+    async def unbind_later(*given: Any) -> None:
+        await is_asked.wait()
+        await unbind(*given)
+
+    async def declare_now(*given: Any, durable: bool) -> None:
+        is_asked.set()
+        await declare(*given, durable=durable)
+
+    monkeypatch.setattr(SideChannel, "unbind_queue", unbind_later)
+    monkeypatch.setattr(SideChannel, "declare_exchange", declare_now)
+    await health(client)
 
 
 async def test_a_broker_without_room(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

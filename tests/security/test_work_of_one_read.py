@@ -1,6 +1,7 @@
 """A peer asks for more in one read than there is room for in a turn: others are served before all of it is done."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from waybill.wire.amqp091.properties import BasicProperties
 from waybill.wire.amqp10.encode import encode_value
 from waybill.wire.amqp10.frames import frame as frame10
 from waybill.wire.amqp10.messaging import Source
-from waybill.wire.amqp10.performatives import Flow
+from waybill.wire.amqp10.performatives import Flow, Transfer
 from waybill.wire.amqp10.types import Described, Symbol, ULong
 
 DATA = encode_value(Described(ULong(0x75), b"1"))
@@ -182,6 +183,63 @@ def test_a_polled_message_is_charged_for_its_size() -> None:
     runtime.begin_turn()
     receive(channel, method_frame(1, BasicGet("q")), bench.now)
     assert runtime.work_left <= runtime.turn_units - (1 << 20) // BYTES_PER_UNIT
+
+
+LARGE_BYTES = 1 << 20
+
+
+def large_message_of_0_9_1(bench: NodeBench, queue: str) -> tuple[ServerConnection, list[bytes]]:
+    """A connection that publishes a large message, and the pieces that it comes in."""
+    channel = bench.channel()
+    message = method_frame(1, BasicPublish("", queue)) + content_frames(
+        1, BasicProperties(), bytes(LARGE_BYTES), 131_072
+    )
+    assert isinstance(channel.peer.wire, EngineWire)
+    assert isinstance(channel.peer.wire.engine, ServerConnection)
+    return channel.peer.wire.engine, [message[:-8192], message[-8192:]]
+
+
+def large_message_of_1_0(bench: NodeBench, queue: str) -> tuple[ServerConnection, list[bytes]]:
+    """The same."""
+    peer = Peer(bench)
+    peer.open(container_id=str(len(bench.wires)), max_frame_size=65_536)
+    sender = peer.begin().sender(f"/queues/{queue}")
+    message = encode_value(Described(ULong(0x75), bytes(LARGE_BYTES)))
+    pieces = [message[start : start + 60_000] for start in range(0, len(message), 60_000)]
+    frames = [
+        frame10(
+            sender.session.channel,
+            Transfer(sender.handle, 0, delivery_tag=b"t", message_format=0, more=number < len(pieces) - 1).encode(),
+            piece,
+        )
+        for number, piece in enumerate(pieces)
+    ]
+    assert isinstance(peer.wire, EngineWire)
+    assert isinstance(peer.wire.engine, ServerConnection)
+    return peer.wire.engine, [b"".join(frames[:-1]), frames[-1]]
+
+
+@pytest.mark.parametrize("large_message", [large_message_of_0_9_1, large_message_of_1_0])
+def test_a_turn_completes_few_large_messages(
+    large_message: Callable[[NodeBench, str], tuple[ServerConnection, list[bytes]]],
+) -> None:
+    """Copying 12 MB takes 8 ms: of twenty clients whose messages were complete in one round, others waited for all."""
+    bench = NodeBench(Cut.WHOLE)
+    bench.channel().declare("q")
+    publishes = [large_message(bench, "q") for _ in range(20)]
+    for engine, (most, _) in publishes:
+        engine.receive_data(most, bench.now)
+        bench.settle()
+    runtime = bench.node.runtime
+    runtime.turn_units = 64
+    runtime.begin_turn()
+    for engine, (_, last) in publishes:
+        engine.receive_data(last, bench.now)
+    bench.node.work(bench.now)
+    queue = bench.node.virtual_hosts["/"].queues["q"]
+    assert 0 < queue.ready_count < 5
+    bench.settle()
+    assert queue.ready_count == 20
 
 
 @pytest.mark.parametrize("units", [TURN_UNITS, 40, 484, 595])

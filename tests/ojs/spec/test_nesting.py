@@ -4,6 +4,7 @@ import random
 import re
 import time
 import tracemalloc
+from typing import Any
 
 import msgspec
 import pytest
@@ -92,6 +93,43 @@ def test_what_is_too_heavy_is_not_held_as_objects_to_find_it_out() -> None:
     tracemalloc.start()
     try:
         assert is_too_heavy(text)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_more_strings_are_looked_at_than_an_allowed_text_has() -> None:
+    """Strings without commas and brackets between them are no JSON: 32 MiB of them took 0.7 s."""
+    assert is_too_heavy(b'","' * (3 * MAX_WEIGHT))
+    names = b"{" + b",".join(b'"%d":"x"' % number for number in range(MAX_WEIGHT // 2)) + b"}"
+    assert not is_too_heavy(names)
+    assert is_too_heavy(names, MAX_WEIGHT // 2 - 1)
+
+
+class Looked(bytes):
+    """Counts the looks at a text."""
+
+    looks = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(key)
+
+
+@pytest.mark.plain_source
+def test_a_row_of_backslashes_is_not_looked_at_one_by_one() -> None:
+    """It was: 30 MB of them took 1.7 s."""
+    text = Looked(b'"' + b"," * (MAX_WEIGHT + 1) + b"\\" * (1 << 20))
+    assert not is_too_heavy(text)
+    assert text.looks <= 2 * len(text) / nesting._WINDOW + 2
+
+
+def test_many_strings_are_not_held_to_find_the_depth_beside_them() -> None:
+    """A text of 32 MiB took 4 s."""
+    text = b"[" * 300 + b'"",' * (2 << 20)
+    tracemalloc.start()
+    try:
+        assert is_nested_deeper(text)
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()

@@ -7,7 +7,6 @@ again. So there is one limit for jobs, events and requests, far below what any o
 from __future__ import annotations
 
 import functools
-import re
 from array import array
 from collections.abc import Iterator
 from itertools import accumulate
@@ -25,8 +24,6 @@ where it took two of the text, and nobody else is served while it is decoded."""
 MAX_CARRIED_WEIGHT: Final = 400_000
 """Of a job that is pushed: it grows by the errors and the checkpoint of its attempts."""
 
-# Closed or not, so that no text is searched twice: not every one that is looked at is JSON.
-_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _AS_BITS: Final = bytes.maketrans(b"[{]}", b"1100")
 _NO_BRACKETS: Final = bytes(octet for octet in range(256) if octet not in b"[]{}")
 _FEW: Final = 4096
@@ -40,7 +37,8 @@ def is_nested_deeper(text: bytes, limit: int = MAX_NESTING) -> bool:
     # Each takes two octets: a short text needs no look.
     if len(text) <= 2 * limit or text.count(b"[") + text.count(b"{") <= limit:
         return False
-    bits = _STRING.sub(b"", text).translate(_AS_BITS, _NO_BRACKETS)
+    pieces = [outside.translate(_AS_BITS, _NO_BRACKETS) for outside, _ in _without_strings(text)]
+    bits = b"".join(pieces)
     # Counting brackets one by one, or level by level, would be too slow for texts with many.
     whole = len(bits) - len(bits) % _WORD if len(bits) > _FEW else 0
     depth = 0
@@ -55,43 +53,47 @@ def is_nested_deeper(text: bytes, limit: int = MAX_NESTING) -> bool:
 
 
 def is_too_heavy(text: bytes, limit: int = MAX_WEIGHT) -> bool:
-    """Return whether JSON, or invalid JSON, would take too many Python objects to decode."""
+    """Return whether JSON, or invalid JSON, would take too many Python objects to decode.
+
+    It looks at no more of the text than necessary.
+    """
     if 2 * len(text) <= limit:
         return False
-    return _is_heavier(_windows(text), limit) and _is_heavier(_without_strings(text), limit)
-
-
-def _is_heavier(pieces: Iterator[bytes], limit: int) -> bool:
-    """Return whether the pieces of a text weigh more, looking at no more of them than necessary."""
-    weight = 0
-    for piece in pieces:
-        weight += 4 * (piece.count(b"[") + piece.count(b"{")) + piece.count(b",")
-        if weight > limit:
+    weight = string_count = 0
+    for outside, strings in _without_strings(text):
+        weight += 4 * (outside.count(b"[") + outside.count(b"{")) + outside.count(b",")
+        string_count += strings
+        # Each string is a value or a name: without so many commas and brackets, this is not JSON.
+        if weight > limit or string_count > 2 * limit:
             return True
     return False
 
 
 def count_values(text: bytes) -> int:
     """Return how many values JSON has, or a few more."""
-    return 1 + sum(piece.count(b"[") + piece.count(b"{") + piece.count(b",") for piece in _without_strings(text))
+    count = 1
+    for outside, _ in _without_strings(text):
+        count += outside.count(b"[") + outside.count(b"{") + outside.count(b",")
+    return count
 
 
-def _windows(text: bytes) -> Iterator[bytes]:
-    for start in range(0, len(text), _WINDOW):
-        yield text[start : start + _WINDOW]
+def _without_strings(text: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield the parts outside of the strings of JSON, a window at a time, and how many strings each window has.
 
-
-def _without_strings(text: bytes) -> Iterator[bytes]:
-    """Yield the parts outside of the strings of JSON, a window at a time: each match of a string creates an object."""
-    start, opened = 0, b""
+    Dividing a window at its quotes takes a fifth of the time of a regular expression.
+    """
+    start, is_open = 0, 0
     while start < len(text):
-        end = start + _WINDOW
-        while text[end - 1 : end] == b"\\":
-            end += 1
-        piece = opened + text[start:end]
-        yield _STRING.sub(b"", piece)
-        is_open = piece.replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"') % 2
-        start, opened = end, b'"' if is_open else b""
+        piece = text[start : start + _WINDOW]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+            piece = text[start : start + len(piece) + 1]
+        start += len(piece)
+        if b"\\" in piece:
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.split(b'"')
+        quotes = len(parts) - 1
+        yield b"".join(parts[is_open::2]), (quotes + is_open) // 2
+        is_open = (is_open + quotes) % 2
 
 
 @functools.cache

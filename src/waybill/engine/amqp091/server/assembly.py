@@ -8,6 +8,7 @@ from mypy_extensions import i64
 from waybill.engine.amqp091.server.channel_host import ChannelHost
 from waybill.engine.amqp091.server.faults import BASIC, PUBLISH, channel_fault, connection_fault
 from waybill.engine.amqp091.server.publish_route import SMALL_FRAME_BYTES, PublishRoute
+from waybill.model.runtime import BYTES_PER_UNIT
 from waybill.wire.amqp091.content import joined, scan
 from waybill.wire.amqp091.frames import FRAME_HEADER
 from waybill.wire.amqp091.reply_codes import CONTENT_TOO_LARGE, PRECONDITION_FAILED, UNEXPECTED_FRAME
@@ -46,9 +47,14 @@ class Assembly:
         return self._missing == 0
 
     def content(self) -> bytes:
-        """The complete message as it is stored."""
+        """The complete message as it is stored. Copying it is charged to the turn."""
         octets = self.pieces.getvalue()
-        return joined(octets, self._connection.frame_max) if self._small > 1 else octets
+        units = len(octets) // BYTES_PER_UNIT
+        if self._small > 1:
+            octets = joined(octets, self._connection.frame_max)
+            units *= 2
+        self._connection.host.runtime.work_left -= units
+        return octets
 
     def _count_body(self, size: i64) -> None:
         """Count a body frame of this size. Raises a connection fault for one that no honest client sends."""

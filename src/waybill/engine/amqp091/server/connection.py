@@ -72,7 +72,7 @@ ACK_ARGUMENTS_SIZE: Final = 10
 FRAME_UNITS: Final = 4
 TOPOLOGY_UNITS: Final = 12
 FRAME_UNIT_BITS: Final = 5
-BODY_UNITS: Final = 2
+BODY_UNIT_BITS: Final = 13
 NOT_EXPECTED: Final = 0
 """The end of the recognized frames if there are none."""
 PUBLISH_UNIT_BITS: Final = 10
@@ -268,7 +268,8 @@ class Connection(ChannelHost):
                     return self._take_acks(channel, data, o, n)
             if method_id >> 16 == EXCHANGE or method_id >> 16 == QUEUE:
                 self.host.runtime.work_left -= TOPOLOGY_UNITS
-        self.host.runtime.work_left -= BODY_UNITS if kind == FRAME_BODY else FRAME_UNITS + (size >> FRAME_UNIT_BITS)
+        unit_bits = BODY_UNIT_BITS if kind == FRAME_BODY else FRAME_UNIT_BITS
+        self.host.runtime.work_left -= FRAME_UNITS + (size >> unit_bits)
         self._take_frame(kind, number, data, o, size)
         return o + size + 8
 

@@ -30,6 +30,7 @@ from waybill.model.footprint import LINK_BYTES
 from waybill.model.message import NO_TTL, Message
 from waybill.model.queue import REFUSED, Queue
 from waybill.model.routing import Route
+from waybill.model.runtime import BYTES_PER_UNIT
 from waybill.model.transaction import publish_units
 from waybill.model.watch import Watcher
 from waybill.wire.amqp10 import descriptors
@@ -133,6 +134,7 @@ class IncomingLink(LinkEnd):
         if not facts.more:
             delivery.end_pieces()
             content = pieces.getvalue()
+            self.connection.host.runtime.work_left -= len(content) // BYTES_PER_UNIT
             self._complete(content, 0, len(content))
 
     def take_alike(self, data: bytes, start: i64, end: i64) -> bool:
