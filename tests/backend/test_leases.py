@@ -232,10 +232,29 @@ async def test_large_jobs_are_not_leased_beyond_a_limit_of_memory(
     assert len({*leased, *rest}) == len(leased) + len(rest) == 45
 
 
+async def test_jobs_whose_arguments_take_much_memory_are_leased_few_at_a_time(client: Client) -> None:
+    """Their number was that of their octets: ten jobs of 1 MB of short texts took 150 MB, in one fetch."""
+    job = {"type": "email.send", "args": ["a"] * 200_000, "options": {"queue": "short"}}
+    for _ in range(8):
+        await client.ask("POST", "/ojs/v1/jobs", job, 201)
+    leases = client.backend.leases
+    found = await asyncio.gather(*(client.fetch("short", count=1000) for _ in range(10)))
+    assert 0 < sum(map(len, found)) < 8
+    largest = max(lease.size for lease in leases._leases.values())
+    assert leases.size <= LEASED_MEMORY + largest
+    for job_id in list(leases._leases):
+        await client.ask("POST", "/ojs/v1/workers/ack", {"job_id": job_id, "worker_id": "w1"})
+    assert sum(map(len, found)) + len(await client.fetch("short", count=1000, wait_ms=10_000)) == 8
+
+
 def test_many_small_values_count_for_what_they_take() -> None:
     assert size_of(b"x" * 1000) == 2000
     assert size_of(b"[]," * 10_000) > 600_000
     assert size_of(b'{"a":1},' * 10_000) > 2_500_000
+    assert size_of(b"{" + b'"a1":"",' * 10_000 + b"}") > 1_200_000
+    # One wide character makes a text of Python four times as large.
+    assert size_of(b"x" * 10_000 + b"\xf0\x9f\x9a\x82") > 50_000
+    assert size_of(b"x" * 10_000 + b"\\ud83d\\ude82") > 50_000
 
 
 @pytest.mark.plain_source

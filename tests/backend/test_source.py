@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
-from waybill.backend.source import Source
+from waybill.backend.source import BYTES_AT_A_TIME, Source
 from waybill.client import Channel, Consumer
 
 
@@ -48,6 +49,35 @@ async def test_a_request_may_begin_to_wait_while_the_last_consumer_ends() -> Non
         channel.may_end.set()
         await channel.began.wait()
         assert channel.arrived is not None
-        channel.arrived(object())
+        channel.arrived(SimpleNamespace(body=b"", is_current=True))
         await second
     await source.close()
+
+
+async def test_a_consumer_of_large_jobs_ends_until_requests_have_taken_them() -> None:
+    """A hundred requests that waited were sent a hundred jobs of any size."""
+    channel, loop = SlowChannel(), asyncio.get_running_loop()
+    channel.may_end.set()
+    returned: list[Any] = []
+    source = Source("q", ["q"], cast("Channel", channel), lambda _queue, delivery: returned.append(delivery))
+    requests = [loop.create_future() for _ in range(100)]
+    large = SimpleNamespace(body=bytes(BYTES_AT_A_TIME // 2 + 1), is_current=True)
+    async with asyncio.timeout(20):
+        for one in requests:
+            source.wait(one)
+        await channel.began.wait()
+        channel.began.clear()
+        assert channel.arrived is not None
+        for _ in range(2):
+            channel.arrived(large)
+        await channel.is_ending.wait()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert channel.arrived is None
+        assert not channel.began.is_set()
+        assert await source.take(2) == [large, large]
+        await channel.began.wait()
+    for one in requests:
+        source.leave(one)
+    await source.close()
+    assert not returned

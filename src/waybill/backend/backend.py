@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from waybill.backend.errors import not_found
 from waybill.backend.extensions import Extensions
 from waybill.backend.fetcher import Fetcher
+from waybill.backend.large_answers import LargeAnswers
 from waybill.backend.leases import LEASED_MEMORY, STARTED, Lease, Leases
 from waybill.backend.limits import Limits
 from waybill.backend.operator_view import OperatorView
@@ -88,6 +89,7 @@ class Backend(Service):
         self.on_close: list[Callable[[], Awaitable[None]]] = []
         """Called at the beginning of `close`."""
         self.is_test = is_test
+        self.large_answers = LargeAnswers()
         self.trace_url: str | None = None
         """The URL of traces, with `{trace_id}`."""
         self.has_broker = False

@@ -182,6 +182,9 @@ class Fetcher:
                 await self._begin_all(source, deliveries, worker_id, visibility_seconds, leases, fits)
             finally:
                 self._arriving -= size
+        if self._leases.is_full():
+            # Nobody waits for further jobs: those that have come go back.
+            self._wake(set(self._waiting.values()))
 
     async def _take(self, source: Source, count: int, leases: list[Lease]) -> list[Delivery]:
         """Take jobs of a queue if there is room for them."""
@@ -205,9 +208,9 @@ class Fetcher:
         leases: list[Lease],
         fits: Fits | None,
     ) -> None:
-        """Lease those jobs that may run and fit."""
+        """Lease those jobs that may run and fit, as long as there is room for their arguments."""
         with _returning(source, deliveries) as rest:
-            while rest:
+            while rest and not self._leases.is_full():
                 delivery = rest[0]
                 try:
                     execution = await self._admit(source.queue, delivery)
@@ -479,13 +482,13 @@ class Fetcher:
 
 @contextmanager
 def _returning(source: Source, deliveries: Iterable[Delivery]) -> Iterator[deque[Delivery]]:
-    """Return deliveries, to be removed one after the other; those that remain after an error go back."""
+    """Return deliveries, to be removed one after the other; those that remain go back."""
     rest = deque(deliveries)
     try:
         yield rest
-    except BaseException:
-        source.put_back(rest)
-        raise
+    finally:
+        if rest:
+            source.put_back(rest)
 
 
 def _are_large(leases: Sequence[Lease]) -> bool:

@@ -39,6 +39,8 @@ FULL_SECONDS: Final = 60.0
 _SMALL_BYTES: Final = 4 * 1024
 _VALUE_BYTES: Final = 64
 _OBJECT_BYTES: Final = 256
+_WIDE_BYTES: Final = 4
+"""How much a character of a text takes at most."""
 
 _log = logging.getLogger("waybill.backend")
 
@@ -288,7 +290,9 @@ def _clamped(seconds: float) -> float:
 
 def size_of(body: bytes) -> int:
     """Return how much memory a job takes, about: its JSON, and its arguments, which may be many small values."""
-    size = 2 * len(body)
-    if len(body) > _SMALL_BYTES:
-        size += _VALUE_BYTES * body.count(b",") + _OBJECT_BYTES * body.count(b"{")
-    return size
+    if len(body) <= _SMALL_BYTES:
+        return 2 * len(body)
+    # One character outside of Latin-1 makes all of its text as wide as it is.
+    is_plain = body.isascii() and b"\\u" not in body
+    values = body.count(b",") + body.count(b":")
+    return (2 if is_plain else 1 + _WIDE_BYTES) * len(body) + _VALUE_BYTES * values + _OBJECT_BYTES * body.count(b"{")

@@ -134,7 +134,8 @@ class Serving(Service):
             routes.append(Route("POST", "/ojs/v1/admin/reset", self._reset, ADMIN))
         application = Application(routes, self._keys, self._request_limits)
         application.on_change = lambda request, status: record_change(backend.extensions.records, request, status)
-        application.large_answers.is_behind = self._is_behind
+        application.large_answers = backend.large_answers
+        backend.large_answers.is_behind = self._is_behind
         self._application: Answering = application if self._beside is None else self._beside(application)
         if self._server is not None:
             self._server.connections.application = self._application

@@ -52,6 +52,16 @@ class Source:
         """Whether the jobs that were taken last are so large that few are taken together; also before the first."""
         return self._largest > BYTES_AT_A_TIME // AT_A_TIME
 
+    @property
+    def _fitting(self) -> int:
+        """How many jobs are taken together, if they are as large as those before."""
+        return 1 + BYTES_AT_A_TIME // self._largest
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether as much as may be taken together waits for requests: the consumers end, whatever their credit."""
+        return self.is_large and sum([len(one.body) for one in self._held]) > BYTES_AT_A_TIME
+
     async def take(self, count: int) -> list[Delivery]:
         """Return up to `count` deliveries that are available now, fewer large ones. Raises ClientError."""
         taken: list[Delivery] = []
@@ -59,10 +69,12 @@ class Source:
             delivery = self._held.popleft()
             if delivery.is_current:
                 taken.append(delivery)
+            if self.is_large:
+                self._changed.set()
         empty_count = 0
         while len(taken) < count and empty_count < len(self._names) and not self.is_paused:
             # If jobs are large, few are taken together.
-            wanted = min(count - len(taken), AT_A_TIME, 1 + BYTES_AT_A_TIME // self._largest)
+            wanted = min(count - len(taken), AT_A_TIME, self._fitting)
             getting = asyncio.ensure_future(self._channel.get_many(self._names[0], wanted))
             # Begin the next request with the next partition, so that all are served.
             self._names.rotate(-1)
@@ -133,12 +145,13 @@ class Source:
         try:
             while self._waiting:
                 self._changed.clear()
-                is_over = self.is_paused or self._credit <= 0 or any(one.closed for one in consumers)
+                is_full = self._is_full
+                is_over = self.is_paused or is_full or self._credit <= 0 or any(one.closed for one in consumers)
                 try:
                     while consumers and is_over:
                         await consumers.pop().cancel()
-                    if not consumers and not self.is_paused:
-                        self._credit = min(max(len(self._waiting), 1), MOST_PREFETCHED)
+                    if not consumers and not self.is_paused and not is_full:
+                        self._credit = min(max(len(self._waiting), 1), MOST_PREFETCHED, self._fitting)
                         await self._channel.qos(-(-self._credit // len(self._names)))
                         await self._consume(consumers)
                 except ClientError as error:
@@ -165,8 +178,9 @@ class Source:
     def _arrived(self, delivery: Delivery) -> None:
         self._credit -= 1
         self._held.append(delivery)
+        self._largest = max(self._largest, len(delivery.body))
         self._wake()
-        if self._credit <= 0:
+        if self._credit <= 0 or self._is_full:
             self._changed.set()
 
     def _wake(self) -> None:

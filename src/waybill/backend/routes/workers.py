@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -16,6 +16,7 @@ from waybill.backend.extensions import MAINTENANCE
 from waybill.backend.failures import failure_of
 from waybill.backend.job_form import Form, form_of, list_parents
 from waybill.backend.job_text import FOR_WORKERS, open_text, with_fields
+from waybill.backend.large_answers import LARGE_BYTES
 from waybill.backend.leases import Lease
 from waybill.backend.message import Request, Response, answer, integer_of
 from waybill.backend.quick_acks import QuickAcks
@@ -88,15 +89,15 @@ class WorkerRoutes:
             handlers = backend.extensions.workers.handlers_of(worker_id)
         fits = None if handlers is None else read_handlers(handlers, backend.extensions.version_routes.chosen)
         leases = await backend.fetcher.fetch(visit, worker_id, visibility, wait_ms / 1000, fits)
+        form = partial(_answer_with, leases)
         try:
             if leases:
                 await backend.begun(leases)
-        except asyncio.CancelledError:
+            is_large = sum(len(one.execution.delivery.body) for one in leases) > LARGE_BYTES
+            response = await (backend.large_answers.handle(request, form) if is_large else form(request))
+        except BaseException:
             backend.fetcher.give_back(leases)
             raise
-        forms = [_text_of(lease) or _form_of(lease) for lease in leases]
-        first = {"job": forms[0]} if forms else {}
-        response = answer({"jobs": forms, **first})
         response.unheard = partial(backend.fetcher.give_back, leases)
         return response
 
@@ -296,6 +297,12 @@ def _check_result(envelope: Envelope, result: object) -> None:
         text = f"The result has {size} bytes, and may have {limit}."
         details: Form = {"job_id": envelope.id, "actual_bytes": size, "max_bytes": limit}
         raise RequestRefused("RESULT_TOO_LARGE", text, details=details)
+
+
+async def _answer_with(leases: Sequence[Lease], _request: Request) -> Response:
+    forms = [_text_of(lease) or _form_of(lease) for lease in leases]
+    first = {"job": forms[0]} if forms else {}
+    return answer({"jobs": forms, **first})
 
 
 def _naming_job(request: Request) -> Request:
