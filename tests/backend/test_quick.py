@@ -349,3 +349,49 @@ async def test_a_group_waits_for_those_who_were_just_answered(client: Client, mo
         await asyncio.sleep(0)
     await asyncio.gather(first, push(1))
     assert (sizes, groups._pauses_skipped) == ([1, 1], push_group.PAUSES_SKIPPED)
+
+
+async def test_a_group_has_few_large_jobs(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer has its job twice: all of a hundred requests took 250 MB."""
+    sizes: list[int] = []
+    arrived = PushGroups._tell_all
+
+    def tell(self: PushGroups, entries: Any, failed: Any) -> None:
+        sizes.append(sum(len(job.body) for entry in entries for job in entry.jobs))
+        arrived(self, entries, failed)
+
+    monkeypatch.setattr(PushGroups, "_tell_all", tell)
+    await client.push()
+    job = {"type": "email.send", "args": ["x" * 200_000], "options": {"queue": "email"}}
+    asked = [client.ask("POST", "/ojs/v1/jobs", job, 201) for _ in range(60)]
+    ids = {found["job"]["id"] for found in await asyncio.gather(*asked)}
+    assert len(ids) == 60
+    assert max(sizes) <= push_group.MAX_GROUP_BYTES + 201_000
+
+
+async def test_nobody_waits_for_a_view_that_cannot_be_written(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For ten seconds, each request held its job, several times."""
+    await client.push()
+    monkeypatch.setattr(StreamFold, "is_stuck", True)
+
+    async def never(*_: Any) -> bool:
+        raise AssertionError("it waits for the view")
+
+    monkeypatch.setattr(client.backend.view, "knows", never)
+    await client.backend.applied(["01a2b3c4-d5e6-7abc-8def-012301000007"])
+
+
+async def test_a_job_of_a_batch_is_no_larger_than_one_alone(client: Client) -> None:
+    """Three batches of one job of 15 MB took 440 MB."""
+    jobs = [{"type": "email.send", "args": ["x" * size]} for size in (700_000, 1_100_000)]
+    error = (await client.ask("POST", "/ojs/v1/jobs/batch", {"jobs": jobs}, 413))["error"]
+    assert error["details"]["index"] == 1
+    assert error["details"]["actual_bytes"] > error["details"]["max_bytes"] == 1024 * 1024
+    jobs[1] = jobs[0]
+    assert (await client.ask("POST", "/ojs/v1/jobs/batch", {"jobs": jobs}, 201))["count"] == 2
+
+
+async def test_the_jobs_of_a_batch_have_no_more_values_than_those_of_others(client: Client) -> None:
+    """Six batches of two million short texts took 1.3 GB."""
+    jobs = [{"type": "email.send", "args": ["a"] * 600} for _ in range(1000)]
+    await client.ask("POST", "/ojs/v1/jobs/batch", {"jobs": jobs}, 413)

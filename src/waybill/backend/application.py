@@ -12,7 +12,7 @@ from typing import Final
 from waybill.backend.compression import ENCODING, Compression, is_concerned
 from waybill.backend.errors import CODES_OF_JOB_ERRORS, RETRY_AFTER_SECONDS, RequestRefused, duplicate_of
 from waybill.backend.keys import KeyRing
-from waybill.backend.large_answers import LargeAnswers
+from waybill.backend.large_answers import LARGE_BODY_BYTES, LargeAnswers
 from waybill.backend.message import SPEC_VERSION, Request, Response, answer, media_type_for, request_id_of
 from waybill.backend.request_limits import RequestLimits
 from waybill.backend.router import OPEN, Route, Router
@@ -82,10 +82,10 @@ class Application:
             found = self._route(request)
             if isinstance(found, Response):
                 return self._finish(request, found)
-            handler = found.handler
+            handler = functools.partial(self.large_answers.take_body, handler=found.handler)
             if is_concerned(request):
                 handler = functools.partial(self._compression.handle, handler=handler)
-            elif found.quick is not None:
+            elif found.quick is not None and len(request.body) <= LARGE_BODY_BYTES:
                 answer = found.quick(request)
                 if answer is not None:
                     return answer if isinstance(answer, asyncio.Future) else self._finish(request, answer)

@@ -320,8 +320,11 @@ class Backend(Service):
                 self.view.expectations.tell_no_more((STARTED, lease.execution.envelope.id), lease.begun)
 
     async def applied(self, job_ids: Sequence[str]) -> None:
-        """Wait until the view has applied an event of each of these new jobs, at most FOLD_SECONDS."""
-        if job_ids and not await self.view.knows(job_ids, FOLD_SECONDS):
+        """Wait until the view has applied an event of each of these new jobs, at most FOLD_SECONDS.
+
+        Nobody waits for a view that cannot be written, as the health tells: its requests would stay in memory.
+        """
+        if job_ids and not self.view.is_stuck and not await self.view.knows(job_ids, FOLD_SECONDS):
             _log.warning("the job view is behind: it lacks some of %d new jobs after %g s", len(job_ids), FOLD_SECONDS)
 
     @asynccontextmanager

@@ -5,14 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import msgspec
+
 from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.options import Json, duration_of, priority_of, rate_limit_of, unique_of
+from waybill.backend.server.limits import MAX_BODY_BYTES, too_large
+from waybill.backend.usual_bodies import JobTexts
 from waybill.backend.versions import read_version
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.timestamps import format_timestamp, parse_duration
 
 MAX_BATCH: Final = 1000
 
+_texts: Final = msgspec.json.Decoder(JobTexts)
 _ALIASES: Final = {"retry_policy": "retry", "delay_until": "scheduled_at"}
 _TIMES: Final = ("timeout", "visibility_timeout")
 _SECONDS: Final = {"total_timeout": 1, "enqueue_ttl": 1, "heartbeat_timeout": 1, "grace_period": 0}
@@ -84,6 +89,21 @@ def is_pending(body: Json) -> bool:
     if found is not None and not isinstance(found, bool):
         raise invalid("pending", "must be true or false")
     return bool(found)
+
+
+def check_sizes(body: bytes) -> None:
+    """Refuse a batch with a job that is larger than one that is enqueued alone may be. Raises RequestRefused."""
+    if len(body) <= MAX_BODY_BYTES:
+        return
+    try:
+        jobs = _texts.decode(body).jobs
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # What is wrong with it is told elsewhere.
+        return
+    for index, job in enumerate(jobs):
+        if (size := len(bytes(job))) > MAX_BODY_BYTES:
+            details = too_large(size, MAX_BODY_BYTES) | {"index": index}
+            raise RequestRefused("payload_too_large", f"The job at index {index} is too large.", details=details)
 
 
 def envelopes_of(body: Json) -> list[Json]:

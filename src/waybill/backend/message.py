@@ -10,7 +10,6 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from waybill.backend.errors import RequestRefused, invalid
-from waybill.backend.server.limits import BATCH_PATH
 from waybill.backend.sockets import Talk
 from waybill.ojs.spec.identifiers import new_id
 from waybill.ojs.spec.nesting import MAX_CARRIED_NESTING, MAX_WEIGHT, is_nested_deeper, is_too_heavy
@@ -22,8 +21,6 @@ ACCEPTED: Final = frozenset({MEDIA_TYPE, "application/json"})
 SPEC_VERSION: Final = "1.0"
 MAX_REQUEST_ID: Final = 128
 MAX_QUERY_FIELDS: Final = 100
-MAX_BATCH_WEIGHT: Final = 2_000_000
-"""The limit for batches, whose jobs are decoded one by one."""
 
 
 @dataclass(slots=True)
@@ -63,7 +60,7 @@ class Request:
     @property
     def is_too_heavy(self) -> bool:
         """Whether the body has too many values to be decoded without delaying other requests."""
-        return self.is_heavier(MAX_BATCH_WEIGHT if self.path == BATCH_PATH else MAX_WEIGHT)
+        return self.is_heavier(MAX_WEIGHT)
 
     def json(self, *, required: bool = False) -> dict[str, object]:
         """Return the body, which must be an object. An empty body is {} unless it is required.

@@ -34,6 +34,8 @@ LARGE: Final = 200
 """A group of this size starts while others are in progress. Smaller ones wait: a group costs as much as ten jobs."""
 MAX_FLIGHT_BYTES: Final = 1024 * 1024
 """Larger groups are published piece by piece, as the broker reads them."""
+MAX_GROUP_BYTES: Final = 4 * MAX_FLIGHT_BYTES
+"""A group takes no more requests when its jobs have this size: each of their answers has them twice."""
 PAUSE_SECONDS: Final = 0.001
 """How long a group waits for the next requests of clients that were just answered."""
 PAUSES_SKIPPED: Final = 50
@@ -171,15 +173,17 @@ class PushGroups:
     def _flush(self) -> None:
         self._is_due = False
         entries: list[_Entry] = []
-        count = 0
-        while self._gathering and count < MAX_JOBS and len(entries) < MAX_REQUESTS:
-            entries.append(self._gathering.take())
-            count += len(entries[-1].jobs)
-        self._count -= count
+        jobs: list[JobMessage] = []
+        size = 0
+        while self._gathering and len(jobs) < MAX_JOBS and len(entries) < MAX_REQUESTS and size < MAX_GROUP_BYTES:
+            entry = self._gathering.take()
+            entries.append(entry)
+            jobs += entry.jobs
+            size += sum([len(one.body) for one in entry.jobs])
+        self._count -= len(jobs)
         if not entries:
             return
-        jobs = [one for entry in entries for one in entry.jobs]
-        if sum([len(one.body) for one in jobs]) <= MAX_FLIGHT_BYTES:
+        if size <= MAX_FLIGHT_BYTES:
             flight = PushFlight(self._backend, jobs, functools.partial(self._arrived, entries))
             if flight.start():
                 self._running.add(flight)

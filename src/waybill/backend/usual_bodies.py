@@ -50,6 +50,12 @@ class RequestedJobs(msgspec.Struct, forbid_unknown_fields=True):
     jobs: list[RequestedJob]
 
 
+class JobTexts(msgspec.Struct):
+    """The texts of the jobs of a batch."""
+
+    jobs: list[msgspec.Raw]
+
+
 class Ack(msgspec.Struct, forbid_unknown_fields=True):
     """The common form of an ack."""
 

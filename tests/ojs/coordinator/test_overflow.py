@@ -201,7 +201,7 @@ def test_while_the_disk_is_full_events_wait_instead_of_filling_the_memory() -> N
 
         with pytest.raises(DatabaseUnusable, match="Make room in its directory"):
             push(60)
-        assert 15 <= pushed < 30
+        assert 10 <= pushed < 15
         assert store.is_at_fault(DatabaseUnusable())
         assert store.detail("j3") is not None
         before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -13,7 +13,7 @@ import msgspec
 from waybill.backend.backend import Backend
 from waybill.backend.bulk import cancel_one
 from waybill.backend.end_wait import wait_for_end
-from waybill.backend.enqueue import envelope_of, envelopes_of, is_pending
+from waybill.backend.enqueue import check_sizes, envelope_of, envelopes_of, is_pending
 from waybill.backend.errors import RequestRefused, duplicate_of, ended_since, partial_failure
 from waybill.backend.job_form import TERMINAL, Form, about_result, form_of, form_of_push
 from waybill.backend.job_list import list_jobs
@@ -97,6 +97,7 @@ class JobRoutes:
 
     async def _push_many(self, request: Request) -> Response:
         await self._steps.begin()
+        check_sizes(request.body)
         body = request.json(required=True)
         jobs = envelopes_of(body)
         for index, job in enumerate(jobs):

@@ -189,8 +189,7 @@ class JobView(EventFollower):
         self, queue: str | None, state: str | None, limit: int, owners: Collection[str | None] | None = None
     ) -> list[JobInfo]:
         """Return the jobs of a queue, or of all, that were enqueued last, only those of `owners` if they are given."""
-        store = self._known
-        return await self._thread.read(lambda: store.newest(queue, state, limit, owners))
+        return await self._thread.read(functools.partial(self._known.newest, queue, state, limit, owners))
 
     async def held(self) -> list[HeldAttempt]:
         """Return the running attempts that have sent heartbeats."""
@@ -198,8 +197,7 @@ class JobView(EventFollower):
 
     async def kept_message(self, job_id: str, attempt: int) -> DeliveredMessage | None:
         """Return the message of a running attempt, None if it does not run, or has not sent its message."""
-        store = self._known
-        return await self.in_thread(lambda: store.kept_message(job_id, attempt))
+        return await self.in_thread(functools.partial(self._known.kept_message, job_id, attempt))
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many jobs there are by queue and state. Blocks: do not call it from the event loop's thread.
@@ -266,8 +264,7 @@ class JobView(EventFollower):
 
     async def listed(self, prefix: str, kind: type[R], limit: int, after: str = "") -> list[tuple[str, R]]:
         """Return the rows whose key begins with `prefix`; see `JobStore`."""
-        store = self._known
-        return await self._thread.read(lambda: store.listed(prefix, kind, limit, after))
+        return await self._thread.read(functools.partial(self._known.listed, prefix, kind, limit, after))
 
     async def read(self, call: Callable[[JobStore], T]) -> T:
         """Run `call` with the store, in the store's thread, and return its result. It must not change the store."""
@@ -291,7 +288,12 @@ class JobView(EventFollower):
     async def problem(self, seconds: float) -> str | None:
         """Return why the state is not up to date, None if nothing is known; a database has `seconds` to answer."""
         found = await self._thread.ask(self._known, seconds) or self._thread.problem
-        return "unwritable" if any(one.is_stuck for one in self._streams) else found
+        return "unwritable" if self.is_stuck else found
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the database, or the temporary file of one in memory, has refused the last change."""
+        return any(one.is_stuck for one in self._streams)
 
     @property
     def waiting_count(self) -> int:
@@ -485,8 +487,7 @@ class JobView(EventFollower):
         while True:
             self._share_soon.clear()
             try:
-                share = functools.partial(store.share, self._id, leads=self.leads())
-                owned = await self.in_thread(share)
+                owned = await self.in_thread(functools.partial(store.share, self._id, leads=self.leads()))
                 for one in self._streams:
                     await one.check(store)
             except Exception as error:  # noqa: BLE001 - whatever a database can have against it

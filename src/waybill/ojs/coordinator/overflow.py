@@ -76,7 +76,7 @@ class Overflow:
     @property
     def is_full(self) -> bool:
         """Whether texts could not be written, and there are many of them in memory."""
-        return self._refused_size > 0 and self._used > self._room + self._room // 2
+        return self._refused_size > 0 and self._used > self._room
 
     def text(self, key: str, held: bytes) -> bytes:
         """Return the text that was kept. Raises DatabaseUnusable if the file cannot be read."""
