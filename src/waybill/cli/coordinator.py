@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ from waybill.cli.ranges import DAYS, PORT
 from waybill.cli.stop_signals import started_unless_stopped, stop_event
 from waybill.cli.target import Target, broker_options
 from waybill.cli.text_log import log_format_option, log_in
+from waybill.cli.worker_options import health_host_option, health_port_option
 from waybill.client import ClientError
 from waybill.ojs import Coordinator, InvalidJob
 from waybill.ojs.coordinator.policy import ControlPolicy
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 @click.option("--rebuild", is_flag=True, help="Rebuild the state from the first event.")
 @click.option("--trust", multiple=True, metavar="USER", help="User who may cancel and list all jobs.")
 @click.option("--metrics-port", type=PORT, help="Serve metrics for Prometheus on this port of localhost.")
+@health_port_option
+@health_host_option
 @log_format_option
 @broker_options
 def command(
@@ -44,6 +48,8 @@ def command(
     database: str,
     keep_days: int | None,
     metrics_port: int | None,
+    health_port: int | None,
+    health_host: str,
     log_format: str,
     target: Target,
     *,
@@ -64,7 +70,7 @@ def command(
         with contextlib.ExitStack() as stack:
             if metrics_port is not None:
                 stack.enter_context(_metrics(coordinator, metrics_port))
-            run(_coordinate(coordinator))
+            run(_coordinate(coordinator, health_host, health_port))
     except InvalidJob as error:
         raise click.UsageError(str(error)) from None
     except ClientError as error:
@@ -80,10 +86,15 @@ def _metrics(coordinator: Coordinator, port: int) -> contextlib.AbstractContextM
     return serve(collector, port)
 
 
-async def _coordinate(coordinator: Coordinator) -> None:
+async def _coordinate(coordinator: Coordinator, health_host: str, health_port: int | None) -> None:
     stopped = stop_event()
-    async with started_unless_stopped(coordinator, stopped) as is_started:
-        if is_started:
+    async with contextlib.AsyncExitStack() as stack:
+        if health_port is not None:
+            # Also while it starts, which may take long.
+            from waybill.cli.health import look_at_coordinator, serve_health
+
+            stack.enter_context(serve_health(partial(look_at_coordinator, coordinator), health_host, health_port))
+        if await stack.enter_async_context(started_unless_stopped(coordinator, stopped)):
             collect_rarely()
             echo("ready")
             await stopped.wait()

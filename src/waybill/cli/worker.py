@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +19,12 @@ from waybill.cli.jobs_object import load_jobs
 from waybill.cli.metrics_server import serve
 from waybill.cli.ranges import PORT
 from waybill.cli.text_log import log_format_option, log_in
-from waybill.cli.worker_options import concurrency_option, grace_period_option
+from waybill.cli.worker_options import (
+    concurrency_option,
+    grace_period_option,
+    health_host_option,
+    health_port_option,
+)
 from waybill.client import ClientError, InvalidURI
 from waybill.ojs import InvalidJob, Jobs, Worker
 from waybill.ojs.connection.bindings import is_remote
@@ -66,9 +72,9 @@ async def work(worker: Worker, health_host: str, health_port: int | None, *, as_
     if health_port is None:
         await worker.run()
     else:
-        from waybill.cli.health import serve_health
+        from waybill.cli.health import look_at_worker, serve_health
 
-        with serve_health(worker, health_host, health_port):
+        with serve_health(partial(look_at_worker, worker), health_host, health_port):
             await worker.run()
     echo(json.dumps(worker.counts) if as_json else ", ".join(f"{n} {name}" for name, n in worker.counts.items()))
     if worker.has_stuck_handlers:
@@ -155,8 +161,8 @@ def run_with_reload(grace_seconds: float) -> None:
 @click.option("--coordinator", is_flag=True, help="Also run a coordinator in this process.")
 @click.option("--trust", multiple=True, metavar="USER", help="A user who may cancel all jobs, with --coordinator.")
 @click.option("--metrics-port", type=PORT, help="Serve metrics for Prometheus on this port.")
-@click.option("--health-port", type=PORT, help="Serve the probes /live and /ready on this port.")
-@click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for the probes.")
+@health_port_option
+@health_host_option
 @click.option("--reload", is_flag=True, help="Restart when a Python file below this directory changes.")
 @log_format_option
 @click.option("--log-jobs", is_flag=True, help="Log the start and the end of every job.")

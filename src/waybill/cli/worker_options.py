@@ -1,4 +1,4 @@
-"""The options of all commands that run a worker."""
+"""The options of all commands that run a worker or a coordinator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from waybill.cli.ranges import SECONDS
+from waybill.cli.ranges import PORT, SECONDS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,4 +29,12 @@ grace_period_option: Final = click.option(
     type=SECONDS,
     show_default=True,
     help="Seconds to wait for running jobs at shutdown.",
+)
+
+
+health_port_option: Final = click.option(
+    "--health-port", type=PORT, help="Serve the probes /live and /ready on this port."
+)
+health_host_option: Final = click.option(
+    "--health-host", default="127.0.0.1", show_default=True, help="Address for the probes."
 )

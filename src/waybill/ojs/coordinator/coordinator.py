@@ -92,6 +92,8 @@ class Coordinator(Service):
         self._responder: Responder | None = None
         self._features = Features(self._is_trusted)
         self._channel: Channel | None = None
+        self._consumers: list[Consumer] = []
+        """Those of requests."""
         self._job_requests: JobRequests | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._caught_up = asyncio.Event()
@@ -208,6 +210,29 @@ class Coordinator(Service):
         """Return how far the state is behind each partition of the event stream. Any thread may call it."""
         return [] if self._view is None else self._view.lags()
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is connected to the broker."""
+        return self._broker is not None and self._broker.connection.is_open
+
+    async def problem(self, seconds: float) -> str | None:
+        """Return what keeps it from its work, None if nothing is known; a database has `seconds` to answer."""
+        broker, view = self._broker, self._view
+        if broker is None or view is None or self._channel is None:
+            return "it has not started"
+        if not broker.connection.is_open:
+            return "the broker cannot be reached"
+        if (refusal := broker.events.refusal) is not None:
+            return f"the broker refuses its events: {refusal}"
+        if unread := [one.stream for one in view.lags() if one.seconds is None]:
+            return f"it receives no events of {', '.join(unread)}"
+        if deaf := [one.queue for one in self._consumers if not one.is_registered]:
+            return f"it receives no requests of {', '.join(deaf)}"
+        if not self._caught_up.is_set():
+            return "it reads the events from before its start"
+        found = await view.problem(seconds)
+        return None if found is None else f"the job state is {found}"
+
     def _is_trusted(self, user: str | None) -> bool:
         return self.policy.is_trusted(user, None if self._broker is None else self._broker.identity.user)
 
@@ -234,6 +259,7 @@ class Coordinator(Service):
 
     async def _serve(self, channel: Channel, responder: Responder, name: str, queue: str) -> None:
         consumer = await channel.consume(name)
+        self._consumers.append(consumer)
         responder.spawn(self._handle_all(responder, consumer, queue))
 
     async def _serve_all(self, broker: BrokerConnection, responder: Responder) -> None:

@@ -23,13 +23,14 @@ class EventRetries:
         self.has_failed = False
         self.pause_seconds = FIRST_SECONDS
         """How long to wait before the next try."""
+        self.refusal: str | None = None
+        """Why the broker refuses events, None if it does not."""
         self._clock = clock
         self._quiet_until = 0.0
-        self._is_refused = False
 
     def note(self, error: BaseException | None) -> None:
         """Note that events were not published."""
-        self._is_refused = isinstance(error, ChannelClosed)
+        self.refusal = str(error) if isinstance(error, ChannelClosed) else None
         now = self._clock()
         if not self.has_failed or now >= self._quiet_until:
             _log.warning("events cannot be published and are buffered: %r", error)
@@ -38,11 +39,12 @@ class EventRetries:
 
     def begin(self) -> None:
         """Note that it is tried again."""
-        if self._is_refused:
+        if self.refusal is not None:
             self.pause_seconds = min(2 * self.pause_seconds, MOST_SECONDS)
 
     def end(self) -> None:
         """Note that events are published again."""
         _log.info("events are published again")
         self.has_failed = False
+        self.refusal = None
         self.pause_seconds = FIRST_SECONDS

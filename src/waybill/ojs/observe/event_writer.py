@@ -276,6 +276,11 @@ class EventWriter:
         is_full = len(self._in_flight) >= self._most_in_flight
         return is_full or bool(self._failed) or len(self._gathering.events) > MANY_EVENTS
 
+    @property
+    def refusal(self) -> str | None:
+        """Return why the broker refuses events, None if it does not."""
+        return self._retries.refusal
+
     def linger(self) -> None:
         """Collect the events of this iteration, which nobody waits for, until LINGER_SECONDS after the last message.
 

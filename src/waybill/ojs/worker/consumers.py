@@ -146,8 +146,12 @@ class Consumers:
     def starvation(self) -> str | None:
         """Return why no job starts or ends although the worker consumes; None if all is well.
 
-        If a worker's prefetch is used up, nothing runs, and nothing is settled, the broker delivers nothing more.
+        If a worker's prefetch is used up, nothing runs, and nothing is settled, the broker delivers nothing more. Jobs
+        are settled after their events, so a broker that refuses these, as without a permission, leads to it.
         """
+        refusal = self._broker.events.refusal
+        if refusal is not None:
+            return f"the broker refuses events, before which no job is settled: {refusal}"
         if not self._settled_since or not self._wanted:
             return None
         seconds = asyncio.get_running_loop().time() - self._settled_since
