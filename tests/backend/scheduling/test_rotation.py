@@ -92,16 +92,16 @@ def test_rotations_are_kept_by_key_and_the_oldest_go() -> None:
 def test_dispatches_are_counted_by_second() -> None:
     now = [100.0]
     dispatches = Dispatches(lambda: now[0])
-    dispatches.add("a", "p", 10)
-    dispatches.add("a", "", 30)
+    dispatches.add("a", "p", [10])
+    dispatches.add("a", "", [30])
     now[0] += 45
-    dispatches.add("b", "p", 0)
-    assert dispatches.by_queue() == {"a": (2, 20.0), "b": (1, 0.0)}
-    assert dispatches.of_pool("p", 60) == {"a": 1, "b": 1}
-    assert dispatches.of_pool("p", 30) == {"b": 1}
+    dispatches.add("b", "p", [0, 0])
+    assert dispatches.by_queue() == {"a": (2, 20.0), "b": (2, 0.0)}
+    assert dispatches.of_pool("p", 60) == {"a": 1, "b": 2}
+    assert dispatches.of_pool("p", 30) == {"b": 2}
     now[0] += 16
-    assert dispatches.by_queue() == {"b": (1, 0.0)}
-    assert dispatches.totals == {("a", "p"): 1, ("a", ""): 1, ("b", "p"): 1}
+    assert dispatches.by_queue() == {"b": (2, 0.0)}
+    assert dispatches.totals == {("a", "p"): 1, ("a", ""): 1, ("b", "p"): 2}
 
 
 @pytest.mark.plain_source
@@ -109,5 +109,5 @@ def test_there_are_so_many_labels_at_most(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("waybill.backend.scheduling.dispatches.MAX_QUEUES", 2)
     dispatches = Dispatches(lambda: 0.0)
     for queue in ("a", "b", "c", "d", "a"):
-        dispatches.add(queue, "", 0)
+        dispatches.add(queue, "", [0])
     assert dispatches.totals == {("a", ""): 2, ("b", ""): 1, (OTHER, ""): 2}

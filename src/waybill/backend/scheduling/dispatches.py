@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 WINDOW_SECONDS: Final = 60.0
@@ -26,18 +26,18 @@ class Dispatches:
         self._clock = clock
         self._seconds: deque[tuple[int, Counter[Key], Counter[str]]] = deque()
 
-    def add(self, queue: str, pool: str, wait_ms: float) -> None:
-        """Count a job that was fetched `wait_ms` after it became available."""
+    def add(self, queue: str, pool: str, waits_ms: Sequence[int]) -> None:
+        """Count jobs that were fetched so long after they became available."""
         second = int(self._clock())
         if not self._seconds or self._seconds[-1][0] != second:
             self._seconds.append((second, Counter(), Counter()))
             while self._seconds[0][0] < second - self.keep_seconds:
                 self._seconds.popleft()
         _, counts, waits = self._seconds[-1]
-        counts[queue, pool] += 1
-        waits[queue] += int(wait_ms)
+        counts[queue, pool] += len(waits_ms)
+        waits[queue] += sum(waits_ms)
         is_known = (queue, pool) in self.totals or len(self.totals) < MAX_QUEUES
-        self.totals[(queue, pool) if is_known else (OTHER, "")] += 1
+        self.totals[(queue, pool) if is_known else (OTHER, "")] += len(waits_ms)
 
     def of_pool(self, pool: str, seconds: float) -> Counter[str]:
         """Count the jobs of a pool's workers within the last `seconds`, by queue."""

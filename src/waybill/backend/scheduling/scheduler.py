@@ -7,7 +7,7 @@ pool always use the strategy of the pool.
 from __future__ import annotations
 
 import functools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -185,8 +185,11 @@ class Scheduler:
     def dispatched(self, pool: str, leases: Sequence[Lease]) -> None:
         """Count jobs that a fetch returns to a worker of a pool; "" means no pool."""
         now = datetime.now(UTC)
+        waits: defaultdict[str, list[int]] = defaultdict(list)
         for lease in leases:
-            self.dispatches.add(lease.execution.queue, pool, _waited_ms(lease, now))
+            waits[lease.execution.queue].append(_waited_ms(lease, now))
+        for queue, waits_ms in waits.items():
+            self.dispatches.add(queue, pool, waits_ms)
 
     def active(self, pool: str) -> int:
         """Return how many jobs the workers of a pool have from this server."""
@@ -275,15 +278,15 @@ def _ratios(dispatched: Mapping[str, tuple[int, float]]) -> dict[str, float]:
     return {queue: count / total for queue, (count, _) in dispatched.items()}
 
 
-def _waited_ms(lease: Lease, now: datetime) -> float:
+def _waited_ms(lease: Lease, now: datetime) -> int:
     """Return how long a job was available before it was fetched, as far as its envelope tells: 0 after a retry."""
     execution = lease.execution
     envelope = execution.envelope
     since = envelope.scheduled_at or envelope.enqueued_at
     if execution.attempt > 1 or not since:
-        return 0.0
+        return 0
     moment = _moment(since)
-    return 0.0 if moment is None else max(0.0, (now - moment).total_seconds() * 1000)
+    return 0 if moment is None else max(0, int((now - moment).total_seconds() * 1000))
 
 
 @functools.lru_cache(1000)

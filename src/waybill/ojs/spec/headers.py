@@ -309,12 +309,13 @@ def as_repeated(properties: BasicProperties | bytes) -> bytes:
 
 def is_repeated(encoded_properties: bytes) -> bool:
     """Return whether a delivered job may be in its queue twice."""
-    return _ENCODED_REPEATED in encoded_properties
+    # `find`, here and below, takes a third of the time of `in`, which first raises and drops a TypeError for bytes.
+    return encoded_properties.find(_ENCODED_REPEATED) >= 0
 
 
 def run_number(encoded_properties: bytes) -> int | None:
     """Return how often a delivered job was a dead letter that was retried, None for never."""
-    if _ENCODED_RUN not in encoded_properties:
+    if encoded_properties.find(_ENCODED_RUN) < 0:
         return None
     return _whole(encoded_properties, _ENCODED_RUN, RUN)
 
@@ -334,7 +335,7 @@ def _whole(encoded_properties: bytes, mark: bytes, name: str) -> int | None:
 
 def follows_binding(encoded_properties: bytes) -> bool:
     """Return whether a delivery has any property or header of the binding (section 6), not only an envelope."""
-    return encoded_properties[1] & _MESSAGE_ID_OR_TYPE != 0 or b"x-ojs-" in encoded_properties
+    return encoded_properties[1] & _MESSAGE_ID_OR_TYPE != 0 or encoded_properties.find(b"x-ojs-") >= 0
 
 
 def max_attempts(delivery: Delivery, envelope: Envelope) -> int:

@@ -151,7 +151,7 @@ class ClientChannel:
                 self.events.refused(tokens)
         elif self.state is ChannelState.CLOSING:
             return
-        elif isinstance(method, BasicDeliver | BasicGetOk | BasicReturn):
+        elif isinstance(method, (BasicDeliver, BasicGetOk, BasicReturn)):
             self._assembly.start(method)
         elif isinstance(method, BasicCancel):
             self._take_cancel(method)

@@ -242,7 +242,7 @@ class ClientEngine:
 
     def _take_method(self, method: Method, now: float) -> None:
         """A method on channel 0."""
-        if self.state is ConnectionState.CLOSING and not isinstance(method, ConnectionClose | ConnectionCloseOk):
+        if self.state is ConnectionState.CLOSING and not isinstance(method, (ConnectionClose, ConnectionCloseOk)):
             return
         self._move(method.NAME)
         if isinstance(method, ConnectionStart):

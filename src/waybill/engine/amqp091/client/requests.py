@@ -57,6 +57,6 @@ class PendingRequests:
 
 def _consumer_tag(method: Method) -> str:
     """The consumer that a request or its answer is about, empty for all others."""
-    if isinstance(method, BasicConsume | BasicConsumeOk | BasicCancel | BasicCancelOk):
+    if isinstance(method, (BasicConsume, BasicConsumeOk, BasicCancel, BasicCancelOk)):
         return method.consumer_tag
     return ""

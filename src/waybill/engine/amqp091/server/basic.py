@@ -173,11 +173,7 @@ def get(channel: Channel, method: BasicGet) -> None:
     tag = channel.delivery_tag
     address = entry.message.address
     reply = BasicGetOk(
-        delivery_tag=int(tag),
-        redelivered=entry.redelivered,
-        exchange=address.exchange,
-        routing_key=short_text(address.routing_key),
-        message_count=queue.message_count,
+        int(tag), entry.redelivered, address.exchange, short_text(address.routing_key), queue.message_count
     )
     number = int(channel.number)
     if entry.delivery_count > 0 and queue.counts_deliveries:
