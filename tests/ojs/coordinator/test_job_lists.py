@@ -133,7 +133,7 @@ def test_nothing_else_looks_at_all_jobs(store: SqlJobStore, path: str, monkeypat
         lambda: store.newest("q1", "active", 10),
         lambda: store.get(id_of(1)),
         lambda: store.apply([(5000, [event("job.reserved", "u", unique_key="k")])]),
-        lambda: store._marked("m", 10),
+        lambda: store._marked("m", 10, ""),
         lambda: store._listed("cron/", 10, ""),
     ):
         assert "SCAN waybill_job" not in plans(store, path, ask)

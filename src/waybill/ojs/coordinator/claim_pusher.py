@@ -19,6 +19,7 @@ from waybill.ojs.coordinator.feature_fold import kind_of
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.coordinator.leader import Leader
 from waybill.ojs.coordinator.leader_loop import LeaderLoop
+from waybill.ojs.coordinator.marked_rows import MarkedRows
 from waybill.ojs.coordinator.stream_identity import StreamReplaced
 from waybill.ojs.errors import ControlFailed, DuplicateJob, InvalidJob, PushFailed, TopologyConflict
 from waybill.ojs.handler import Options
@@ -34,6 +35,8 @@ from waybill.ojs.spec.states import State
 from waybill.ojs.spec.unique import read_unique, unique_key
 
 BATCH: Final = 500
+BATCHES_AT_ONCE: Final = 4
+"""How many portions of claims that must wait are read to find others."""
 REMEMBERED: Final = 100_000
 FIRST_PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 60.0
@@ -77,6 +80,9 @@ class ClaimPusher(LeaderLoop):
         """When a failed push is retried, by the loop's clock."""
         self._in_hand: set[str] = set()
         """Pushed jobs whose claim.pushed event is not folded yet."""
+        self._pending = MarkedRows(view, PENDING, Claim, BATCH)
+        self._known: set[str] = set()
+        """The pending jobs that this round has found."""
 
     def forget(self) -> None:
         """Forget started pushes: if this coordinator leads again, it pushes these jobs again."""
@@ -84,18 +90,28 @@ class ClaimPusher(LeaderLoop):
 
     async def look(self) -> None:
         """Push the jobs whose claims are pending."""
-        pending = dict(await self._view.marked(PENDING, Claim, BATCH))
-        known = {str(one.job.get("id", "")): one for one in pending.values()}
-        self._in_hand &= known.keys()
-        self._failures = {job_id: count for job_id, count in self._failures.items() if job_id in known}
+        for _ in range(BATCHES_AT_ONCE):
+            due = await self._next_due()
+            if due or self._pending.is_round:
+                break
+        self._in_hand.update(due)
+        await asyncio.gather(*(self._push_guarded(job_id, one) for job_id, one in due.items()))
+
+    async def _next_due(self) -> dict[str, Claim]:
+        """Return the next pending claims by job, except those whose push has begun, or has failed a moment ago."""
+        found = {str(one.job.get("id", "")): one for _, one in await self._pending.next()}
+        self._known |= found.keys()
+        if self._pending.is_round:
+            known, self._known = self._known, set()
+            self._in_hand &= known
+            self._failures = {job_id: count for job_id, count in self._failures.items() if job_id in known}
+            self._not_before = {job_id: at for job_id, at in self._not_before.items() if job_id in known}
         now = asyncio.get_running_loop().time()
-        due = [
-            (job_id, one)
-            for job_id, one in known.items()
+        return {
+            job_id: one
+            for job_id, one in found.items()
             if job_id not in self._in_hand and self._not_before.get(job_id, 0.0) <= now
-        ]
-        self._in_hand.update(job_id for job_id, _ in due)
-        await asyncio.gather(*(self._push_guarded(job_id, one) for job_id, one in due))
+        }
 
     async def _push_guarded(self, job_id: str, one: Claim) -> None:
         try:

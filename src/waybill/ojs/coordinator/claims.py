@@ -123,8 +123,10 @@ class ClaimFold(FeatureFold):
             return
         if event.type == "claim.pushed":
             found.is_pushed = True
-        elif event.type == "claim.copied" and copy not in found.copies and len(found.copies) < MAX_COPIES:
-            found.copies.append(copy)
+        elif event.type == "claim.copied" and copy not in found.copies:
+            # Of an older copy it is unknown whether it was pushed. That it may not run any more does no harm: the last
+            # one is pushed until that is confirmed.
+            found.copies = [*found.copies, copy][-MAX_COPIES:]
         elif event.type == "claim.admitted" and not found.copy and copy in found.copies:
             found.copy = copy
         _keep(rows, key, found)

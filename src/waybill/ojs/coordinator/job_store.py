@@ -345,9 +345,9 @@ class JobStore:
         """Return a row of a feature, None if there is none."""
         return next((row for _, row in _decoded(self._rows_of([key]).items(), kind)), None)
 
-    def marked(self, mark: str, kind: type[R], limit: int) -> list[tuple[str, R]]:
-        """Return rows with a mark and their keys, ordered by key."""
-        return _decoded(self._marked(mark, limit), kind)
+    def marked(self, mark: str, kind: type[R], limit: int, after: str = "") -> list[tuple[str, R]]:
+        """Return rows with a mark and their keys, ordered by key. `after` is the key after which to continue."""
+        return _decoded(self._marked(mark, limit, after), kind)
 
     def has_few(self, mark: str) -> bool:
         """Return whether it is known that few rows have a mark, so reading them is quick. Safe from any thread."""
@@ -363,7 +363,7 @@ class JobStore:
     def _rows_of(self, keys: Sequence[str]) -> dict[str, StoredRow]:
         raise NotImplementedError
 
-    def _marked(self, mark: str, limit: int) -> list[tuple[str, StoredRow]]:
+    def _marked(self, mark: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:
         raise NotImplementedError
 
     def _listed(self, prefix: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:

@@ -256,11 +256,11 @@ class JobView(EventFollower):
 
         return await self.look(read)
 
-    async def marked(self, mark: str, kind: type[R], limit: int) -> list[tuple[str, R]]:
+    async def marked(self, mark: str, kind: type[R], limit: int, after: str = "") -> list[tuple[str, R]]:
         """Return rows with a mark; see `JobStore`."""
         store = self._known
         run = self.soon if store.has_few(mark) else self._thread.read
-        return await run(lambda: store.marked(mark, kind, limit))
+        return await run(lambda: store.marked(mark, kind, limit, after))
 
     async def listed(self, prefix: str, kind: type[R], limit: int, after: str = "") -> list[tuple[str, R]]:
         """Return the rows whose key begins with `prefix`; see `JobStore`."""

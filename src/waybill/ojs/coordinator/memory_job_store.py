@@ -301,8 +301,8 @@ class MemoryJobStore(JobStore):
     def _rows_of(self, keys: Sequence[str]) -> dict[str, StoredRow]:
         return self._rows.load(keys)
 
-    def _marked(self, mark: str, limit: int) -> list[tuple[str, StoredRow]]:
-        return self._rows.marked(mark, limit)
+    def _marked(self, mark: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:
+        return self._rows.marked(mark, limit, after)
 
     def _listed(self, prefix: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:
         return self._rows.listed(prefix, limit, after)

@@ -28,10 +28,10 @@ class MemoryRows:
         found = ((key, self._find(key)) for key in keys)
         return {key: row for key, row in found if row is not None}
 
-    def marked(self, mark: str, limit: int) -> list[tuple[str, StoredRow]]:
-        """Return rows with a mark, in the order of their keys."""
+    def marked(self, mark: str, limit: int, after: str = "") -> list[tuple[str, StoredRow]]:
+        """Return rows with a mark whose keys are greater than `after`, in the order of their keys."""
         keys = self._marks.get(mark, {})
-        return list(self.load(nsmallest(limit, keys)).items())
+        return list(self.load(nsmallest(limit, (key for key in keys if key > after))).items())
 
     def count(self, mark: str) -> int:
         """Return how many rows have a mark."""

@@ -344,8 +344,8 @@ class SqlJobStore(SqlJobReads):
         with self._engine.connect() as connection:
             return self._load_rows(connection, keys)
 
-    def _marked(self, mark: str, limit: int) -> list[tuple[str, StoredRow]]:
-        select = sql.select(ROWS).where(ROWS.c.mark == mark).order_by(ROWS.c.key).limit(limit)
+    def _marked(self, mark: str, limit: int, after: str) -> list[tuple[str, StoredRow]]:
+        select = sql.select(ROWS).where(ROWS.c.mark == mark, ROWS.c.key > after).order_by(ROWS.c.key).limit(limit)
         with self._engine.connect() as connection:
             return list(_stored_rows(connection.execute(select)).items())
 

@@ -20,6 +20,7 @@ from waybill.ojs.client import Jobs
 from waybill.ojs.coordinator.claims import Claim
 from waybill.ojs.coordinator.leader import Leader
 from waybill.ojs.coordinator.leader_loop import POLL_SECONDS, LeaderLoop
+from waybill.ojs.coordinator.marked_rows import MarkedRows
 from waybill.ojs.coordinator.responder import Responder
 from waybill.ojs.dead_letters import DeadLetters
 from waybill.ojs.errors import JobsError
@@ -70,6 +71,7 @@ class WorkflowActor(LeaderLoop):
         self._last_written: BoundedDict[str, tuple[object, ...]] = BoundedDict(REMEMBERED_EVENTS)
         """The pending events of each workflow when they were last written."""
         self._swept_at = float("-inf")
+        self._to_do = MarkedRows(responder.view, TO_DO, Progress, AT_A_TIME)
         self._pushers = PusherWatch(responder.view, self._write)
         self._followed = FollowedJobs(responder.view, self._write)
 
@@ -95,7 +97,7 @@ class WorkflowActor(LeaderLoop):
 
     async def look(self) -> None:
         """Write the events that workflows lack, and end the workflows that are due."""
-        for _, progress in await self._view.marked(TO_DO, Progress, AT_A_TIME):
+        for _, progress in await self._to_do.next():
             if self._has_new_events(progress):
                 await self._write_pending(progress)
             if progress.cancels and progress.id not in self._stopping:

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.coordinator.marked_rows import MarkedRows
 from waybill.ojs.spec.control_message import JobInfo
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.states import State
@@ -42,6 +43,7 @@ class FollowedJobs:
         """`write` records an event about a workflow, once for each name that it is given."""
         self._view = view
         self._write = write
+        self._rows = MarkedRows(view, FOLLOWING, MomentRow, AT_A_TIME)
         self._looked_at = float("-inf")
 
     async def look(self) -> None:
@@ -50,7 +52,7 @@ class FollowedJobs:
         if now - self._looked_at < POLL_SECONDS:
             return
         self._looked_at = now
-        for _, row in await self._view.marked(FOLLOWING, MomentRow, AT_A_TIME):
+        for _, row in await self._rows.next():
             progress = await self._view.row(progress_key(row.id), Progress)
             if progress is not None:
                 await self._look_at(progress)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from waybill.ojs.coordinator.job_view import JobView
+from waybill.ojs.coordinator.marked_rows import MarkedRows
 from waybill.ojs.spec.event_data import EventData
 from waybill.ojs.spec.pushing_events import WorkflowAbandoned
 from waybill.ojs.spec.states import TERMINAL, State
@@ -34,13 +35,17 @@ class PusherWatch:
         """`write` records an event about a workflow, once for each name that it is given."""
         self._view = view
         self._write = write
+        self._rows = MarkedRows(view, UNSEALED, MomentRow, AT_A_TIME)
         self._seen: dict[str, tuple[str, float]] = {}
         """The last report of each group, and when it was first seen here, by the loop's clock."""
+        self._seen_again: dict[str, tuple[str, float]] = {}
+        """Those that this round has found."""
         self._looked_at = float("-inf")
 
     def forget(self) -> None:
         """Restart the timeouts, as a new leader does."""
         self._seen.clear()
+        self._seen_again.clear()
 
     async def look(self) -> None:
         """Give up the groups that were silent for too long."""
@@ -48,19 +53,19 @@ class PusherWatch:
         if now - self._looked_at < POLL_SECONDS:
             return
         self._looked_at = now
-        seen: dict[str, tuple[str, float]] = {}
-        for _, row in await self._view.marked(UNSEALED, MomentRow, AT_A_TIME):
+        for _, row in await self._rows.next():
             progress = await self._view.row(progress_key(row.id), Progress)
             if progress is None:
                 continue
             heard_at, since = self._seen.get(row.id, ("", now))
             if heard_at != progress.heard_at or await self._may_push(progress):
                 since = now
-            seen[row.id] = progress.heard_at, since
+            self._seen_again[row.id] = progress.heard_at, since
             if now - since >= SILENT_SECONDS:
                 data = WorkflowAbandoned(workflow_id=row.id, workflow_name=progress.name, heard_at=progress.heard_at)
                 self._write(row.id, data, f"abandoned {progress.heard_at}")
-        self._seen = seen
+        if self._rows.is_round:
+            self._seen, self._seen_again = self._seen_again, {}
 
     async def _may_push(self, progress: Progress) -> bool:
         """Return whether the job that spawned the group has not ended: its next attempt pushes the missing jobs."""
