@@ -22,13 +22,12 @@ from waybill.client import ClientError
 from waybill.django.connection import fresh_connections, jobs
 from waybill.django.models import OutboxJob, OutboxTurn
 from waybill.ojs import Envelope, NewJob, PushFailed
-from waybill.ojs.push.outbox_rows import OutboxPublisher, row_of
+from waybill.ojs.push.outbox_rows import BATCH, OutboxPublisher, row_of
 from waybill.ojs.spec.identifiers import new_id
 
 POLL_SECONDS: Final = 0.2
 ERROR_PAUSE_SECONDS: Final = 1.0
 LEASE_SECONDS: Final = 30.0
-BATCH: Final = 500
 _LEASE_ROW: Final = 1
 
 _log = logging.getLogger("waybill.django.outbox")
@@ -59,9 +58,10 @@ class DjangoOutboxRelay:
         """
         if not self._acquire_lease():
             return 0
-        waiting = OutboxJob.objects.using(self._using).filter(error=None).order_by("pk")
-        rows: list[tuple[int, str, str]] = list(waiting.values_list("pk", "envelope", "options")[:BATCH])
+        waiting = OutboxJob.objects.using(self._using).filter(error=None, pk__gt=self._publisher.after)
+        rows: list[tuple[int, str, str]] = list(waiting.order_by("pk").values_list("pk", "envelope", "options")[:BATCH])
         if not rows:
+            self._publisher.begin_again()
             return 0
         done, errors = jobs.sync.call(lambda here: self._publisher.publish(rows, here.push_many), "publish_batch()")
         with transaction.atomic(using=self._using):

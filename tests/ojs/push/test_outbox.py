@@ -181,6 +181,31 @@ async def test_a_full_queue_leaves_jobs_there_and_one_that_is_spoilt_holds_up_no
     assert [(job, "reserved prefix" in error) for job, error in left] == [(job_id(1), True)]
 
 
+async def test_more_jobs_for_a_full_queue_than_are_read_at_once_hold_up_no_other(
+    broker_uri: str, eye: Eye, queue_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waybill.ojs.push.outbox.ERROR_PAUSE_SECONDS", 0.05)
+    for module in ("outbox", "outbox_rows"):
+        monkeypatch.setattr(f"waybill.ojs.push.{module}.BATCH", 3)
+    free = f"{queue_name}.free"
+    async with Jobs(broker_uri, topology=Topology(max_length=1, prefix="outbox.")) as jobs:
+        outbox = Outbox(jobs)
+        engine = sql.create_engine(f"sqlite:///{tmp_path / 'orders.sqlite'}", poolclass=sql.pool.NullPool)
+        outbox.metadata.create_all(engine)
+        with Session(engine) as session, session.begin():
+            for number in range(9):
+                outbox.add(session, {**JOB, "id": job_id(number), "queue": queue_name, "args": [number]})
+            outbox.add(session, {**JOB, "id": job_id(9), "queue": free, "args": [9]})
+        await jobs.push("outbox.run", [0], queue=free)
+        await eye.wait_for(f"outbox.ojs.queue.{free}")
+        async with OutboxRelay(outbox, engine):
+            assert (await eye.wait_for(f"outbox.ojs.queue.{free}")).json()["args"] == [9]
+            arrived = [(await eye.wait_for(f"outbox.ojs.queue.{queue_name}")).json()["args"] for _ in range(9)]
+            assert sorted(arrived) == [[number] for number in range(9)]
+        with engine.connect() as connection:
+            assert connection.execute(sql.select(outbox.table.c.id)).all() == []
+
+
 JOB: dict[str, object] = {"specversion": "1.0", "type": "outbox.run", "args": []}
 
 

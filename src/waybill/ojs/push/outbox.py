@@ -28,7 +28,7 @@ from waybill.client.service import Service
 from waybill.ojs.client import Jobs
 from waybill.ojs.errors import PushFailed
 from waybill.ojs.handler import NewJob
-from waybill.ojs.push.outbox_rows import OutboxPublisher, row_of
+from waybill.ojs.push.outbox_rows import BATCH, OutboxPublisher, row_of
 from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.identifiers import new_id
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 0.2
 LEASE_SECONDS: Final = 30.0
-BATCH: Final = 500
 ERROR_PAUSE_SECONDS: Final = 1.0
 _RELAY: Final = "relay"
 
@@ -149,6 +148,7 @@ class OutboxRelay(Service):
             return 0
         rows = await self._with_connection(self._read)
         if not rows:
+            self._publisher.begin_again()
             return 0
         done, errors = await self._publisher.publish(rows, self._outbox.jobs.push_many)
         await self._with_connection(lambda connection: self._settle(connection, done, errors))
@@ -205,7 +205,8 @@ class OutboxRelay(Service):
     def _read(self, connection: Connection) -> list[tuple[int, str, str]]:
         table = self._outbox.table
         select = sql.select(table.c.id, table.c.envelope, table.c.options)
-        select = select.where(table.c.error.is_(None)).order_by(table.c.id).limit(BATCH)
+        select = select.where(table.c.error.is_(None), table.c.id > self._publisher.after)
+        select = select.order_by(table.c.id).limit(BATCH)
         return [(number, envelope, options) for number, envelope, options in connection.execute(select)]
 
     def _settle(self, connection: Connection, done: list[int], errors: dict[int, str]) -> None:

@@ -17,6 +17,7 @@ from waybill.ojs.push.publisher import BatchFailed
 from waybill.ojs.spec.envelope import parse_envelope
 from waybill.ojs.spec.nesting import clean_text
 
+BATCH: Final = 500
 MAX_FAILURES: Final = 5
 MAX_REASON: Final = 2000
 _KEPT_OPTIONS: Final = frozenset({"unique_key", "correlation_id", "traceparent", "tracestate"})
@@ -39,6 +40,9 @@ class OutboxPublisher:
     """Pushes rows: number, envelope, options."""
 
     def __init__(self) -> None:
+        self.after = 0
+        """The next BATCH rows to push are those after this number: rows that stay do not hold up the others."""
+        self._has_left_rows = False
         self._failures: Counter[int] = Counter()
         """How often the job of a row has failed while others succeeded."""
 
@@ -47,7 +51,21 @@ class OutboxPublisher:
 
         Raises PushFailed if the broker accepted none.
         """
-        return await self._publish([(number, _made(envelope, options)) for number, envelope, options in rows], push)
+        done: list[int] = []
+        errors: dict[int, str] = {}
+        try:
+            done, errors = await self._publish([(number, _made(job, options)) for number, job, options in rows], push)
+        finally:
+            self._has_left_rows |= len(done) + len(errors) < len(rows)
+            if len(rows) < BATCH:
+                self.begin_again()
+            elif self._has_left_rows:
+                self.after = rows[-1][0]
+        return done, errors
+
+    def begin_again(self) -> None:
+        """Note that there are no rows after the last ones."""
+        self.after, self._has_left_rows = 0, False
 
     async def _publish(
         self, jobs: list[tuple[int, MadeJob | InvalidJob]], push: PushMany
