@@ -6,7 +6,10 @@ follow one store, and processes that share a database see each other's folds.
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from heapq import nsmallest
 from typing import Final, NamedTuple, Protocol
@@ -20,6 +23,8 @@ MOST_QUEUES: Final = 30_000
 """With counts of their own: as many as a broker has. An event may name any queue."""
 OTHER: Final = "_other"
 """The jobs of all further queues are counted under this name, which no queue can have."""
+PAGE: Final = 5000
+"""How many counts of a database are read together: others wait meanwhile."""
 WHOLE_SECONDS: Final = 300.0
 """How often OTHER is counted again in a database, whose changes name all queues."""
 _WAITING = State.AVAILABLE.value
@@ -42,6 +47,8 @@ class CountChanges(NamedTuple):
     mark: CountMark
     counts: Mapping[Pair, int]
     is_whole: bool = False
+    after: Pair | None = None
+    """The last of these counts if they are only a page of all: `more_counts` has the next one."""
 
 
 class CountedQueues:
@@ -63,7 +70,38 @@ class Countable(Protocol):
     """A store whose counts can be tracked."""
 
     def count_changes(self, since: CountMark | None) -> CountChanges:
-        """Return the counts that changed since a mark, all for None."""
+        """Return the counts that changed since a mark, all for None, or the first page of them."""
+
+    def more_counts(self, page: CountChanges) -> CountChanges:
+        """Return the next page of all counts."""
+
+
+class Sums:
+    """Adds up all counts, page by page: those of the first MOST_QUEUES queues, and of all further ones as OTHER."""
+
+    def __init__(self) -> None:
+        self.counts = Counter[Pair]()
+        self._names = CountedQueues()
+
+    def add(self, page: CountChanges) -> None:
+        """Add a page."""
+        for (queue, state), count in page.counts.items():
+            self.counts[self._names.name(queue), state] += count
+
+
+def all_counts(read: Callable[[Callable[[Countable], CountChanges]], CountChanges]) -> dict[Pair, int]:
+    """Return all counts of a store. `read` runs calls with it: others use it between them."""
+    sums = Sums()
+    page = read(lambda store: store.count_changes(None))
+    sums.add(page)
+    while page.after is not None:
+        page = read(functools.partial(_next_page, page))
+        sums.add(page)
+    return dict(sums.counts)
+
+
+def _next_page(page: CountChanges, store: Countable) -> CountChanges:
+    return store.more_counts(page)
 
 
 class JobCounts:
@@ -176,13 +214,25 @@ class FollowedCounts:
         self._read = read
         self._counts = JobCounts()
         self._whole_at = 0.0
+        self._line = asyncio.Lock()
 
     async def now(self) -> JobCounts:
         """Return the current counts. It is always the same object, and the next call changes it."""
         counts = self._counts
-        now = time.monotonic()
-        since = None if counts.is_partial and now - self._whole_at >= WHOLE_SECONDS else counts.mark
-        if since is None:
-            self._whole_at = now
-        counts.take(await self._read(lambda store: store.count_changes(since)))
+        async with self._line:
+            now = time.monotonic()
+            since = None if counts.is_partial and now - self._whole_at >= WHOLE_SECONDS else counts.mark
+            if since is None:
+                self._whole_at = now
+            changes = await self._read(lambda store: store.count_changes(since))
+            counts.take(await self._whole(changes) if changes.is_whole else changes)
         return counts
+
+    async def _whole(self, page: CountChanges) -> CountChanges:
+        """Return all counts. What has changed since the first page changes after its mark, too."""
+        mark, sums = page.mark, Sums()
+        sums.add(page)
+        while page.after is not None:
+            page = await self._read(functools.partial(_next_page, page))
+            sums.add(page)
+        return CountChanges(mark, sums.counts, is_whole=True)

@@ -341,6 +341,10 @@ class JobStore:
         """
         raise NotImplementedError
 
+    def more_counts(self, page: CountChanges) -> CountChanges:
+        """Return the next page of all counts, if `count_changes` has returned the first one."""
+        raise NotImplementedError
+
     def row(self, key: str, kind: type[R]) -> R | None:
         """Return a row of a feature, None if there is none."""
         return next((row for _, row in _decoded(self._rows_of([key]).items(), kind)), None)

@@ -19,6 +19,7 @@ from waybill.ojs.coordinator.event_fold import Verdicts
 from waybill.ojs.coordinator.event_reader import require_known_partitions
 from waybill.ojs.coordinator.expectations import Expectations
 from waybill.ojs.coordinator.feature_fold import FeatureFolds, R
+from waybill.ojs.coordinator.job_counts import all_counts
 from waybill.ojs.coordinator.job_fold import ENDS
 from waybill.ojs.coordinator.job_record import JobRecord
 from waybill.ojs.coordinator.job_store import HeldAttempt, JobDetail, JobStore, keys_of
@@ -167,8 +168,7 @@ class JobView(EventFollower):
 
     async def details(self, job_ids: Sequence[str]) -> list[JobDetail]:
         """Return the known jobs among these, with their envelopes."""
-        store = self._known
-        return await self._thread.read(lambda: [one for one in map(store.detail, job_ids) if one is not None])
+        return await self._thread.read(lambda: [one for one in map(self._known.detail, job_ids) if one is not None])
 
     def expect(self, kind: str, name: str) -> asyncio.Future[None]:
         """Return a future for the next folded event of a type that is about job `name`, or has this id.
@@ -204,7 +204,8 @@ class JobView(EventFollower):
 
         Raises TimeoutError if the store is busy for long, and errors of the store.
         """
-        return self._thread.run_from_outside(self._known.counts, COUNT_SECONDS)
+        run, store = self._thread.run_from_outside, self._known
+        return all_counts(lambda call: run(functools.partial(call, store), COUNT_SECONDS))
 
     async def settled(
         self, job_id: str, is_settled: Callable[[JobInfo | None], bool], seconds: float = SETTLE_SECONDS
@@ -268,8 +269,7 @@ class JobView(EventFollower):
 
     async def read(self, call: Callable[[JobStore], T]) -> T:
         """Run `call` with the store, in the store's thread, and return its result. It must not change the store."""
-        store = self._known
-        return await self._thread.read(lambda: call(store))
+        return await self._thread.read(functools.partial(call, self._known))
 
     async def look(self, call: Callable[[JobStore], T]) -> T:
         """Do the same for a quick `call`: it runs immediately if the store is in memory."""

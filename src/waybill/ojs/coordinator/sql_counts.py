@@ -86,16 +86,25 @@ class CountTable:
 
         The latter are counted under OTHER.
         """
-        counts = self.table.c
-        queues = sql.select(counts.queue).group_by(counts.queue).having(self._jobs > 0).order_by(counts.queue)
-        first_left_out = connection.execute(queues.offset(job_counts.MOST_QUEUES).limit(1)).scalar()
-        sums = self._sums.having(self._jobs > 0)
-        if first_left_out is None:
-            return {(queue, state): jobs for queue, state, jobs in connection.execute(sums)}
-        found = connection.execute(sums.where(counts.queue < first_left_out))
-        named = {(queue, state): jobs for queue, state, jobs in found}
-        others = sql.select(counts.state, self._jobs).where(counts.queue >= first_left_out).group_by(counts.state)
-        return named | {(job_counts.OTHER, state): jobs for state, jobs in connection.execute(others) if jobs > 0}
+        sums = job_counts.Sums()
+        page = self.page(connection, CountMark(0, 0), None)
+        sums.add(page)
+        while page.after is not None:
+            page = self.page(connection, page.mark, page.after)
+            sums.add(page)
+        return dict(sums.counts)
+
+    def page(self, connection: Connection, mark: CountMark, after: Pair | None) -> CountChanges:
+        """Return a page of all counts, in the order of the queues' names."""
+        pair = sql.tuple_(self.table.c.queue, self.table.c.state)
+        select = self._sums.order_by(self.table.c.queue, self.table.c.state).limit(job_counts.PAGE)
+        if after is not None:
+            select = select.where(pair > sql.tuple_(*after))
+        rows = connection.execute(select).all()
+        # Without a condition on the sum: who looks for the next ones that are not 0 may look at very many.
+        found = {(queue, state): jobs for queue, state, jobs in rows if jobs > 0}
+        last = (rows[-1][0], rows[-1][1]) if len(rows) == job_counts.PAGE else None
+        return CountChanges(mark, found, is_whole=True, after=last)
 
     def of(self, connection: Connection, queue: str, state: str) -> int:
         """Return how many jobs of a queue are in a state."""
@@ -109,7 +118,7 @@ class CountTable:
             return CountChanges(now, {})
         changed = None if since is None or since.epoch != now.epoch else self._changed(connection, now, since)
         if changed is None:
-            return CountChanges(now, self.all(connection), is_whole=True)
+            return self.page(connection, now, None)
         return CountChanges(now, changed)
 
     def _changed(self, connection: Connection, now: CountMark, since: CountMark) -> dict[Pair, int] | None:

@@ -316,6 +316,10 @@ class SqlJobStore(SqlJobReads):
             now = count_mark_of(read_positions(connection))
             return COUNTS.changes(connection, now, since)
 
+    def more_counts(self, page: CountChanges) -> CountChanges:
+        with self._engine.connect() as connection:
+            return COUNTS.page(connection, page.mark, page.after)
+
     def share(self, coordinator: str, *, leads: bool) -> Collection[int] | None:
         """Tell that a coordinator is there; returns the partitions that it is to fold, None for all."""
         if self._partitions is None or self._event_partitions == 1:
