@@ -133,6 +133,17 @@ async def test_the_jobs_of_a_cron_job_have_its_options(client: Client) -> None:
     await client.ask("POST", "/ojs/v1/cron", body | {"options": {"enqueue_ttl": "soon"}}, 400)
 
 
+async def test_the_metadata_of_a_cron_job_are_also_shown_among_its_options(client: Client) -> None:
+    """ojs-cron section 2.2: `meta` is an option. A change of other fields keeps it."""
+    options = {"queue": "report", "retry": {"max_attempts": 3, "initial_interval": "PT5M"}, "meta": {"partner": 7}}
+    made = await register(client, job_template=TEMPLATE | {"options": options})
+    assert (made["options"], made["job_template"]["options"], made["meta"]) == (options, options, {"partner": 7})
+    await client.ask("PATCH", f"{CRON}/nightly", {"options": options, "description": "new"})
+    assert (await get(client))["options"] == options
+    job = (await client.ask("POST", f"{CRON}/nightly/trigger", status=201))["job"]
+    assert (job["meta"]["partner"], job["retry"]) == (7, options["retry"])
+
+
 UNIQUE = {**TEMPLATE, "options": {"queue": "report", "unique": {"keys": ["type"], "on_conflict": "reject"}}}
 
 

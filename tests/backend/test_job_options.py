@@ -49,6 +49,27 @@ async def test_timeouts_are_seconds(client: Client, options: dict[str, object]) 
     await client.ask("POST", JOBS, {"type": "a.b", "args": [], **options}, 400)
 
 
+# --- retries ---
+
+GIVEN_RETRY = {"max_attempts": 3, "initial_interval": "PT0.5M", "max_interval": "PT5M", "on_exhaustion": "discard"}
+
+
+async def test_a_retry_policy_is_shown_as_it_was_given(client: Client) -> None:
+    """ojs-json-format section 3.3. The second push takes the quick way, and values that are the default remain."""
+    for _ in range(2):
+        made = (await push(client, retry=GIVEN_RETRY))["job"]
+        (fetched,) = await client.fetch()
+        admin = await client.ask("GET", f"/ojs/v1/admin/jobs/{made['id']}")
+        for shown in (made, fetched, await client.job(made["id"]), admin):
+            assert shown["retry"] == GIVEN_RETRY
+        assert admin["retry_policy"].items() >= GIVEN_RETRY.items()
+        await client.ack(made["id"])
+    batch = await client.ask(
+        "POST", f"{JOBS}/batch", {"jobs": [{"type": "a.b", "args": [], "retry": GIVEN_RETRY}]}, 201
+    )
+    assert batch["jobs"][0]["retry"] == GIVEN_RETRY
+
+
 # --- pending ---
 
 

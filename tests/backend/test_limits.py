@@ -113,6 +113,16 @@ async def test_a_cancelled_job_that_waits_never_starts(client: Client) -> None:
 LIMITS = "/ojs/v1/rate-limits"
 
 
+async def test_a_limit_is_known_by_the_push_of_its_first_job(client: Client) -> None:
+    """ojs-rate-limiting section 10.1."""
+    await push(client, {"key": "stripe", "concurrency": 2}, 1)
+    found = await client.ask("GET", f"{LIMITS}/stripe")
+    assert found["concurrency"] == {"limit": 2, "active": 0, "available": 2}
+    job = {"type": "a.b", "args": [], "options": {"queue": "email", "rate_limit": {"key": "mail", "concurrency": 1}}}
+    await client.ask("POST", f"{JOBS}/batch", {"jobs": [job]}, 201)
+    assert [one["key"] for one in (await client.ask("GET", LIMITS))["items"]] == ["mail", "stripe"]
+
+
 async def test_limits_are_shown(client: Client) -> None:
     await client.ask("GET", f"{LIMITS}/stripe", status=404)
     await push(client, {"key": "stripe", "concurrency": 2, "rate": {"limit": 10, "period": "PT1M"}}, 3)

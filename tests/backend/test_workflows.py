@@ -54,6 +54,21 @@ async def test_a_chain_passes_results_on(client: Client) -> None:
     assert found["completed_at"]
 
 
+async def test_a_step_has_its_retry_policy_as_it_was_given(client: Client) -> None:
+    retry = {"max_attempts": 3, "initial_interval": "PT5M", "jitter": True}
+    await begin(client, {"type": "chain", "steps": [job("one", retry=retry)]})
+    (first,) = await client.fetch("flow")
+    assert first["retry"] == (await client.job(first["id"]))["retry"] == retry
+
+
+@pytest.mark.parametrize("callbacks", [None, {}, {"on_success": None}])
+async def test_a_batch_without_callbacks_is_refused_by_their_name(client: Client, callbacks: object) -> None:
+    body = {"type": "chain", "steps": [{"type": "batch", "jobs": [job("one")], "callbacks": callbacks}]}
+    for given, path in ((body["steps"][0], "$.callbacks"), (body, "$.steps[0].callbacks")):
+        error = (await client.ask("POST", WORKFLOWS, given, 400))["error"]
+        assert [one["path"] for one in error["details"]["validation_errors"]] == [path]
+
+
 async def test_a_chain_stops_at_a_failure(client: Client) -> None:
     made = await begin(client, {"type": "chain", "jobs": [job("one", retry={"max_attempts": 1}), job("two")]})
     (first,) = await client.fetch("flow")
@@ -184,7 +199,7 @@ async def test_what_is_wrong_is_named(client: Client) -> None:
         ({"type": "chain", "steps": [{"type": ["a"], "args": []}]}, "steps[0].type"),
         ({"type": "chain", "steps": [{"type": "a", "args": [], "options": 3}]}, "steps[0].options"),
         ({"type": "chain", "steps": [{"type": "UPPER", "args": []}]}, "steps[0].type"),
-        ({"type": "batch", "jobs": [STEP]}, "workflow"),
+        ({"type": "batch", "jobs": [STEP]}, "callbacks"),
         ({"type": "batch", "jobs": [STEP], "callbacks": {"on_monday": STEP}}, "callbacks.on_monday"),
         ({"type": "batch", "jobs": [STEP], "callbacks": {"on_success": 1}}, "callbacks.on_success"),
         ({"type": "group", "jobs": [STEP], "callbacks": {"on_success": STEP}}, "workflow"),

@@ -90,7 +90,8 @@ def form_of_cron(info: CronInfo) -> Form:
     form["expression"] = form["schedule"] = info.cron
     form["enabled"] = is_enabled
     form["queue"] = info.queue
-    form["job_template"] = {"type": info.type, "args": info.args, "meta": info.meta, "options": info.options}
+    form["options"] = options = {**info.options, "meta": info.meta} if info.meta else info.options
+    form["job_template"] = {"type": info.type, "args": info.args, "meta": info.meta, "options": options}
     # The specification requires these even if they are empty.
     form["last_run_at"] = info.last_run_at
     form["next_run_at"] = info.next_run_at if is_enabled else None

@@ -26,7 +26,7 @@ from waybill.ojs.errors import InvalidJob, ResponseCode
 from waybill.ojs.middleware.limited import KeyedPermitPools
 from waybill.ojs.middleware.permit_pool import Permit, PermitPool
 from waybill.ojs.observe.event_writer import EventWriter
-from waybill.ojs.spec.envelope import ErrorRecord
+from waybill.ojs.spec.envelope import Envelope, ErrorRecord
 from waybill.ojs.spec.priority import EXACT_LEVELS, message_priority
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, Window, read_rate_limit
 from waybill.ojs.spec.rate_limit_events import (
@@ -173,6 +173,12 @@ class Limits:
                 self._release(queue, delivery)
                 return execution
         return None
+
+    def note_pushed(self, envelope: Envelope) -> None:
+        """Record a job's priority, and its limit: clients may ask for it before a worker has asked for the job."""
+        self.note_priority(envelope.queue, envelope.priority)
+        if envelope.rate_limit is not None:
+            self._remember(read_rate_limit(envelope.rate_limit))
 
     def note_priority(self, queue: str, priority: int) -> None:
         """Record a job's priority: its queue may have fewer levels, so two priorities may share one."""

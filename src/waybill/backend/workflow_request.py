@@ -87,6 +87,8 @@ async def _composite(body: Mapping[str, object], make: Make, path: str, defaults
         steps.append(await _part(part, make, f"{path}{field}[{index}]", defaults, depth))
     is_graph = kind == "dag" or (kind != "chain" and any(step.depends_on for step in steps))
     callbacks = _callbacks(body, make, path, defaults)
+    if kind == "batch" and not callbacks:
+        raise _refused(f"{path}callbacks", f"must have at least one of {', '.join(CALLBACKS)}")
     name = body.get("name")
     if name is not None and not isinstance(name, str):
         raise _refused(f"{path}name", "must be a string")

@@ -42,6 +42,13 @@ def test_a_minimal_envelope_has_the_defaults_of_the_specification() -> None:
     assert envelope.timeout_seconds == 1800
 
 
+def test_a_retry_policy_is_written_as_it_was_given() -> None:
+    retry = {"max_attempts": 3, "max_interval": "PT5M", "of_a_later_version": [1]}
+    envelope = parse_envelope(job(retry=retry), NOW)
+    assert envelope.policy.max_interval == timedelta(minutes=5)
+    assert msgspec.json.decode(envelope.encode())["retry"] == retry
+
+
 @pytest.mark.parametrize(
     ("fields", "field", "code"),
     [

@@ -91,7 +91,7 @@ class JobRoutes:
             # It exists already, and its policy says to ignore the duplicate.
             found = await self._backend.known(pushed.id)
             return answer(_twice(form_of(found, datetime.now(UTC))) | {"duplicate": True, "deduplicated": True})
-        self._backend.limits.note_priority(envelope.queue, envelope.priority)
+        self._backend.limits.note_pushed(envelope)
         form = _form_of(envelope)
         return answer(_twice(form), 201, [("Location", f"/ojs/v1/jobs/{envelope.id}")])
 
@@ -162,7 +162,7 @@ class JobRoutes:
     async def _form_of_pushed(self, envelope: Envelope) -> Form:
         """Return the pushed job, or the existing one."""
         if not envelope.is_duplicate:
-            self._backend.limits.note_priority(envelope.queue, envelope.priority)
+            self._backend.limits.note_pushed(envelope)
             return _form_of(envelope)
         detail = await self._backend.detail(envelope.id)
         form: Form = {"id": envelope.id} if detail is None else form_of(detail, datetime.now(UTC))

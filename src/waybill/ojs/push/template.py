@@ -40,6 +40,8 @@ def cut_at_what_differs(prototype: Envelope, meta: dict[str, object] | None = No
     `meta`, if given, is a value that stands for the metadata, which then differ as well.
     """
     marked = _copy(prototype)
+    # A copy has the fields of the envelope only.
+    marked.given_retry = prototype.given_retry
     marked.id, marked.args, marked.created_at, marked.enqueued_at = _ID, [_ARGS], _TIME, _TIME
     marks = [f'"{_ID}"', f'["{_ARGS}"]', f'"{_TIME}"', f'"{_TIME}"']
     if meta is not None:

@@ -141,6 +141,16 @@ class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         self.__dict__["unknown_fields"] = fields
 
     @property
+    def given_retry(self) -> dict[str, object] | None:
+        """The retry policy as its author wrote it; `encode` writes it back, with defaults and `PT5M` as they are."""
+        given: dict[str, object] | None = self.__dict__.get("given_retry_fields")
+        return given
+
+    @given_retry.setter
+    def given_retry(self, fields: dict[str, object] | None) -> None:
+        self.__dict__["given_retry_fields"] = fields
+
+    @property
     def is_duplicate(self) -> bool:
         """Whether a push did not enqueue this job, because one was there already: this is that one's id and state."""
         return bool(self.__dict__.get("duplicate", False))
@@ -172,6 +182,8 @@ class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
             "specversion": self.specversion, "id": self.id, "type": self.type, "queue": self.queue, "args": self.args,
             **known, "attempt": self.attempt, **self.unknown,
         }  # fmt: skip
+        if self.given_retry is not None:
+            written["retry"] = self.given_retry
         return msgspec.json.encode(written)
 
 
@@ -239,7 +251,9 @@ def parse_envelope(source: bytes | dict[str, object], now: datetime) -> Envelope
             raw.pop(field, None)
         envelope = msgspec.convert(raw, Envelope)
         envelope.unknown = {name: value for name, value in raw.items() if name not in _FIELDS}
-        others = (envelope.unknown, envelope.unique, envelope.rate_limit, envelope.parent_results)
+        given = raw.get("retry")
+        envelope.given_retry = given if isinstance(given, dict) else None
+        others = (envelope.unknown, envelope.unique, envelope.rate_limit, envelope.parent_results, given)
         if any(others) and is_nested_deeper(msgspec.json.encode(others), MAX_CARRIED_NESTING):
             raise _too_deep(MAX_CARRIED_NESTING)
     except RecursionError as error:
