@@ -221,7 +221,7 @@ async def test_other_priorities_are_refused(client: Client) -> None:
         ({"key": "k", "max_concurrent": 2}, {"key": "k", "concurrency": 2}),
         ({"key": "k", "concurrency": {"limit": 3}}, {"key": "k", "concurrency": 3}),
         ({"key": "k", "limit": 10, "period": "PT1M"}, {"key": "k", "rate": {"limit": 10, "period": "PT1M"}}),
-        ({"key": "k", "limit": 10, "window_ms": 500}, {"key": "k", "rate": {"limit": 10, "period": "PT0.500S"}}),
+        ({"key": "k", "limit": 10, "window_ms": 500}, {"key": "k", "rate": {"limit": 10, "period": "PT0.5S"}}),
         ({"key": "k", "requests": 4, "per": "minute"}, {"key": "k", "rate": {"limit": 4, "period": "PT1M"}}),
         ({"key": "k", "limit": 10}, {"key": "k", "concurrency": 10}),
         (
@@ -247,9 +247,15 @@ def test_options_in_other_forms() -> None:
             },
         }
     )
-    assert job["retry"] == {"backoff_strategy": "none", "initial_interval": "PT0.500S"}
+    assert job["retry"] == {
+        "backoff_strategy": "none",
+        "initial_interval": "PT0.5S",
+        # What the client wrote, and may read again.
+        "backoff_type": "constant",
+        "initial_interval_ms": 500,
+    }
     assert (job["visibility_timeout_ms"], job["meta"]) == (30_000, {"a": 1})
-    assert job["unique"] == {"period": "PT60.000S", "on_conflict": "ignore"}
+    assert job["unique"] == {"period": "PT60S", "on_conflict": "ignore"}
 
 
 @pytest.mark.parametrize("given", ["5", [], True, {"key": "k", "limit": 1, "period": [1]}])

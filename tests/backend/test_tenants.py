@@ -145,6 +145,42 @@ async def test_jobs_of_a_tenant_in_shared_queues_count(stored: Client, monkeypat
     assert refused["details"]["limit"] == "max_scheduled"
 
 
+async def test_jobs_of_a_tenant_in_shared_queues_are_listed_and_counted(stored: Client) -> None:
+    """ojs-multi-tenancy section 10."""
+    client = stored
+    await limit(client, max_queue_depth=9)
+    own = (await push(client))["jobs"][0]["id"]
+    shared = [(await share(client))["job"]["id"] for _ in range(3)]
+    await share(client, tenant="beta")
+    await client.push("acme-x")
+    first, second, _, _ = await client.fetch("default", count=4)
+    await client.ack(first["id"])
+    await client.nack(second["id"], error={"message": "no", "retryable": False})
+    for path in (f"{TENANTS}/acme/stats", f"{TENANTS}/acme", TENANTS):
+        found = await client.ask("GET", path)
+        jobs = (found["items"][0] if path == TENANTS else found)["jobs"]
+        counted = ("available", "active", "completed_24h", "failed_24h")
+        assert [jobs[name] for name in counted] == [1, 1, 1, 1]
+    listed = await client.ask("GET", f"{TENANTS}/acme/jobs")
+    assert [one["id"] for one in listed["items"]] == [*reversed(shared), own]
+    assert listed["pagination"]["total"] == 4
+    done = await client.ask("GET", f"{TENANTS}/acme/jobs?state=completed")
+    assert [one["id"] for one in done["items"]] == [first["id"]]
+
+
+async def test_the_jobs_of_a_tenant_have_pages(stored: Client) -> None:
+    client = stored
+    await limit(client, max_queue_depth=9)
+    ids = [(await share(client))["job"]["id"] for _ in range(3)][::-1]
+    await share(client, tenant="beta")
+    page = await client.ask("GET", f"{TENANTS}/acme/jobs?per_page=2")
+    assert ([one["id"] for one in page["items"]], page["pagination"]["total"]) == (ids[:2], 3)
+    for rest in ("per_page=2&page=2", f"limit=2&cursor={page['pagination']['next_cursor']}"):
+        found = await client.ask("GET", f"{TENANTS}/acme/jobs?{rest}")
+        assert ([one["id"] for one in found["items"]], found["pagination"]["has_more"]) == (ids[2:], False)
+    await client.ask("GET", f"{TENANTS}/acme/jobs?offset=10001", status=400)
+
+
 async def test_so_many_jobs_of_a_tenant_run_at_most_in_shared_queues(stored: Client) -> None:
     await limit(stored, max_concurrency=1)
     for tenant in ("acme", "acme", "beta"):

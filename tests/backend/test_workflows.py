@@ -240,6 +240,22 @@ async def test_unknown(client: Client) -> None:
 
 async def test_a_cursor_of_something_else_is_refused(client: Client) -> None:
     await client.ask("GET", f"{WORKFLOWS}?cursor=x", status=400)
+    await client.ask("GET", "/ojs/v1/jobs?cursor=!!!", status=400)
+
+
+async def test_the_list_has_pages_and_offsets(client: Client) -> None:
+    ids = [(await begin(client, {"type": "chain", "name": str(n), "steps": [STEP]}))["id"] for n in range(3)][::-1]
+    for query, expected in (("page=2&per_page=2", ids[2:]), ("offset=1&limit=1", ids[1:2]), ("page=4&per_page=1", [])):
+        found = await client.ask("GET", f"{WORKFLOWS}?{query}")
+        assert [one["id"] for one in found["items"]] == expected
+        assert found["pagination"]["total"] == 3
+    found = await client.ask("GET", f"{WORKFLOWS}?page=2&per_page=1")
+    assert found["pagination"].items() >= {"page": 2, "per_page": 1, "has_more": True, "next_cursor": ids[1]}.items()
+    await client.ask("GET", f"{WORKFLOWS}?offset=10001", status=400)
+    events = await client.ask("GET", "/ojs/v1/events?per_page=100")
+    second = await client.ask("GET", "/ojs/v1/events?page=2&per_page=3")
+    assert second["items"] == events["items"][3:6]
+    assert (second["pagination"]["page"], second["pagination"]["per_page"]) == (2, 3)
 
 
 @pytest.mark.parametrize(("kind", "key", "halves"), [("chain", "steps", 1), ("group", "jobs", 2), ("batch", "jobs", 0)])

@@ -147,14 +147,13 @@ def _read_objects(job: Json) -> None:
 
 
 def _policy(given: object) -> Json:
-    """Return a retry policy with the durations of the envelope."""
+    """Return a retry policy with the durations of the envelope, and with what was given instead of them."""
     policy: Json = dict(given) if isinstance(given, dict) else {}
     for name in ("initial_interval", "max_interval"):
-        milliseconds = policy.pop(f"{name}_ms", None)
+        milliseconds = policy.get(f"{name}_ms")
         if name not in policy and milliseconds is not None:
             policy[name] = duration_of(milliseconds, f"retry.{name}_ms")
-    strategy = policy.pop("backoff_type", None)
-    strategy = policy.get("backoff_strategy", strategy)
+    strategy = policy.get("backoff_strategy", policy.get("backoff_type"))
     if isinstance(strategy, str):
         policy["backoff_strategy"] = _STRATEGIES.get(strategy, strategy)
     return {name: value for name, value in policy.items() if value is not None}

@@ -33,6 +33,22 @@ async def list_jobs(
     backend: Backend, request: Request, default: int = LIMIT, most: int = MOST
 ) -> tuple[list[Form], Form]:
     """Return a page of jobs and its pagination. Raises RequestRefused."""
+    wanted, states = wanted_of(request)
+    worker = request.query.get("worker_id", "")
+    limit = limit_of(request, default, most)
+    cursor = cursor_of(request)
+    skipped = 0 if cursor else offset_of(request, limit)
+    found, is_over = await _find(backend, wanted, cursor, skipped, limit, (states, worker))
+    page = found[:limit]
+    last = page[-1] if page else None
+    more = len(found) > limit or not is_over
+    next_key = str(last["id"]) if more and last is not None else None
+    total = await total_of(backend, wanted, states) if wanted.type is None and not worker else None
+    return page, pagination_of(total, limit, skipped, next_key)
+
+
+def wanted_of(request: Request) -> tuple[JobFilter, set[str]]:
+    """Return the filter of a request, and the states that the found jobs must have. Raises RequestRefused."""
     query = request.query
     states = {one for name in ("state", "states") for one in query.get(name, "").split(",") if one}
     if not states <= STATES:
@@ -44,17 +60,7 @@ async def list_jobs(
             raise invalid(name, "is not a valid name")
     stored = frozenset(one for state in states for one in STORED_STATES.get(state, {state}))
     wanted = JobFilter(query.get("queue") or None, stored or None, query.get("type") or None, request.queue_prefix)
-    limit = limit_of(request, default, most)
-    cursor = cursor_of(request)
-    skipped = 0 if cursor else offset_of(request, limit)
-    worker = query.get("worker_id", "")
-    found, is_over = await _find(backend, wanted, cursor, skipped, limit, (states, worker))
-    page = found[:limit]
-    last = page[-1] if page else None
-    more = len(found) > limit or not is_over
-    next_key = str(last["id"]) if more and last is not None else None
-    total = await _total(backend, wanted, states) if wanted.type is None and not worker else None
-    return page, pagination_of(total, limit, skipped, next_key)
+    return wanted, states
 
 
 async def _find(
@@ -86,7 +92,7 @@ async def _page(backend: Backend, wanted: JobFilter, before: str, limit: int) ->
     return await backend.view.read(lambda store: store.page(wanted, before, limit))
 
 
-async def _total(backend: Backend, wanted: JobFilter, states: set[str]) -> int:
+async def total_of(backend: Backend, wanted: JobFilter, states: set[str]) -> int:
     """Return the number of jobs, by the states in the events."""
     counts = await backend.counts()
     return sum(

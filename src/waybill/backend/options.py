@@ -133,4 +133,4 @@ def duration_of(value: object, field: str, unit: float = 0.001) -> str:
     """Return a number of milliseconds, or of another unit, as an ISO 8601 duration. Raises RequestRefused."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e15:
         raise RequestRefused("validation_error", f"{field}: must be a number.", details={"field": field})
-    return f"PT{value * unit:.3f}S"
+    return f"PT{f'{value * unit:.3f}'.rstrip('0').rstrip('.')}S"

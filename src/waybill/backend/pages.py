@@ -10,13 +10,15 @@ import binascii
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from waybill.backend.errors import RequestRefused
+from waybill.backend.errors import RequestRefused, invalid
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request
 
 LIMIT: Final = 50
 MOST: Final = 1000
 MAX_OFFSET: Final = 10**9
+MOST_SKIPPED: Final = 10_000
+"""The maximum offset in lists that read what they skip."""
 
 T = TypeVar("T")
 
@@ -28,7 +30,7 @@ def cursor_of(request: Request) -> str:
         key = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)).decode()
     except (binascii.Error, UnicodeError):
         key = "\0"
-    if key and not key.isprintable():
+    if text and not (key and key.isprintable()):
         details: Form = {"field": "cursor"}
         raise RequestRefused("invalid_request", "cursor: does not belong to this list.", details=details)
     return key
@@ -48,6 +50,14 @@ def offset_of(request: Request, limit: int) -> int:
     """Return how many elements to skip, from the offset or the page number. Raises RequestRefused."""
     page = request.number("page", 1, 1, MAX_OFFSET)
     return request.number("offset", (page - 1) * limit, 0, MAX_OFFSET)
+
+
+def few_skipped(request: Request, limit: int) -> int:
+    """Do the same for a list that reads what it skips. A cursor has no offset. Raises RequestRefused."""
+    offset = 0 if request.query.get("cursor") else offset_of(request, limit)
+    if offset > MOST_SKIPPED:
+        raise invalid("offset", f"must be at most {MOST_SKIPPED}: continue with the cursor")
+    return offset
 
 
 def pagination_of(total: int | None, limit: int, offset: int, next_key: str | None) -> Form:

@@ -68,19 +68,25 @@ class Workflows:
         return found
 
     async def newest(
-        self, after: str, limit: int, state: str, name: str, prefix: str = ""
+        self, after: str, limit: int, state: str, name: str, prefix: str = "", skipped: int = 0
     ) -> tuple[list[Form], int | None]:
         """Return up to `limit` workflows that are older than `after`, newest first, and the number of all.
 
-        `prefix` selects those whose jobs are all in queues with this prefix; these are not counted.
+        `prefix` selects those whose jobs are all in queues with this prefix; these are not counted. The first
+        `skipped` are left out.
         """
 
         def read(store: JobStore) -> tuple[list[Form], int | None]:
             found: list[Form] = []
-            older, total = _older(store, after, MAX_SEARCHED if prefix else limit, state, name)
-            for progress in older:
+            older, total = _older(store, after, MAX_SEARCHED if prefix else skipped + limit, state, name)
+            left_out = skipped if prefix else 0
+            for progress in older if prefix else older[skipped:]:
                 flow = read_flow(store.row, self._plans, progress.id)
-                if flow is not None and len(found) < limit and _is_within(flow, prefix):
+                if flow is None or not _is_within(flow, prefix):
+                    continue
+                if left_out:
+                    left_out -= 1
+                elif len(found) < limit:
                     found.append(form_of_workflow(flow))
             return found, None if prefix else total
 

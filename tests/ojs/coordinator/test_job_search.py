@@ -108,6 +108,7 @@ def test_the_trace_of_the_last_error_is_kept_and_bounded(store: JobStore) -> Non
         (JobFilter(text="blue_sky", states=frozenset({"discarded"})), ["c", "b", "a"]),
         (JobFilter(text="blue_sky", queue="none"), []),
         (JobFilter(id_prefix="b"), ["b"]),
+        (JobFilter(tenant="q"), []),
         (JobFilter(since="2026-01-01T00:00:02Z"), []),
         (JobFilter(until="2026-01-01T00:00:02Z", type="a.b"), ["c", "b", "a"]),
         (JobFilter(states=frozenset({"available"})), []),

@@ -10,7 +10,7 @@ from waybill.backend.capabilities import extensions_of
 from waybill.backend.compression import CODINGS
 from waybill.backend.health import Health
 from waybill.backend.message import SPEC_VERSION, Request, Response, answer
-from waybill.backend.pages import cursor_of, pagination_of
+from waybill.backend.pages import cursor_of, few_skipped, limit_of, pagination_of
 from waybill.backend.router import OPEN, READ, Route
 from waybill.backend.server.limits import MAX_BODY_BYTES
 from waybill.ojs.spec.envelope import MAX_META_BYTES, MAX_QUEUE_LENGTH, MAX_TYPE_LENGTH
@@ -88,10 +88,12 @@ class SystemRoutes:
 
     async def _events(self, request: Request) -> Response:
         types, queues = request.listed("types"), request.listed("queues")
-        limit = request.number("limit", LIMIT, 1, MOST)
+        limit = limit_of(request, LIMIT, MOST)
+        skipped = few_skipped(request, limit)
         subject = request.query.get("subject") or request.query.get("job_id")
         cursor = cursor_of(request)
-        found = await self._backend.events.newest(types, queues, subject, limit + 1, request.queue_prefix, cursor)
-        page = found[:limit]
-        pagination = pagination_of(None, limit, 0, str(page[-1]["id"]) if len(found) > limit else None)
+        most = skipped + limit + 1
+        found = await self._backend.events.newest(types, queues, subject, most, request.queue_prefix, cursor)
+        page, has_more = found[skipped : most - 1], len(found) == most
+        pagination = pagination_of(None, limit, skipped, str(page[-1]["id"]) if has_more else None)
         return answer({"events": page, "items": page, "count": len(page), "pagination": pagination})

@@ -9,13 +9,13 @@ from waybill.backend.backend import Backend
 from waybill.backend.errors import RequestRefused, not_found
 from waybill.backend.history import DAY
 from waybill.backend.job_form import Form
-from waybill.backend.job_list import list_jobs
 from waybill.backend.message import Request, Response, answer
 from waybill.backend.pages import page_of
 from waybill.backend.router import ADMIN, READ, Route
 from waybill.backend.scheduling.pool import read_weight
 from waybill.backend.settings import SettingTable
-from waybill.backend.tenancy import prefix_of
+from waybill.backend.shared_jobs import SharedJobs
+from waybill.backend.tenant_jobs import list_tenant_jobs
 from waybill.backend.tenants import Tenant, check_name, count_of, form_of_limits, read_tenant
 from waybill.ojs.coordinator.job_counts import JobCounts
 from waybill.ojs.spec.operator_events import TenantCreated
@@ -44,6 +44,8 @@ class TenantRoutes:
         ]
 
     async def _list(self, request: Request) -> Response:
+        if len(self._table):
+            await self._shared.look()
         counts = await self._backend.job_counts()
         names = sorted(name for name, _ in self._table.items())
         page, pagination = page_of(request, names, str, default=20, most=100)
@@ -84,16 +86,21 @@ class TenantRoutes:
         return answer({"deleted": True, "tenant_id": name, "id": name})
 
     async def _stats(self, request: Request) -> Response:
-        return answer(self._form_of(self._known(request), await self._backend.job_counts()))
+        name = self._known(request)
+        await self._shared.look()
+        return answer(self._form_of(name, await self._backend.job_counts()))
 
     async def _jobs(self, request: Request) -> Response:
-        request.queue_prefix = prefix_of(self._known(request))
-        items, pagination = await list_jobs(self._backend, request)
+        items, pagination = await list_tenant_jobs(self._backend, request, self._known(request))
         return answer({"items": items, "jobs": items, "pagination": pagination})
 
     @property
     def _table(self) -> SettingTable[Tenant]:
         return self._backend.extensions.push_checks.tenants.table
+
+    @property
+    def _shared(self) -> SharedJobs:
+        return self._backend.extensions.push_checks.tenants.shared
 
     def _known(self, request: Request) -> str:
         name = request.parameters["id"]
@@ -103,6 +110,7 @@ class TenantRoutes:
 
     async def _with_settings(self, name: str) -> Form:
         """Return a tenant with its limits as they are set; its statistics also tell how far they are used."""
+        await self._shared.look()
         form = self._form_of(name, await self._backend.job_counts())
         return form | {"limits": form_of_limits(self._table.get(name) or Tenant())}
 
@@ -110,11 +118,13 @@ class TenantRoutes:
         config = self._table.get(name) or Tenant()
         queues = counts.of_group(name)
         history = self._backend.extensions.history
-        shared = self._backend.extensions.push_checks.tenants.shared.known(name)
+        shared = self._shared.known(name)
         states = [state.value for state in State]
         by_state = {one: count_of(counts, name, frozenset({one})) + shared.get(one, 0) for one in states}
         jobs: Form = dict(by_state)
-        _, jobs["completed_24h"], jobs["failed_24h"] = history.done(DAY, queues)
+        _, completed, failed = history.done(DAY, queues)
+        others_completed, others_failed = self._shared.ended(name)
+        jobs |= {"completed_24h": completed + others_completed, "failed_24h": failed + others_failed}
         weights = self._backend.extensions.push_checks.tenants.weights or 1
         rates = [history.throughput(queue) for queue in queues]
         total = functools.partial(_sum, rates)

@@ -8,6 +8,7 @@ from waybill.backend.backend import Backend
 from waybill.backend.errors import RequestRefused, not_found
 from waybill.backend.job_form import Form
 from waybill.backend.message import Request, Response, answer
+from waybill.backend.pages import few_skipped, limit_of, pagination_of
 from waybill.backend.router import OPERATE, READ, Route
 from waybill.backend.workflow_checks import check_workflow
 from waybill.backend.workflow_progress import progress_of, reporting_ids
@@ -50,20 +51,20 @@ class WorkflowRoutes:
         return answer({**form, "workflow": form}, 201, [("Location", f"/ojs/v1/workflows/{workflow_id}")])
 
     async def _list(self, request: Request) -> Response:
-        limit = request.number("limit", LIMIT, 1, MOST)
+        limit = limit_of(request, LIMIT, MOST)
+        skipped = few_skipped(request, limit)
         cursor = request.query.get("cursor", "")
         if cursor and not is_workflow_id(cursor):
             details: Form = {"field": "cursor"}
             raise RequestRefused("invalid_request", "cursor: does not belong to this list.", details=details)
         query = request.query
         found, total = await self._workflows.newest(
-            cursor, limit + 1, query.get("state", ""), query.get("name", ""), request.queue_prefix
+            cursor, limit + 1, query.get("state", ""), query.get("name", ""), request.queue_prefix, skipped
         )
         page = found[:limit]
         has_more = len(found) > limit
-        pagination: Form = {"limit": limit, "has_more": has_more}
-        if total is not None:
-            pagination["total"] = total
+        pagination = pagination_of(total, limit, skipped, None)
+        pagination["has_more"] = has_more
         if has_more:
             pagination["next_cursor"] = page[-1]["id"]
         return answer({"workflows": page, "items": page, "count": len(page), "pagination": pagination})

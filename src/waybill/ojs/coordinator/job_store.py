@@ -76,11 +76,18 @@ class JobFilter(NamedTuple):
     since: str | None = None
     until: str | None = None
     text: str | None = None
+    tenant: str | None = None
+    """Jobs in its queues, and others whose envelope may name it as `tenant_id`."""
 
     @property
     def is_looked_for(self) -> bool:
         """Whether each job must be examined, because no index fits."""
-        return not (self.text is None and self.since is None and self.until is None)
+        return not (self.text is None and self.since is None and self.until is None and self.tenant is None)
+
+    @property
+    def naming(self) -> str:
+        """The text in the envelope of a job that names the tenant."""
+        return f'"tenant_id":"{self.tenant}"'
 
     def matches(self, job: JobRecord) -> bool:
         """Return whether a job matches."""
@@ -95,6 +102,7 @@ class JobFilter(NamedTuple):
             and (self.until is None or enqueued < self.until)
             and (self.fingerprint is None or self.fingerprint == fingerprint_of(job))
             and (self.text is None or self.text.lower() in _text_of(job).lower())
+            and (self.tenant is None or job.queue.startswith(f"{self.tenant}.") or self.naming in _text_of(job))
         )
 
 

@@ -85,6 +85,9 @@ def looked_at(jobs: sql.Table, wanted: JobFilter) -> list[sql.ColumnElement[bool
         found.append(jobs.c.enqueued_at < wanted.until)
     if wanted.text is not None:
         found.append(sql.or_(*(jobs.c[name].icontains(wanted.text, autoescape=True) for name in _SEARCHED)))
+    if wanted.tenant is not None:
+        is_own = jobs.c.queue.startswith(f"{wanted.tenant}.", autoescape=True)
+        found.append(sql.or_(is_own, jobs.c.envelope.contains(wanted.naming, autoescape=True)))
     return found
 
 
