@@ -15,8 +15,9 @@ from tests.ojs.control.test_control import state_of
 from tests.ojs.eye import Eye, until
 from tests.rabbitmq import READER, RabbitMQ
 from waybill.broker import Broker
-from waybill.ojs import Coordinator, DuplicateJob, Jobs, Unique
+from waybill.ojs import Coordinator, CronJob, DuplicateJob, Jobs, Unique, chain
 from waybill.ojs.coordinator.policy import ControlPolicy
+from waybill.ojs.handler import NewJob, Options
 
 
 @pytest.fixture
@@ -94,6 +95,29 @@ async def test_a_job_is_not_replaced_by_one_of_somebody_elses(uri: str) -> None:
         with pytest.raises(DuplicateJob):
             await others.push("victim.work", queue="q", unique=unique)
         await state_of(jobs, job.id, "q", "available")
+
+
+@pytest.mark.parametrize("defined", ["workflow", "cron"])
+async def test_nor_by_a_step_or_a_cron_job_that_somebody_else_has_defined(uri: str, defined: str) -> None:
+    """A coordinator pushes these jobs, but replaces others with the rights of the user who has defined them."""
+    async with Jobs(uri) as jobs, Jobs(of_mallory(uri)) as others, Coordinator(jobs, queues=["q"]) as coordinator:
+        unique = Unique(keys=("type",), on_conflict="replace")
+        job = await jobs.push("victim.work", queue="q", unique=unique)
+        own = await others.push("own.work", queue="q", unique=unique)
+        await state_of(jobs, own.id, "q", "available")
+        for by, job_type in ((others, "victim.work"), (others, "own.work"), (jobs, "victim.work")):
+            if defined == "workflow":
+                await chain(NewJob(job_type, [], Options(queue="q", unique=unique))).push(by)
+            else:
+                options: dict[str, object] = {"queue": "q", "unique": {"keys": ["type"], "on_conflict": "replace"}}
+                name = f"{job_type.replace('.', '-')}-{by is jobs}".lower()
+                await by.crons.register(CronJob(name=name, cron="@yearly", type=job_type, options=options))
+                await by.crons.run(name)
+            if by is others and job_type == "victim.work":
+                await until(lambda: coordinator.skipped_requests["refused"] == 1)
+                await state_of(jobs, job.id, "q", "available")
+            else:
+                await state_of(jobs, own.id if by is others else job.id, "q", "cancelled")
 
 
 async def test_rabbitmq_vouches_for_the_user_as_well(rabbitmq: RabbitMQ) -> None:

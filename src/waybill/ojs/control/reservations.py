@@ -23,17 +23,20 @@ LEASE_MARGIN_SECONDS: Final = 60.0
 AT_A_TIME: Final = 500
 
 
-async def reserve(control: Control, jobs: Sequence[Outgoing], deadline: float) -> dict[str, Envelope | PushFailed]:
+async def reserve(
+    control: Control, jobs: Sequence[Outgoing], deadline: float, definer: str | None = None
+) -> dict[str, Envelope | PushFailed]:
     """Reserve the places of unique jobs; return, by job id, the outcome of those that got none.
 
-    `deadline` is by the monotonic clock. A job that replaces a scheduled one may take over its time.
+    `deadline` is by the monotonic clock. A job that replaces a scheduled one may take over its time. `definer` is that
+    of `Reservation`.
     """
     limit = asyncio.Semaphore(AT_A_TIME)
     outcomes: dict[str, Envelope | PushFailed] = {}
 
     async def reserve_one(one: Outgoing, key: str, policy: Unique) -> None:
         async with limit:
-            outcome = await _reserve(control, one.envelope, key, policy, deadline)
+            outcome = await _reserve(control, one.envelope, key, policy, deadline, definer)
         if outcome is not None:
             outcomes[one.envelope.id] = outcome
 
@@ -56,7 +59,7 @@ async def release(control: Control, jobs: Sequence[Outgoing]) -> None:
 
 
 async def _reserve(
-    control: Control, envelope: Envelope, key: str, policy: Unique, deadline: float
+    control: Control, envelope: Envelope, key: str, policy: Unique, deadline: float, definer: str | None
 ) -> Envelope | PushFailed | None:
     reservation = Reservation(
         job_type=envelope.type,
@@ -65,6 +68,7 @@ async def _reserve(
         on_conflict=policy.on_conflict,
         lease_seconds=max(0.0, deadline - time.monotonic()) + LEASE_MARGIN_SECONDS,
         period=None if policy.period is None else msgspec.to_builtins(policy.period),
+        definer=definer,
     )
     try:
         reply = await _answer(control, envelope, reservation, deadline)

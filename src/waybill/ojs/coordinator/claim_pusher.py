@@ -48,6 +48,8 @@ BeforePush = Callable[[str, Claim], Awaitable[None]]
 """Awaited before a push; if it raises, the job is not pushed yet."""
 OnPushed = Callable[[str, Claim], None]
 """Called with a job's id and its claim after the push is confirmed, to write the feature's event."""
+Definer = Callable[[str], Awaitable[str | None]]
+"""Returns the user who has defined what the key of an owner's row belongs to."""
 Maker = Callable[[str, Claim], Awaitable[dict[str, object]]]
 """Returns the job of a claim that is too large to store twice, and is therefore made when it is pushed."""
 
@@ -69,6 +71,8 @@ class ClaimPusher(LeaderLoop):
         """By kind of the owner's row, for example `cron`."""
         self.makers: dict[str, Maker] = {}
         """By kind: functions that make the job of a claim that only has an id."""
+        self.definers: dict[str, Definer] = {}
+        """By kind: a job replaces others with the rights of the user who has defined its cron job or workflow."""
         self.before_push: dict[str, BeforePush] = {}
         self._broker = broker
         self._control = Control(broker)
@@ -142,7 +146,7 @@ class ClaimPusher(LeaderLoop):
             await before_push(job_id, one)
         # A job that replaces the one before it has no other in its way (ojs-extension-interactions section 13).
         is_unique = envelope.unique is not None and REPLACES not in one.note
-        obstacle = await self._obstacle(envelope) if is_unique else None
+        obstacle = await self._obstacle(envelope, one.owner) if is_unique else None
         delay = seconds_until_scheduled(envelope, now)
         # It may have taken over the time of a job that it replaces.
         envelope.state = SCHEDULED if delay > 0 else State.AVAILABLE.value
@@ -178,11 +182,13 @@ class ClaimPusher(LeaderLoop):
         )
         self._tell(job_id, one, envelope, copy)
 
-    async def _obstacle(self, envelope: Envelope) -> str | None:
+    async def _obstacle(self, envelope: Envelope, owner: str) -> str | None:
         """Reserve the place of a unique job; returns the id of the job that has it. Raises PushFailed."""
         made = Outgoing(envelope, Options())
         made.unique_key = unique_key(envelope, read_unique(envelope.unique or {}))
-        outcomes = await reserve(self._control, [made], time.monotonic() + RESERVE_SECONDS)
+        definer = self.definers.get(kind_of(owner))
+        user = "" if definer is None else await definer(owner) or ""
+        outcomes = await reserve(self._control, [made], time.monotonic() + RESERVE_SECONDS, user)
         found = outcomes.get(envelope.id)
         if found is None or isinstance(found, Envelope):
             return None if found is None else found.id

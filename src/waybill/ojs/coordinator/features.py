@@ -52,6 +52,7 @@ class Features:
         keeper = CronScheduler(responder.broker, responder.view, leader, coordinator)
         pusher.before_push["cron"] = keeper.before_push
         pusher.on_pushed["cron"] = keeper.on_pushed
+        pusher.definers |= {"cron": keeper.definer_of, WORKFLOW: workflows.definer_of}
         responder.spawn(pusher.run())
         responder.spawn(keeper.run())
         responder.spawn(workflows.run())

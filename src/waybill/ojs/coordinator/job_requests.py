@@ -180,6 +180,10 @@ class JobRequests:
             if not self._responder.may_change(request, owner):
                 self._responder.refuse(request, obstacle.id, owner)
                 break
+            definer = reservation.definer
+            if definer is not None and not self._responder.may_act_for(definer, owner):
+                self._responder.refuse(request, obstacle.id, owner, definer)
+                break
             await self.cancel(obstacle.id, obstacle.queue or request.queue)
             reply.replaced = obstacle
         await self._reply(request, reply)

@@ -114,10 +114,14 @@ class Responder:
         """Return whether the requester may change a job of this user."""
         return self.policy.may_change(request.user, self.broker.identity.user, owner)
 
-    def refuse(self, request: Request, job_id: str, owner: str | None) -> None:
-        """Count and log a request that the requester may not make."""
+    def may_act_for(self, definer: str, owner: str | None) -> bool:
+        """Return whether the definer of a workflow or cron job, "" if unknown, may change a job of this user."""
+        return self.policy.may_change(definer or None, self.broker.identity.user, owner)
+
+    def refuse(self, request: Request, job_id: str, owner: str | None, definer: str | None = None) -> None:
+        """Count and log a request that the requester, or the definer of what it acts for, may not make."""
         self.skipped_requests["refused"] += 1
-        user = request.user
+        user = request.user if definer is None else definer
         who = "skipped a request without user-id" if user is None else f"user {shown(user)}"
         text = "user %s may not change job %s of user %s; the coordinator's policy lists who may"
         _log.warning(text, who, shown(job_id), shown(owner or ""))

@@ -212,6 +212,11 @@ class CronScheduler:
             _log.info("cron job %s cancels its previous job, %s", shown(one.owner), shown(str(job_id)))
             await self._control.cancel(str(job_id), None)
 
+    async def definer_of(self, key: str) -> str | None:
+        """Return the user who has registered the cron job of a row."""
+        found = await self._view.row(key, CronRow)
+        return None if found is None else found.owner
+
     def on_pushed(self, job_id: str, one: Claim) -> None:
         """Write the event of a fired tick."""
         run_count, scheduled_at = one.note.get("run_count"), one.note.get("scheduled_at")

@@ -58,6 +58,8 @@ class Reservation(msgspec.Struct, omit_defaults=True):
     on_conflict: str
     lease_seconds: float
     period: str | None = None
+    definer: str | None = None
+    """The user who has defined the workflow or cron job whose job this is, "" if unknown: it needs the rights, too."""
 
 
 class ControlRequest(msgspec.Struct, omit_defaults=True):

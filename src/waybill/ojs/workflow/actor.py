@@ -95,6 +95,11 @@ class WorkflowActor(LeaderLoop):
             job["scheduled_at"] = format_timestamp(now + timedelta(milliseconds=delay_ms))
         return job
 
+    async def definer_of(self, key: str) -> str | None:
+        """Return the user who has started the workflow of a row."""
+        found = await self._view.row(key, Progress)
+        return None if found is None else found.owner
+
     async def look(self) -> None:
         """Write the events that workflows lack, and end the workflows that are due."""
         for _, progress in await self._to_do.next():
