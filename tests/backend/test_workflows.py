@@ -69,6 +69,13 @@ async def test_a_batch_without_callbacks_is_refused_by_their_name(client: Client
         assert [one["path"] for one in error["details"]["validation_errors"]] == [path]
 
 
+async def test_the_kind_of_a_workflow_has_two_names(client: Client) -> None:
+    """ojs-ml-resources section 12.1: the steps must not run at the same time."""
+    made = await begin(client, {"workflow_type": "chain", "steps": [job("one"), job("two")]})
+    assert (made["type"], [one["state"] for one in made["steps"]]) == ("chain", ["pending", "waiting"])
+    await client.ask("POST", WORKFLOWS, {"workflow_type": "ring", "steps": [job("one")]}, 400)
+
+
 async def test_a_chain_stops_at_a_failure(client: Client) -> None:
     made = await begin(client, {"type": "chain", "jobs": [job("one", retry={"max_attempts": 1}), job("two")]})
     (first,) = await client.fetch("flow")

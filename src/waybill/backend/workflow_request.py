@@ -137,7 +137,8 @@ async def _saga(body: Mapping[str, object], parts: list[object], make: Make, pat
 
 
 def _kind(body: Mapping[str, object], path: str) -> NodeKind:
-    given = body.get("type", "")
+    # ojs-ml-extensions and ojs-ml-resources, section 12, name it like the events do.
+    given = body.get("type", body.get("workflow_type", ""))
     kind = KINDS.get(given) if isinstance(given, str) else None
     if kind is None:
         raise _refused(f"{path}type", "must be chain, group, batch or saga")
