@@ -26,6 +26,7 @@ from waybill.ojs.spec.envelope import (
 )
 from waybill.ojs.spec.identifiers import is_uuid7, new_id
 from waybill.ojs.spec.rate_limit import check_key
+from waybill.ojs.spec.retry import Retry
 
 NOW = datetime(2026, 2, 15, 10, 30, tzinfo=UTC)
 ID = "019414d4-8b2e-7c3a-b5d1-f0e2a3b4c5d6"
@@ -47,6 +48,10 @@ def test_a_retry_policy_is_written_as_it_was_given() -> None:
     envelope = parse_envelope(job(retry=retry), NOW)
     assert envelope.policy.max_interval == timedelta(minutes=5)
     assert msgspec.json.decode(envelope.encode())["retry"] == retry
+    envelope.retry = Retry(max_attempts=7)
+    assert msgspec.json.decode(envelope.encode())["retry"] == {"max_attempts": 7}
+    envelope.retry = None
+    assert "retry" not in msgspec.json.decode(envelope.encode())
 
 
 @pytest.mark.parametrize(

@@ -142,13 +142,16 @@ class Envelope(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
 
     @property
     def given_retry(self) -> dict[str, object] | None:
-        """The retry policy as its author wrote it; `encode` writes it back, with defaults and `PT5M` as they are."""
-        given: dict[str, object] | None = self.__dict__.get("given_retry_fields")
-        return given
+        """The retry policy as its author wrote it; `encode` writes it back, with defaults and `PT5M` as they are.
+
+        None if `retry` was set since.
+        """
+        given: tuple[Retry | None, dict[str, object] | None] = self.__dict__.get("given_retry_fields", (None, None))
+        return given[1] if given[0] is self.retry else None
 
     @given_retry.setter
     def given_retry(self, fields: dict[str, object] | None) -> None:
-        self.__dict__["given_retry_fields"] = fields
+        self.__dict__["given_retry_fields"] = self.retry, fields
 
     @property
     def is_duplicate(self) -> bool:
