@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from tests.security.http_siege import HttpSiege
@@ -161,6 +162,30 @@ def lists_of_large_jobs_at_once(siege: HttpSiege, count: int) -> None:
     siege.leave(by_reset=True)
 
 
+def large_enqueues_at_once(siege: HttpSiege, count: int) -> None:
+    """Of a megabyte of short texts each."""
+    _crowd_sends_large(siege, count, request("POST", "/ojs/v1/jobs", {"type": "large.job", "args": ["a"] * 200_000}))
+
+
+def heavy_batches_at_once(siege: HttpSiege, count: int) -> None:
+    jobs = [{"type": "batch.job", "args": ["a"] * 480}] * 1000
+    _crowd_sends_large(siege, count, request("POST", "/ojs/v1/jobs/batch", {"jobs": jobs}))
+
+
+def _crowd_sends_large(siege: HttpSiege, count: int, data: bytes) -> None:
+    siege.crowd(count)
+
+    def send(attacker: socket.socket) -> None:
+        # Some are refused before they have sent everything.
+        with contextlib.suppress(OSError):
+            attacker.sendall(data)
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(send, siege.sockets))
+    siege.hear()
+    siege.leave(by_reset=True)
+
+
 def _crowd_sends(siege: HttpSiege, count: int, data: bytes, *, is_answered: bool = True) -> None:
     """They connect first, then all send in the same moment, and go when they are answered or at least read."""
     siege.crowd(count)
@@ -214,6 +239,8 @@ ATTACKS: Final[tuple[tuple[HttpAttack, int, int], ...]] = (
     (web_sockets_never_read, 20, 1000),
     (pushes_at_once, 50, 15_000),
     (batches_at_once, 5, 20),
+    (large_enqueues_at_once, 3, 45),
+    (heavy_batches_at_once, 2, 20),
     (lists_at_once, 50, 5_000),
     (lists_of_large_jobs_at_once, 10, 200),
     (pushes_close, 50, 15_000),

@@ -1,6 +1,7 @@
 """Many connections that each do one costly thing, all at the same time."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from tests.security.siege import WINDOW, Attacker, Siege, login, login10, methods
@@ -33,6 +34,20 @@ def _together(siege: Siege, count: int, hello: bytes, frames: bytes) -> None:
 def blind_copies(siege: Siege, count: int) -> None:
     siege.connect(login() + methods(1, QueueDeclare("blind", no_wait=True)))
     _together(siege, count, login(), publish("", {**HEADERS, "BCC": ["blind"]}) * 4)
+
+
+def large_messages(siege: Siege, count: int) -> None:
+    """Of 12 MB each: all are complete in the same moment."""
+    declared = login() + methods(1, QueueDeclare("large", durable=True, no_wait=True))
+    properties = BasicProperties(delivery_mode=2)
+    message = methods(1, BasicPublish("", "large")) + content_frames(1, properties, bytes(12_000_000), 131_072)
+    attackers = [siege.connect(declared) for _ in range(count)]
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(lambda attacker: attacker.send(message[:-1]), attackers))
+    siege.serve(1)
+    for attacker in attackers:
+        attacker.send(message[-1:])
+    siege.serve(20)
 
 
 def attaches_with_states(siege: Siege, count: int) -> None:
@@ -108,6 +123,7 @@ def _filled(siege: Siege, queue: str, arguments: dict[str, object], count: int) 
 
 ATTACKS: Final[tuple[tuple[Callable[[Siege, int], None], int, int], ...]] = (
     (blind_copies, 4, 100),
+    (large_messages, 3, 20),
     (attaches_with_states, 4, 100),
     (conversions, 4, 100),
     (rejections, 4, 1000),
