@@ -198,10 +198,11 @@ async def test_more_jobs_for_a_full_queue_than_are_read_at_once_hold_up_no_other
             outbox.add(session, {**JOB, "id": job_id(9), "queue": free, "args": [9]})
         await jobs.push("outbox.run", [0], queue=free)
         await eye.wait_for(f"outbox.ojs.queue.{free}")
-        async with OutboxRelay(outbox, engine):
+        async with OutboxRelay(outbox, engine) as relay:
             assert (await eye.wait_for(f"outbox.ojs.queue.{free}")).json()["args"] == [9]
             arrived = [(await eye.wait_for(f"outbox.ojs.queue.{queue_name}")).json()["args"] for _ in range(9)]
             assert sorted(arrived) == [[number] for number in range(9)]
+            await until(lambda: relay.published_count == 10)
         with engine.connect() as connection:
             assert connection.execute(sql.select(outbox.table.c.id)).all() == []
 
