@@ -18,8 +18,10 @@ from waybill.ojs.coordinator import markers
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.middleware.permit_pool import Permit, PermitPool
 from waybill.ojs.observe.event_writer import EventWriter
+from waybill.ojs.spec.envelope import Envelope
 from waybill.ojs.spec.headers import is_repeated
 from waybill.ojs.spec.identifiers import new_id
+from waybill.ojs.worker.delivered_job import read_delivered
 
 
 @pytest.fixture(autouse=True)
@@ -230,6 +232,35 @@ async def test_large_jobs_are_not_leased_beyond_a_limit_of_memory(
     rest = [job["id"] for job in await waiting]
     rest += await fetch_all()
     assert len({*leased, *rest}) == len(leased) + len(rest) == 45
+
+
+@pytest.mark.plain_source
+async def test_large_jobs_are_read_in_turns_of_the_loop(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four of 28 MB that were refused, each into its dead letter, kept everybody else waiting for 270 ms."""
+    await client.push("turns")
+    for _ in range(4):
+        job: dict[str, object] = {"specversion": "1.0", "id": new_id(), "type": "email.send", "queue": "turns"}
+        job["args"] = ["x" * 1_200_000]
+        await client.backend.jobs.push_job(job)
+    loop, turn, is_over = asyncio.get_running_loop(), 0, False
+    turns: list[int] = []
+
+    def tick() -> None:
+        nonlocal turn
+        turn += 1
+        if not is_over:
+            loop.call_soon(tick)
+
+    def read_now(delivery: Delivery) -> Envelope:
+        if len(delivery.body) > 1_000_000:
+            turns.append(turn)
+        return read_delivered(delivery)
+
+    monkeypatch.setattr("waybill.backend.fetcher.read_delivered", read_now)
+    tick()
+    assert len(await client.fetch("turns", count=9)) == 5
+    is_over = True
+    assert len(set(turns)) == 4
 
 
 async def test_jobs_whose_arguments_take_much_memory_are_leased_few_at_a_time(client: Client) -> None:

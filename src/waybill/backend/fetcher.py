@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
 
+from waybill.backend.large_answers import LARGE_BYTES
 from waybill.backend.leases import Lease, Leases, size_of
 from waybill.backend.limits import RECHECK_SECONDS, Limits
 from waybill.backend.scheduling.scheduler import Visit
@@ -80,7 +81,7 @@ class Fetcher:
         self._is_closing = False
         self._waiting: dict[asyncio.Future[None], str] = {}
         """The fetches that wait, with their workers."""
-        self.is_quiet: Callable[[str], bool] = _is_never_quiet
+        self.is_quiet: Callable[[str], bool] = lambda _worker_id: False
         """Whether a worker is to get no jobs."""
 
     async def start(self) -> None:
@@ -303,6 +304,9 @@ class Fetcher:
 
     async def _admit(self, queue: str, delivery: Delivery) -> Execution | None:
         """Return the attempt of a delivery; None if it must not run, in which case it is settled."""
+        if len(delivery.body) > LARGE_BYTES:
+            # Reading it takes long, and so does publishing the dead letter of one that is refused.
+            await asyncio.sleep(0)
         try:
             envelope = read_delivered(delivery)
             attempt = attempt_number(delivery.encoded_properties, envelope)
@@ -494,7 +498,3 @@ def _returning(source: Source, deliveries: Iterable[Delivery]) -> Iterator[deque
 def _are_large(leases: Sequence[Lease]) -> bool:
     """Whether these jobs make a large answer: the worker fetches the others with its next request."""
     return sum(len(one.execution.delivery.body) for one in leases) > BYTES_AT_A_TIME
-
-
-def _is_never_quiet(_worker_id: str) -> bool:
-    return False
