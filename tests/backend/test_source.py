@@ -81,3 +81,24 @@ async def test_a_consumer_of_large_jobs_ends_until_requests_have_taken_them() ->
         source.leave(one)
     await source.close()
     assert not returned
+
+
+async def test_few_jobs_are_taken_together_after_a_large_one() -> None:
+    """After one small job, fifty of any size were taken at once; of the first ones, nine."""
+    sizes = [1000, 1000, BYTES_AT_A_TIME, *[1000] * 200]
+    asked: list[int] = []
+
+    class Gets:
+        async def get_many(self, _name: str, count: int) -> list[Any]:
+            asked.append(count)
+            found = [SimpleNamespace(body=bytes(size), is_current=True) for size in sizes[:count]]
+            del sizes[:count]
+            return found
+
+    source = Source("q", ["q"], cast("Channel", Gets()), lambda _queue, _delivery: None)
+    assert source.is_large
+    for _ in range(12):
+        await source.take(50)
+    assert asked[:6] == [2, 3, 2, 3, 5, 9]
+    assert max(asked) == 50
+    assert not source.is_large

@@ -20,7 +20,7 @@ AT_A_TIME: Final = 50
 """The maximum number of jobs per round trip."""
 BYTES_AT_A_TIME: Final = 8 * 1024 * 1024
 MIN_SIZE: Final = 1024
-UNKNOWN_SIZE: Final = 1024 * 1024
+UNKNOWN_SIZE: Final = BYTES_AT_A_TIME
 MOST_PREFETCHED: Final = 100
 PAUSE_SECONDS: Final = 0.5
 
@@ -45,7 +45,7 @@ class Source:
         self._listening: asyncio.Task[None] | None = None
         self._credit = 0
         self._largest = UNKNOWN_SIZE
-        """The size of the largest one of the jobs that were taken last."""
+        """The size of the largest job that was taken last. With each further take, earlier ones count half as much."""
 
     @property
     def is_large(self) -> bool:
@@ -86,7 +86,7 @@ class Source:
                 getting.add_done_callback(self._keep_all)
                 raise
             taken += got
-            self._largest = max([MIN_SIZE, *(len(one.body) for one in got)])
+            self._largest = max([MIN_SIZE, self._largest // 2, *(len(one.body) for one in got)])
             if sum(len(one.body) for one in taken) > BYTES_AT_A_TIME:
                 break
             empty_count = empty_count + 1 if len(got) < wanted else 0
