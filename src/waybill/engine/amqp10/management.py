@@ -31,6 +31,9 @@ FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 
+EXPLANATION_MAX: Final = 1000
+"""An explanation may repeat the path, escaped."""
+
 _VERSION: Final = {"http:response": "1.1"}
 
 
@@ -57,7 +60,7 @@ class Management:
                 body = decode_body(request, start, end)[0]
             answer = self._answer(properties, body)
         except (DecodeError, Failure, ModelError) as error:
-            answer = Answer(_status(error), str(error))
+            answer = Answer(_status(error), str(error)[:EXPLANATION_MAX])
         return _response(properties, answer)
 
     def _answer(self, properties: Properties, body: object) -> Answer:

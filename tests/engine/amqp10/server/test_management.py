@@ -110,6 +110,32 @@ def test_exchanges_are_declared_told_and_deleted(client: Client) -> None:
     assert client.ask("PUT", "/exchanges/e", {"type": "no-such"})[0] == 400
 
 
+def test_lists_of_bindings_are_limited_and_charged(node_bench: NodeBench, client: Client) -> None:
+    """Two hundred requests for a list of 5,000, in one read of 16 KB, kept others waiting for 3.4 seconds."""
+    runtime = node_bench.node.runtime
+    client.ask("PUT", "/queues/q")
+    fields: dict[str, object] = {"source": "amq.headers", "binding_key": "", "destination_queue": "q"}
+    for number in range(1001):
+        runtime.work_left = 1 << 20
+        assert client.ask("POST", "/bindings", {**fields, "arguments": {"a": Int(number)}})[0] == 204
+    before = runtime.work_left
+    status, text = client.ask("GET", "/bindings?src=amq.headers&dstq=q&key=")
+    assert (status, "at most 1000 bindings" in text) == (400, True)
+    assert before - runtime.work_left >= 1001 // 16
+    client.ask("DELETE", "/queues/q/messages")
+    queue = client.virtual_host.queues["q"]
+    client.virtual_host.unbind("queue", queue.name, "amq.headers", "", {"a": 0})
+    before = runtime.work_left
+    status, found = client.ask("GET", "/bindings?src=amq.headers&dstq=q&key=")
+    assert (status, len(found)) == (200, 1000)
+    assert before - runtime.work_left >= 4000
+
+
+def test_an_explanation_is_short(client: Client) -> None:
+    status, text = client.ask("GET", "\U000e0001" * 50_000)
+    assert (status, len(text)) == (400, 1000)
+
+
 def test_bindings_are_made_listed_and_removed(client: Client) -> None:
     client.ask("PUT", "/exchanges/e%3B", {"type": "headers"})
     client.ask("PUT", "/queues/q")

@@ -3,7 +3,7 @@
 from tests.engine.amqp091.peer import NodeBench
 from tests.engine.amqp10.peer import Receiver, Sender, Session, declare
 from waybill.wire.amqp10.encode import encode_value
-from waybill.wire.amqp10.error import PRECONDITION_FAILED
+from waybill.wire.amqp10.error import MESSAGE_SIZE_EXCEEDED, PRECONDITION_FAILED
 from waybill.wire.amqp10.message import Properties
 from waybill.wire.amqp10.messaging import Accepted
 from waybill.wire.amqp10.sections import MessageFacts, decode_properties, encode_amqp_value, scan_message
@@ -65,3 +65,13 @@ def test_the_queue_of_responses_goes_with_its_link(bench: NodeBench, session: Se
     responses.detach()
     assert not bench.node.virtual_hosts["/"].queues
     requests.detach()
+
+
+def test_a_request_has_a_size(session: Session) -> None:
+    """Five paths of 16 MB took the broker to 396 MB, and raised the alarm."""
+    requests, _ = pair(session, "pair")
+    large = request("GET", "/" + "x" * (256 << 10))
+    requests.transfer(large[: 100 << 10], settled=True, more=True)
+    requests.more(large[100 << 10 : 200 << 10], more=True)
+    requests.more(large[200 << 10 :])
+    requests.expect_detached(MESSAGE_SIZE_EXCEEDED)

@@ -25,6 +25,8 @@ from waybill.wire.amqp10.types import Symbol
 
 PAIRED: Final = Symbol("paired")
 REQUEST_UNITS: Final = 8
+REQUEST_SIZE_MAX: Final = 256 << 10
+"""A response repeats the message-id, and stays in memory until it is settled."""
 
 
 class ManagementLink(IncomingLink):
@@ -33,6 +35,7 @@ class ManagementLink(IncomingLink):
     def __init__(self, session: LinkHost, attach: Attach, handle: i64, terminus: Terminus) -> None:
         connection = session.connection
         super().__init__(session, attach, handle, TargetNode(connection, None), terminus, publishes=False)
+        self.max_message_size = min(self.max_message_size, REQUEST_SIZE_MAX)
         self._node = Management(connection.host, connection.user, connection.virtual_host, connection)
 
     def publish(self, data: bytes, start: i64, end: i64) -> None:
