@@ -9,6 +9,7 @@ import pytest
 
 from waybill.backend.event_streams import follow
 from waybill.backend.listeners import NOTIFIED_PER_TURN, READ_IN_A_ROW, Listener, Listeners, ShuttingDown
+from waybill.backend.state_changes import StateChanges
 from waybill.ojs.spec.events import ReceivedEvent
 
 MANY = 3 * NOTIFIED_PER_TURN
@@ -144,3 +145,52 @@ async def test_a_message_of_many_events_is_read_in_turns() -> None:
     assert max(read) <= len(crowd) * READ_IN_A_ROW
     assert max(read[5:]) <= READ_IN_A_ROW
     assert sum(read) == 2000
+
+
+async def test_a_large_event_is_read_in_turns() -> None:
+    """Thousands of streams that each sent an event of 900 KB kept others waiting for 0.7 s."""
+    listeners, read = Listeners(), [0]
+
+    async def read_one(listener: Listener) -> None:
+        await listener.next()
+        read[-1] += 1
+
+    with ExitStack() as stack:
+        crowd = [stack.enter_context(listeners.listening(lambda _: True)) for _ in range(10)]
+        readers = [asyncio.create_task(read_one(one)) for one in crowd]
+        await asyncio.sleep(0)
+        listeners.publish([event(0)], 100_000)
+        while not all(one.done() for one in readers):
+            await asyncio.sleep(0)
+            read.append(0)
+    assert (max(read), sum(read)) == (1, 10)
+
+
+async def test_streams_keep_one_text_of_an_event() -> None:
+    """Each kept its last one until the next: 240 MB for 4,000 streams of an event of 60 KB."""
+    listeners = Listeners()
+    with listeners.listening(lambda _: True) as one, listeners.listening(lambda _: True) as other:
+        listeners.publish([event(0)], 100)
+        texts = [
+            await anext(follow(listener, lambda _: (bytes(bytearray(b"x" * 5000)), False), "c"))
+            for listener in (one, other)
+        ]
+    assert texts[0] is texts[1]
+
+
+async def test_many_listeners_remember_few_jobs_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waybill.backend.listeners.MOST_FOLLOWED", 30)
+    listeners = Listeners()
+    with ExitStack() as stack:
+        stack.enter_context(listeners.listening(lambda _: True))
+        changes = StateChanges({}, listeners)
+
+        def follow_jobs() -> int:
+            for number in range(50):
+                changes.form_of(ReceivedEvent("e", "job.started", "s", "t", f"j{number}"))
+            return len(changes._states)
+
+        assert follow_jobs() == 30
+        for _ in range(9):
+            stack.enter_context(listeners.listening(lambda _: True))
+        assert follow_jobs() == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from waybill.backend.server import web_socket
 from waybill.backend.server.turns import Turns
 from waybill.backend.server.web_socket import WebSocket
 from waybill.backend.serving import Serving
+from waybill.backend.socket_channels import ChannelRoom, SocketChannels
 
 PATH = "/ojs/v1/ws"
 SHAKE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
@@ -175,6 +177,58 @@ async def test_channels_have_a_limit(serving: Serving, monkeypatch: pytest.Monke
             "error",
             "subscribed",
         ]
+
+
+async def test_the_channels_of_all_clients_have_a_limit(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five hundred clients with a hundred channels each took 300 MB."""
+    monkeypatch.setattr(socket_channels, "ROOM_BYTES", 2 * socket_channels.CHANNEL_BYTES + 1000)
+    async with connected(serving) as (one, _), connected(serving) as (other, _):
+        assert [(await subscribe(one, "events"))["type"] for _ in range(3)] == ["subscribed", "subscribed", "error"]
+        assert (await subscribe(other, "events", event_types=["x" * 5000]))["code"] == "overloaded"
+        assert (await subscribe(other, "events"))["type"] == "subscribed"
+        await one.close()
+        async with asyncio.timeout(20):
+            while (await subscribe(other, "all"))["type"] == "error":
+                await asyncio.sleep(0.01)
+
+
+async def test_what_a_client_has_missed_is_sent_in_turns(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client with a hundred channels that resumed kept others waiting for 0.9 s at each message."""
+    monkeypatch.setattr(socket_channels, "PORTION_SECONDS", 0.0)
+    await client.push()
+    recent, sent = client.backend.events, [0]
+    async with asyncio.timeout(20):
+        while not recent.seen_count:
+            await asyncio.sleep(0.01)
+    found = recent.events_of(0)
+    assert found
+    first = found[0].id
+    await client.ask("POST", "/ojs/v1/jobs/batch", {"jobs": [{"type": "a.b", "args": []}] * 50}, 201)
+
+    class Reader:
+        async def receive(self) -> str:
+            await asyncio.get_running_loop().create_future()
+            return ""
+
+        async def until_writable(self) -> None:
+            """Go on."""
+
+        async def send(self, _text: str) -> None:
+            sent[-1] += 1
+
+        async def close(self, code: int) -> None:
+            """Go on."""
+
+    channels = SocketChannels(client.backend, Reader(), "", ChannelRoom())
+    for _ in range(4):
+        await channels._obey('{"action": "subscribe", "channel": "events"}')
+    resuming = asyncio.ensure_future(channels._obey(json.dumps({"action": "resume", "last_event_id": first})))
+    while not resuming.done():
+        sent.append(0)
+        await asyncio.sleep(0)
+    assert sum(sent) >= 4 * 50
+    assert max(sent[5:]) <= 4
+    channels._room.end(channels._tasks.values(), recent.steps)
 
 
 async def test_what_is_no_handshake_is_refused(serving: Serving) -> None:

@@ -2,11 +2,15 @@
 
 import asyncio
 import time
+from datetime import UTC, datetime
 
 import pytest
 
 from tests.backend.conftest import Client, client_of
-from waybill.backend.workers import FORGOTTEN_SECONDS, STALE_SECONDS, HttpWorkers
+from waybill.backend import workers as workers_module
+from waybill.backend.workers import FORGOTTEN_SECONDS, STALE_SECONDS, AmqpWorkers, HttpWorkers
+from waybill.ojs.spec.events import ReceivedEvent
+from waybill.ojs.spec.timestamps import format_timestamp
 
 DAY = 86_400.0
 
@@ -93,3 +97,36 @@ async def test_a_job_that_wakes_a_quiet_worker_goes_to_another(client: Client) -
     quiet.add("w1")
     job_id = await client.push()
     assert [[one["id"] for one in found] for found in await asyncio.gather(*fetches)] == [[], [job_id]]
+
+
+async def test_what_workers_tell_of_themselves_has_a_size(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred and fifty heartbeats of 600 KB took 1.6 GB for an hour."""
+    monkeypatch.setattr(workers_module, "MOST_BYTES", 3000)
+    told = {"queues": ["q" * 255] * 900 + ["q" * 256], "metadata": {"a": ["a"] * 30}, "more": ["a"] * 9000}
+    handlers = [{"type": "email.send", "versions": "1.0"}]
+    for number in range(9):
+        beat = {"worker_id": f"w{number}", "active_jobs": [], "handlers": handlers, **told}
+        await client.ask("POST", "/ojs/v1/workers/heartbeat", beat)
+        told["queues"] = ["email"]
+    known = (await client.ask("GET", "/ojs/v1/admin/workers"))["items"]
+    assert {one["id"] for one in known} <= {f"w{number}" for number in range(1, 9)}
+    assert known[-1]["metadata"] == told["metadata"]
+    workers = client.backend.extensions.workers
+    assert 0 < workers._size <= 3000
+    assert workers.handlers_of(known[-1]["id"]) == handlers
+    for number in range(9):
+        workers.drop(f"w{number}")
+    assert workers._size == 0
+
+
+def test_what_workers_over_amqp_tell_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "MOST_BYTES", 30_000)
+    workers = AmqpWorkers()
+    now = format_timestamp(datetime.now(UTC))
+    for number in range(9):
+        data: dict[str, object] = {"queues": ["q" * 255] * 900, "concurrency": 3}
+        workers.take([ReceivedEvent(f"e{number}", "worker.heartbeat", "ojs://x", now, f"w{number}", data)] * 2)
+    workers.take([ReceivedEvent("e", "worker.heartbeat", "ojs://x", now, "w" * 256)])
+    assert list(workers.all()) == ["w8"]
+    workers.take([ReceivedEvent("e", "worker.stopped", "ojs://x", now, "w8")])
+    assert workers._size == 0

@@ -26,9 +26,10 @@ EVENTS: Final = request("GET", "/ojs/v1/events/stream")
 WEB_SOCKET: Final = (
     b"GET /ojs/v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
-    # A masked text message.
-    b"\x81\xab\0\0\0\0" + b'{"action": "subscribe", "channel": "all"}  '
 )
+# A masked text message.
+SUBSCRIBE: Final = b"\x81\xab\0\0\0\0" + b'{"action":"subscribe","channel":"events"}  '
+MANY_VALUES: Final = ["a"] * 190_000
 PUSH: Final = request("POST", "/ojs/v1/jobs", {"type": "gone.job", "args": []})
 
 
@@ -123,13 +124,20 @@ def event_streams_never_read(siege: HttpSiege, count: int) -> None:
 
 
 def web_sockets_never_read(siege: HttpSiege, count: int) -> None:
-    _events_for(siege, count, WEB_SOCKET)
+    _events_for(siege, count, WEB_SOCKET, SUBSCRIBE)
 
 
-def _events_for(siege: HttpSiege, count: int, hello: bytes) -> None:
-    """Thousands of events for clients that read none."""
+def web_sockets_with_many_channels(siege: HttpSiege, count: int) -> None:
+    _events_for(siege, count, WEB_SOCKET, SUBSCRIBE * 100)
+
+
+def _events_for(siege: HttpSiege, count: int, hello: bytes, then: bytes = b"") -> None:
+    """Thousands of events for clients that read none. What comes `then` is sent when the server has answered."""
     for _ in range(count):
-        siege.connect(hello, small_buffer=True)
+        client = siege.connect(hello, small_buffer=True)
+        if then:
+            assert client.recv(1000)
+            client.sendall(then)
     siege.quiet()
     jobs = [{"type": "batch.job", "args": [number]} for number in range(1000)]
     with siege.connect_aside() as pusher:
@@ -140,16 +148,62 @@ def _events_for(siege: HttpSiege, count: int, hello: bytes) -> None:
     siege.leave(by_reset=True)
 
 
-def _ask(client: socket.socket, data: bytes) -> None:
-    """Send a request, and read the whole answer."""
+def _ask(client: socket.socket, data: bytes, status: bytes = b" 201 ") -> bytes:
+    """Send a request, and return the body of the answer."""
     client.sendall(data)
     with client.makefile("rb") as answer:
-        assert b" 201 " in answer.readline()
+        line = answer.readline()
+        assert status in line, line + answer.read1(2000)
         length = 0
         while (line := answer.readline()) != b"\r\n":
             name, _, value = line.partition(b":")
             length = int(value) if name.lower() == b"content-length" else length
-        assert len(answer.read(length)) == length
+        body = answer.read(length)
+        assert len(body) == length
+        return body
+
+
+def large_results_never_read(siege: HttpSiege, count: int) -> None:
+    """Each of the clients follows the same job, whose result is large."""
+    with siege.connect_aside() as worker:
+        pushed = {"type": "large.result", "args": [], "options": {"queue": "results"}}
+        job = json.loads(_ask(worker, request("POST", "/ojs/v1/jobs", pushed)))["job"]
+        _ask(worker, request("POST", "/ojs/v1/workers/fetch", {"queues": ["results"], "wait_ms": 10_000}), b" 200 ")
+        for _ in range(count):
+            siege.connect(request("GET", f"/ojs/v1/jobs/{job['id']}/result/stream"), small_buffer=True)
+        siege.quiet()
+        ended = {"job_id": job["id"], "result": "x" * 900_000}
+        _ask(worker, request("POST", "/ojs/v1/workers/ack", ended), b" 200 ")
+    siege.quiet()
+    siege.leave(by_reset=True)
+
+
+def pushes_of_many_values_at_once(siege: HttpSiege, count: int) -> None:
+    _each_sends(siege, count, request("POST", "/ojs/v1/jobs", {"type": "many.values", "args": MANY_VALUES}))
+
+
+def long_polls_of_many_values(siege: HttpSiege, count: int) -> None:
+    asked = {"queues": ["empty"], "worker_id": "attacker", "wait_ms": 50_000, "more": MANY_VALUES}
+    _each_sends(siege, count, request("POST", "/ojs/v1/workers/fetch", asked))
+
+
+def heartbeats_of_many_values(siege: HttpSiege, count: int) -> None:
+    with siege.connect_aside() as worker:
+        for number in range(count):
+            told = {"worker_id": f"w{number}", "metadata": {"a": MANY_VALUES}}
+            _ask(worker, request("POST", "/ojs/v1/workers/heartbeat", told), b" 200 ")
+            siege.look()
+
+
+def _each_sends(siege: HttpSiege, count: int, data: bytes) -> None:
+    """Each sends as much as the server takes, and reads nothing."""
+    siege.crowd(count)
+    for attacker in siege.sockets:
+        with contextlib.suppress(OSError):
+            attacker.setblocking(False)
+            attacker.send(data)
+    siege.quiet()
+    siege.leave(by_reset=True)
 
 
 def lists_of_large_jobs_at_once(siege: HttpSiege, count: int) -> None:
@@ -237,6 +291,11 @@ ATTACKS: Final[tuple[tuple[HttpAttack, int, int], ...]] = (
     (event_streams_at_once, 50, 15_000),
     (event_streams_never_read, 20, 4000),
     (web_sockets_never_read, 20, 1000),
+    (web_sockets_with_many_channels, 5, 500),
+    (large_results_never_read, 20, 4000),
+    (pushes_of_many_values_at_once, 5, 100),
+    (long_polls_of_many_values, 20, 400),
+    (heartbeats_of_many_values, 5, 150),
     (pushes_at_once, 50, 15_000),
     (batches_at_once, 5, 20),
     (large_enqueues_at_once, 3, 45),

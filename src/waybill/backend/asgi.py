@@ -48,6 +48,9 @@ class AsgiSocket:
             raise SocketClosed
         return str(text)
 
+    async def until_writable(self) -> None:
+        """Return at once: `send` waits."""
+
     async def send(self, text: str) -> None:
         """Send a message. Raises SocketClosed."""
         try:

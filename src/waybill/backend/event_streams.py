@@ -60,7 +60,9 @@ async def follow(listener: Listener, pieces: Pieces, channel: str) -> AsyncItera
             yield HEARTBEAT
             continue
         piece, is_last = pieces(event)
+        del event
         if piece:
+            piece = listener.shared(piece)
             yield piece
         if is_last:
             return

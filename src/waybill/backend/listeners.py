@@ -7,6 +7,7 @@ All share a buffer of the latest events. A listener that reads too slowly loses 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -24,6 +25,12 @@ NOTIFIED_PER_TURN: Final = 20
 
 READ_IN_A_ROW: Final = 16
 """Events that a listener reads before others get their turn: a message may have thousands of them."""
+COUNTED_BYTES: Final = 1024
+"""A large event counts as one for each of these: thousands of listeners may send it."""
+MOST_TEXTS: Final = 8
+TEXT_BYTES: Final = 2048
+MOST_FOLLOWED: Final = 100_000
+"""The number of jobs whose previous states are remembered, of all listeners."""
 
 Predicate = Callable[[ReceivedEvent], bool]
 
@@ -42,11 +49,27 @@ class LastEvents:
         """The number of the next event."""
         self._events: dict[int, tuple[ReceivedEvent, int]] = {}
         self._size = 0
+        self._texts: deque[bytes] = deque(maxlen=MOST_TEXTS)
+
+    def shared(self, text: bytes) -> bytes:
+        """Return the text that another listener has made of the same event: each keeps its last one for a while."""
+        if len(text) < TEXT_BYTES:
+            return text
+        for one in self._texts:
+            if one == text:
+                return one
+        self._texts.append(text)
+        return text
 
     def get(self, number: int) -> ReceivedEvent | None:
         """Return an event, None if it is no longer kept."""
         found = self._events.get(number)
         return None if found is None else found[0]
+
+    def size_of(self, number: int) -> int:
+        """Return the size of an event, 0 if it is no longer kept."""
+        found = self._events.get(number)
+        return 0 if found is None else found[1]
 
     def add(self, event: ReceivedEvent, size: int) -> None:
         """Add an event of about `size` octets."""
@@ -74,6 +97,10 @@ class Listener:
         self.dropped_count = 0
         """The number of events that were dropped before they were read, wanted or not."""
 
+    def shared(self, text: bytes) -> bytes:
+        """Return the same text of another listener if there is one."""
+        return self._events.shared(text)
+
     def notify_until(self, end: int) -> None:
         """Notify of the events before a number."""
         events, is_behind = self._events, self._next < self._notified
@@ -91,10 +118,6 @@ class Listener:
 
     async def next(self, timeout_seconds: float = HEARTBEAT_SECONDS) -> ReceivedEvent | None:
         """Return the next event, None after the timeout. Raises ShuttingDown at the end."""
-        self._in_a_row += 1
-        if self._in_a_row > READ_IN_A_ROW:
-            await self._steps.begin()
-            self._in_a_row = 1
         while (event := self._next_wanted()) is None:
             self._in_a_row = 0
             if self._has_ended:
@@ -105,6 +128,10 @@ class Listener:
                     await self._arrived.wait()
             except TimeoutError:
                 return None
+        self._in_a_row += 1 + self._events.size_of(self._next - 1) // COUNTED_BYTES
+        if self._in_a_row > READ_IN_A_ROW:
+            await self._steps.begin()
+            self._in_a_row = 1
         return event
 
     def _next_wanted(self) -> ReceivedEvent | None:
@@ -132,6 +159,11 @@ class Listeners:
 
     def __len__(self) -> int:
         return len(self._listeners)
+
+    @property
+    def most_followed(self) -> int:
+        """How many jobs each listener may remember."""
+        return max(MOST_FOLLOWED // max(len(self._listeners), 1), 1)
 
     @property
     def has_ended(self) -> bool:

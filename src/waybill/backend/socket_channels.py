@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from waybill.backend.errors import is_valid_queue_name
 from waybill.backend.job_form import TERMINAL, Form
 from waybill.backend.listeners import Predicate, ShuttingDown
 from waybill.backend.missed_events import Gap, missed_events
+from waybill.backend.portions import PORTION_SECONDS, Steps
 from waybill.backend.recent_events import INTERNAL_PREFIX, form_of, is_of
 from waybill.backend.sockets import GOING_AWAY, Socket, SocketClosed
 from waybill.backend.state_changes import CHANGED, StateChanges
@@ -27,6 +28,13 @@ from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import format_unix_time
 
 MOST_CHANNELS: Final = 100
+ROOM_BYTES: Final = 48 * 1024 * 1024
+"""The memory of the channels of all clients. Each client may have a small one beyond it."""
+CHANNEL_BYTES: Final = 6 * 1024
+FILTER_FACTOR: Final = 4
+"""How much memory an octet of the message takes that opens a channel: its filter may have many short strings."""
+SMALL_BYTES: Final = 2 * CHANNEL_BYTES
+ENDED_AT_ONCE: Final = 20
 MOST_TYPES: Final = 50
 MAX_NAME: Final = 300
 ALL: Final = "all"
@@ -40,6 +48,39 @@ class _Refused(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class ChannelRoom:
+    """The memory for the channels of all clients of a server."""
+
+    def __init__(self) -> None:
+        self.taken_bytes = 0
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def has(self, size: int) -> bool:
+        """Whether there is room for another channel."""
+        return self.taken_bytes + size <= ROOM_BYTES
+
+    def take(self, size: int, task: asyncio.Task[None]) -> None:
+        """Count a channel until its task ends."""
+        self.taken_bytes += size
+        task.add_done_callback(lambda _: self._release(size))
+
+    def _release(self, size: int) -> None:
+        self.taken_bytes -= size
+
+    def end(self, channels: Iterable[asyncio.Task[None]], steps: Steps) -> None:
+        """End the channels of a client, some at a time: many clients may disconnect at once."""
+        task = asyncio.get_running_loop().create_task(_cancel([*channels], steps))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+
+async def _cancel(tasks: list[asyncio.Task[None]], steps: Steps) -> None:
+    for start in range(0, len(tasks), ENDED_AT_ONCE):
+        await steps.begin()
+        for task in tasks[start : start + ENDED_AT_ONCE]:
+            task.cancel()
 
 
 class _Channel(NamedTuple):
@@ -56,9 +97,10 @@ class _Channel(NamedTuple):
 class SocketChannels:
     """The channels of one client."""
 
-    def __init__(self, backend: Backend, socket: Socket, prefix: str) -> None:
+    def __init__(self, backend: Backend, socket: Socket, prefix: str, room: ChannelRoom) -> None:
         """`prefix` is that of the queues that the client may see, and does not name."""
         self._backend = backend
+        self._room = room
         self._socket = socket
         self._prefix = prefix
         self._channels: dict[str, _Channel] = {}
@@ -78,12 +120,14 @@ class SocketChannels:
         except SocketClosed:
             pass
         finally:
-            tasks = [*self._tasks.values()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            self._room.end(self._tasks.values(), self._backend.events.steps)
+
+    def _changes(self, states: dict[str, str], types: tuple[str, ...]) -> StateChanges:
+        return StateChanges(states, self._backend.events.listeners, types)
 
     async def _send(self, form: Form) -> None:
+        """Send a message. It takes no memory of its own while the client does not read."""
+        await self._socket.until_writable()
         await self._socket.send(msgspec.json.encode(form).decode())
 
     async def _obey(self, text: str) -> None:
@@ -110,6 +154,9 @@ class SocketChannels:
             return
         if len(self._tasks) >= MOST_CHANNELS:
             raise _Refused("conflict", f"A connection may have {MOST_CHANNELS} channels.")
+        size = CHANNEL_BYTES + FILTER_FACTOR * len(text)
+        if not self._room.has(size) and (self._tasks or size > SMALL_BYTES):
+            raise _Refused("overloaded", "The clients of this server have too many channels already.")
         if name == EVENTS:
             channel, current = self._open_events(body.get("filter")), None
         else:
@@ -117,7 +164,8 @@ class SocketChannels:
         key = channel.subscription or name
         self._channels[key] = channel
         ready = asyncio.get_running_loop().create_future()
-        self._tasks[key] = asyncio.get_running_loop().create_task(self._follow(channel, current, ready))
+        task = self._tasks[key] = asyncio.get_running_loop().create_task(self._follow(channel, current, ready))
+        self._room.take(size, task)
         await ready
 
     async def _stop(self, name: str) -> None:
@@ -131,13 +179,15 @@ class SocketChannels:
         """Return a channel, and the state of its job if that has ended. Raises _Refused."""
         kind, _, rest = name.partition(":")
         if name == ALL:
-            return _Channel(name, lambda event: is_of(event, self._prefix), StateChanges({}, types), types), None
+            return _Channel(name, lambda event: is_of(event, self._prefix), self._changes({}, types), types), None
         if kind == "job" and rest:
             detail = await self._backend.detail(rest)
             if detail is None or not detail.info.queue.startswith(self._prefix):
                 raise _Refused("not_found", "The job does not exist.")
             job = detail.info
-            channel = _Channel(name, lambda event: event.subject == rest, StateChanges({rest: job.state}, types), types)
+            channel = _Channel(
+                name, lambda event: event.subject == rest, self._changes({rest: job.state}, types), types
+            )
             form: Form = {"job_id": job.id, "queue": self._shown(job.queue), "type": job.type}
             form |= {"from": State.ACTIVE.value, "to": job.state, "timestamp": job.ended_at}
             return channel, form if job.state in TERMINAL else None
@@ -146,7 +196,7 @@ class SocketChannels:
             raise _Refused("invalid_request", _CHANNELS)
         if queue not in await self._backend.queues():
             raise _Refused("not_found", "The queue does not exist.")
-        return _Channel(name, lambda event: event.data.get("queue") == queue, StateChanges({}, types), types), None
+        return _Channel(name, lambda event: event.data.get("queue") == queue, self._changes({}, types), types), None
 
     def _open_events(self, given: object) -> _Channel:
         """Return a channel for the events that a filter selects. Raises _Refused."""
@@ -167,7 +217,7 @@ class SocketChannels:
                 and (not job_types or event.data.get("job_type") in job_types)
             )
 
-        return _Channel(EVENTS, is_wanted, StateChanges({}), types, f"sub_{new_id()}")
+        return _Channel(EVENTS, is_wanted, self._changes({}, ()), types, f"sub_{new_id()}")
 
     async def _follow(self, channel: _Channel, current: Form | None, ready: asyncio.Future[None]) -> None:
         """Send the events of a channel."""
@@ -246,6 +296,7 @@ class SocketChannels:
         await self._replay([*self._channels.values()])
 
     async def _replay(self, channels: list[_Channel]) -> None:
+        ends_at = time.perf_counter() + PORTION_SECONDS
         async for group in self._missed():
             for channel in channels:
                 if isinstance(group, Gap):
@@ -254,6 +305,9 @@ class SocketChannels:
                     await self._tell(channel.name, "system.gap", data, "", now)
                     continue
                 for event in group:
+                    if time.perf_counter() > ends_at:
+                        await self._backend.events.steps.begin()
+                        ends_at = time.perf_counter() + PORTION_SECONDS
                     if channel.wanted(event):
                         await self._show(channel, event)
 

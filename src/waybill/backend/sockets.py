@@ -20,6 +20,9 @@ class Socket(Protocol):
     async def receive(self) -> str:
         """Return the next message. Raises SocketClosed."""
 
+    async def until_writable(self) -> None:
+        """Return when the client reads. Raises SocketClosed."""
+
     async def send(self, text: str) -> None:
         """Send a message, when the client reads. Raises SocketClosed."""
 

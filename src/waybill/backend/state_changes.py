@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from waybill.backend.job_form import Form
+from waybill.backend.listeners import Listeners
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.states import State
 
@@ -21,16 +22,17 @@ STATES: Final = {
     "job.cancelled": State.CANCELLED.value,
 }
 MOST_FOLLOWED: Final = 10_000
-"""The number of jobs per listener whose previous states are remembered."""
+"""The number of jobs per listener whose previous states are remembered, if there are few listeners."""
 _ACTIVE: Final = State.ACTIVE.value
 
 
 class StateChanges:
     """Converts events for one listener: the previous state, if known, and the new one."""
 
-    def __init__(self, states: dict[str, str], names: Collection[str] = ()) -> None:
+    def __init__(self, states: dict[str, str], listeners: Listeners, names: Collection[str] = ()) -> None:
         """`states` are those known before, by job. `names` selects kinds of changes; without any, all are converted."""
         self._states = states
+        self._listeners = listeners
         self._names = frozenset(names)
 
     def form_of(self, event: ReceivedEvent) -> tuple[str, Form] | None:
@@ -49,8 +51,11 @@ class StateChanges:
         usual = State.AVAILABLE.value if to in {_ACTIVE, State.CANCELLED.value, State.AVAILABLE.value} else _ACTIVE
         came = states.get(event.subject, usual)
         states[event.subject] = to
-        if event.type in ENDS or len(states) > MOST_FOLLOWED:
-            states.pop(event.subject if event.type in ENDS else next(iter(states)), None)
+        if event.type in ENDS:
+            del states[event.subject]
+        most = min(MOST_FOLLOWED, self._listeners.most_followed)
+        while len(states) > most:
+            del states[next(iter(states))]
         return {
             "job_id": event.subject,
             "queue": event.data.get("queue"),

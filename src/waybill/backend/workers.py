@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
 
-from waybill.ojs.bounded_dict import BoundedDict
 from waybill.ojs.errors import InvalidJob
 from waybill.ojs.spec.events import ReceivedEvent
 from waybill.ojs.spec.timestamps import format_timestamp, format_unix_time, parse_timestamp
@@ -17,9 +17,15 @@ from waybill.ojs.spec.timestamps import format_timestamp, format_unix_time, pars
 STALE_SECONDS: Final = 60.0
 FORGOTTEN_SECONDS: Final = 3600.0
 MOST: Final = 10_000
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Of what workers tell of themselves. The oldest ones are forgotten first."""
+MOST_QUEUES: Final = 100
+"""Queues of a worker that are shown."""
+MAX_NAME: Final = 255
 QUIET: Final = "quiet"
 _SHOWN: Final = ("hostname", "pid", "version", "metadata", "labels")
 """The fields of heartbeats that are shown."""
+_KEPT: Final = (*_SHOWN, "concurrency", "started_at")
 
 
 class KnownWorker(msgspec.Struct, omit_defaults=True):
@@ -46,13 +52,20 @@ class _Seen(NamedTuple):
     began: float
     seen: float
     queues: list[str]
-    reported: dict[str, object]
-    """Its last heartbeat."""
+    reported: bytes
+    """What is shown of its last heartbeat, and its handlers, as JSON: values of Python take many times as much."""
+    handlers: bytes
+    says_quiet: bool
     reported_at: float
+
+    @property
+    def size(self) -> int:
+        """Its size in octets."""
+        return len(self.reported) + len(self.handlers) + sum(map(len, self.queues))
 
     def is_quiet(self, now: float) -> bool:
         """Whether it takes no jobs, as it says; a worker that is silent has perhaps begun anew."""
-        return self.reported.get("state") == QUIET and now - self.reported_at < STALE_SECONDS
+        return self.says_quiet and now - self.reported_at < STALE_SECONDS
 
 
 class HttpWorkers:
@@ -64,6 +77,7 @@ class HttpWorkers:
         self.on_quiet: Callable[[], None] = lambda: None
         """Called when a worker says that it takes no jobs."""
         self._seen: dict[str, _Seen] = {}
+        self._size = 0
         self._pools: dict[str, str] = {}
 
     def record(self, worker_id: str, queues: list[str] | None, reported: dict[str, object] | None = None) -> None:
@@ -75,18 +89,37 @@ class HttpWorkers:
         if before is None:
             if len(self._seen) >= MOST:
                 self._forget(now)
-            before = _Seen(now, now, [], {}, now)
+            before = _Seen(now, now, [], b"", b"", says_quiet=False, reported_at=now)
+        named = _shown_queues(queues or [])
         if reported is None:
-            self._seen[worker_id] = before._replace(seen=now, queues=queues or before.queues)
-        else:
-            self._seen[worker_id] = found = _Seen(before.began, now, before.queues or queues or [], reported, now)
-            if found.is_quiet(now):
-                self.on_quiet()
+            self._set(worker_id, before._replace(seen=now, queues=named or before.queues))
+            return
+        shown = {name: reported[name] for name in _KEPT if name in reported}
+        handlers = reported.get("handlers")
+        found = _Seen(
+            before.began,
+            now,
+            before.queues or named,
+            msgspec.json.encode(shown),
+            b"" if handlers is None else msgspec.json.encode(handlers),
+            says_quiet=reported.get("state") == QUIET,
+            reported_at=now,
+        )
+        self._set(worker_id, found)
+        if found.is_quiet(now):
+            self.on_quiet()
+
+    def _set(self, worker_id: str, found: _Seen) -> None:
+        before = self._seen.get(worker_id)
+        self._size += found.size - (0 if before is None else before.size)
+        self._seen[worker_id] = found
+        while self._size > MOST_BYTES and len(self._seen) > 1:
+            self.drop(next(iter(self._seen)))
 
     def handlers_of(self, worker_id: str) -> object:
         """Return the latest handlers of a worker, None if unknown."""
         found = self._seen.get(worker_id)
-        return None if found is None else found.reported.get("handlers")
+        return None if found is None or not found.handlers else msgspec.json.decode(found.handlers)
 
     def is_quiet(self, worker_id: str) -> bool:
         """Return whether a worker takes no jobs: as it says (ojs-graceful-shutdown section 5.1), or an operator."""
@@ -110,7 +143,8 @@ class HttpWorkers:
 
     def drop(self, worker_id: str) -> None:
         """Forget a worker."""
-        self._seen.pop(worker_id, None)
+        found = self._seen.pop(worker_id, None)
+        self._size -= 0 if found is None else found.size
         self._pools.pop(worker_id, None)
 
     def all(self) -> list[KnownWorker]:
@@ -120,7 +154,7 @@ class HttpWorkers:
         offset = time.time() - now
         found = []
         for worker_id, one in self._seen.items():
-            reported = one.reported
+            reported = msgspec.json.decode(one.reported or b"{}", type=dict[str, object])
             concurrency = reported.get("concurrency")
             found.append(
                 KnownWorker(
@@ -150,38 +184,57 @@ class AmqpWorkers:
 
     def __init__(self) -> None:
         # The least recently seen worker is first.
-        self._known: BoundedDict[str, KnownWorker] = BoundedDict(MOST)
+        self._known: dict[str, KnownWorker] = {}
+        self._size = 0
 
     def take(self, events: Iterable[ReceivedEvent]) -> None:
         """Apply events, in the order of the stream."""
         for event in events:
             if event.type == "worker.stopped":
-                self._known.pop(event.subject, None)
-            elif event.type.startswith("worker."):
+                self._pop(event.subject)
+            elif event.type.startswith("worker.") and len(event.subject) <= MAX_NAME:
                 self._record(event)
+                while self._size > MOST_BYTES and len(self._known) > 1:
+                    self._pop(next(iter(self._known)))
 
     def all(self) -> dict[str, KnownWorker]:
         """Return the workers seen within the last hour, by id."""
         oldest = format_timestamp(datetime.now(UTC) - timedelta(seconds=FORGOTTEN_SECONDS))
         for name in [one.id for one in self._known.values() if one.last_heartbeat_at < oldest]:
-            del self._known[name]
+            self._pop(name)
         return dict(self._known)
+
+    def _pop(self, name: str) -> KnownWorker | None:
+        found = self._known.pop(name, None)
+        self._size -= 0 if found is None else _size_of(found)
+        return found
 
     def _record(self, event: ReceivedEvent) -> None:
         data = event.data
-        worker = self._known.pop(event.subject, None) or KnownWorker(event.subject, [], "amqp", event.time, event.time)
+        worker = self._pop(event.subject) or KnownWorker(event.subject, [], "amqp", event.time, event.time)
         worker.last_heartbeat_at = event.time
         queues, active, concurrency = data.get("queues"), data.get("active_jobs"), data.get("concurrency")
         if isinstance(queues, list):
             # A quiet worker reports no queues: keep the earlier ones.
             worker.is_quiet = not queues
-            worker.queues = [str(one) for one in queues] or worker.queues
+            worker.queues = _shown_queues(queues) or worker.queues
         if isinstance(active, int):
             worker.active_jobs = active
         if isinstance(concurrency, int):
             worker.concurrency = concurrency
         worker.is_quiet = worker.is_quiet or event.type == "worker.quiet"
+        if len(self._known) >= MOST:
+            self._pop(next(iter(self._known)))
+        self._size += _size_of(worker)
         self._known[event.subject] = worker
+
+
+def _shown_queues(names: Iterable[object]) -> list[str]:
+    return [one for one in islice(names, MOST_QUEUES) if isinstance(one, str) and len(one) <= MAX_NAME]
+
+
+def _size_of(worker: KnownWorker) -> int:
+    return len(worker.id) + sum(map(len, worker.queues))
 
 
 def _told(time: object) -> str:

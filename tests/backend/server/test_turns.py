@@ -269,6 +269,17 @@ async def test_of_clients_that_do_not_read_the_first_is_closed_when_it_is_too_mu
         assert not clients[3][1].is_closing()
 
 
+async def test_large_answers_that_are_not_read_are_counted_soon() -> None:
+    """With thousands of such clients, hundreds of large answers came between two counts."""
+    async with site(Limits(unread_bytes=8000)) as place:
+        clients = [place.client(is_read=False) for _ in range(200)]
+        for connection, transport in clients:
+            transport.write(b"x" * (1 if connection is not clients[-1][0] else 20_000))
+            connection.pause_writing()
+        await asyncio.sleep(0)
+        assert clients[0][1].is_closing()
+
+
 async def test_clients_that_disconnect_together_are_closed_in_several_turns() -> None:
     async with site(Limits()) as place:
         clients = [place.client() for _ in range(3 * MOST_ENDS)]

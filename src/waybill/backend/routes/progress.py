@@ -147,18 +147,27 @@ class ProgressRoutes:
     async def _progress(self, job_id: str, *, is_result: bool) -> AsyncIterator[bytes]:
         with self._backend.events.listeners.listening(lambda event: event.subject == job_id) as listener:
             yield stream_head()
-            detail = await self._backend.view.detail(job_id)
-            if detail is None:
+            texts, progress = await self._progress_so_far(job_id, is_result=is_result)
+            while texts:
+                yield listener.shared(texts.pop(0))
+            if progress is None:
                 return
-            job = detail.info
-            if job.progress is not None:
-                yield event_text("progress", _progress_form(job))
-            if job.state in TERMINAL:
-                yield _end_of(job, is_result=is_result)
-                return
-            progress = _ProgressPieces(job.progress, is_result=is_result)
             async for piece in follow(listener, progress.pieces, f"job:{job_id}"):
                 yield piece
+
+    async def _progress_so_far(self, job_id: str, *, is_result: bool) -> tuple[list[bytes], _ProgressPieces | None]:
+        """Return the texts to begin with, and what converts later events, None if there are none.
+
+        The caller lasts as long as its client, and must not keep the job.
+        """
+        detail = await self._backend.view.detail(job_id)
+        if detail is None:
+            return [], None
+        job = detail.info
+        texts = [] if job.progress is None else [event_text("progress", _progress_form(job))]
+        if job.state in TERMINAL:
+            return [*texts, _end_of(job, is_result=is_result)], None
+        return texts, _ProgressPieces(job.progress, is_result=is_result)
 
     async def _follow_job(self, request: Request) -> Response:
         """Stream the changes of a job's state."""
@@ -168,24 +177,35 @@ class ProgressRoutes:
     async def _job_changes(self, job_id: str, names: set[str]) -> AsyncIterator[bytes]:
         with self._backend.events.listeners.listening(lambda event: event.subject == job_id) as listener:
             yield stream_head()
-            detail = await self._backend.view.detail(job_id)
-            if detail is None:
+            text, state = await self._state_so_far(job_id)
+            if text:
+                yield text
+            if not state:
                 return
-            job = detail.info
-            if job.state in TERMINAL:
-                form: Form = {"job_id": job.id, "queue": job.queue, "type": job.type, "from": _ACTIVE}
-                yield event_text(CHANGED, form | {"to": job.state, "timestamp": job.ended_at})
-                return
-            changes = _StatePieces(StateChanges({job.id: job.state}, names), ends=True)
+            changes = _StatePieces(self._changes({job_id: state}, names), ends=True)
             async for piece in follow(listener, changes.pieces, f"job:{job_id}"):
                 yield piece
+
+    async def _state_so_far(self, job_id: str) -> tuple[bytes, str]:
+        """Return the text to begin with, and the state of a job that may change, "" if it does not."""
+        detail = await self._backend.view.detail(job_id)
+        if detail is None:
+            return b"", ""
+        job = detail.info
+        if job.state not in TERMINAL:
+            return b"", job.state
+        form: Form = {"job_id": job.id, "queue": job.queue, "type": job.type, "from": _ACTIVE}
+        return event_text(CHANGED, form | {"to": job.state, "timestamp": job.ended_at}), ""
+
+    def _changes(self, states: dict[str, str], names: set[str]) -> StateChanges:
+        return StateChanges(states, self._backend.events.listeners, names)
 
     async def _follow_queue(self, request: Request) -> Response:
         """Stream the changes of the jobs of a queue."""
         name = request.parameters["name"]
         if not is_valid_queue_name(name) or name not in await self._backend.queues():
             raise not_found("queue", name)
-        changes = _StatePieces(StateChanges({}, request.listed("event_types")))
+        changes = _StatePieces(self._changes({}, request.listed("event_types")))
         return streamed(
             self._stream(request, lambda event: event.data.get("queue") == name, changes.pieces, f"queue:{name}"),
             MEDIA_TYPE,

@@ -6,7 +6,7 @@ from waybill.backend.backend import Backend
 from waybill.backend.handshake import accept_headers
 from waybill.backend.message import Request, Response
 from waybill.backend.router import READ, Route
-from waybill.backend.socket_channels import SocketChannels
+from waybill.backend.socket_channels import ChannelRoom, SocketChannels
 from waybill.backend.sockets import Socket, Talk
 
 
@@ -15,6 +15,7 @@ class SocketRoutes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        self._room = ChannelRoom()
 
     def routes(self) -> list[Route]:
         """Return the route."""
@@ -24,6 +25,6 @@ class SocketRoutes:
         headers, prefix = accept_headers(request), request.queue_prefix
 
         async def run(socket: Socket) -> None:
-            await SocketChannels(self._backend, socket, prefix).run()
+            await SocketChannels(self._backend, socket, prefix, self._room).run()
 
         return Response(101, headers=list(headers), talk=Talk(run, headers))

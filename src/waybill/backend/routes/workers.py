@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -31,8 +31,10 @@ from waybill.ojs.spec.retry import retry_delay_seconds
 from waybill.ojs.spec.states import State
 from waybill.ojs.spec.timestamps import parse_timestamp
 from waybill.ojs.worker.attempt_ends import delay_of, gets_another, result_limit
+from waybill.ojs.worker.execution import Execution
 
 MOST_JOBS: Final = 1000
+MAX_FETCH_BYTES: Final = 64 * 1024
 MOST_WAIT_MS: Final = 60_000
 MAX_REASON: Final = 500
 MAINTENANCE_SECONDS: Final = 1.0
@@ -67,6 +69,8 @@ class WorkerRoutes:
     # --- fetch ---
 
     async def _fetch(self, request: Request) -> Response:
+        if len(request.body) > MAX_FETCH_BYTES:
+            raise RequestRefused("payload_too_large", f"A request for jobs has at most {MAX_FETCH_BYTES} bytes.")
         body = request.json()
         queues = read_queues(body["queues"]) if "queues" in body else None
         count = integer_of(body, "count", integer_of(body, "batch_size", 1, 1, MOST_JOBS), 1, MOST_JOBS)
@@ -76,6 +80,10 @@ class WorkerRoutes:
         backend = self._backend
         backend.extensions.workers.record(worker_id, list(queues or ()))
         visit = backend.extensions.scheduler.visit(worker_id, body, queues, count)
+        fits = self._fits(worker_id, body.get("handlers"))
+        # Thousands of requests may wait, and their bodies may have more in them.
+        del body
+        request.body = b""
         if backend.extensions.maintenance.get(MAINTENANCE) is not None or backend.extensions.workers.is_quiet(
             worker_id
         ):
@@ -84,10 +92,6 @@ class WorkerRoutes:
         for queue in visit.queues:
             if await backend.fetcher.has_queue(queue, creates=wait_ms > 0):
                 await backend.coordinate_queue(queue)
-        handlers = body.get("handlers")
-        if handlers is None:
-            handlers = backend.extensions.workers.handlers_of(worker_id)
-        fits = None if handlers is None else read_handlers(handlers, backend.extensions.version_routes.chosen)
         leases = await backend.fetcher.fetch(visit, worker_id, visibility, wait_ms / 1000, fits)
         form = partial(_answer_with, leases)
         try:
@@ -100,6 +104,13 @@ class WorkerRoutes:
             raise
         response.unheard = partial(backend.fetcher.give_back, leases)
         return response
+
+    def _fits(self, worker_id: str, handlers: object) -> Callable[[Execution], bool] | None:
+        """Return whether a worker takes a job, None if it takes all."""
+        extensions = self._backend.extensions
+        if handlers is None:
+            handlers = extensions.workers.handlers_of(worker_id)
+        return None if handlers is None else read_handlers(handlers, extensions.version_routes.chosen)
 
     # --- ends ---
 

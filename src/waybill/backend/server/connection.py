@@ -18,7 +18,7 @@ from waybill.backend.message import Request, Response, read_query
 from waybill.backend.peer import address_of, peer_text
 from waybill.backend.server.answers import CONTINUE, chunk, encode_answer, encode_stream_head
 from waybill.backend.server.connections import Connections
-from waybill.backend.server.head import BadRequest, Head
+from waybill.backend.server.head import LARGE_BYTES, BadRequest, Head
 from waybill.backend.server.limits import STREAM_BUFFER_BYTES
 from waybill.backend.server.requests import (
     PIECE_BYTES,
@@ -130,7 +130,7 @@ class Connection:
         raw = data[:end]
         shortcut = self._server.shortcuts.get(raw) or self._server.find_shortcut(raw)
         head = shortcut.head
-        if head is None or shortcut.length != len(data) - end or not self._is_fresh:
+        if head is None or not LARGE_BYTES > shortcut.length == len(data) - end or not self._is_fresh:
             return False
         self._current = received = Received(head, data[end:], 0)
         try:

@@ -24,6 +24,8 @@ Writable = Callable[[], "asyncio.Future[None] | None"]
 MAX_SHORTCUTS: Final = 500
 UNREAD_STEPS: Final = 16
 """The unread output is added up again when the number of such connections has grown by this fraction (1/n)."""
+UNREAD_SHARE: Final = 8
+"""Or when they have this share (1/n) of the limit more to read."""
 
 
 class Answering(Protocol):
@@ -103,6 +105,8 @@ class Connections:
         """Connections whose clients do not read, the one that has waited longest first."""
         self._stops = 0
         """The number of such connections since their sizes were last added up."""
+        self._stopped_bytes = 0
+        """The unread output of these."""
         self.was_behind = False
         """Whether clients had much to read at the last check: see `is_behind`."""
 
@@ -180,9 +184,11 @@ class Connections:
         """Note that a client does not read. If too much is unread, those that have waited longest are closed."""
         self._unread[connection] = None
         self._stops += 1
-        if self._stops * UNREAD_STEPS < len(self._unread):
+        self._stopped_bytes += connection.unread_bytes()
+        is_many = self._stops * UNREAD_STEPS >= len(self._unread)
+        if not is_many and self._stopped_bytes * UNREAD_SHARE < self.limits.unread_bytes:
             return
-        self._stops = 0
+        self._stops = self._stopped_bytes = 0
         size = self.unread_bytes()
         for one in list(self._unread):
             if size <= self.limits.unread_bytes:

@@ -81,12 +81,16 @@ class WebSocket:
         self._proceed_soon()
         return message
 
-    async def send(self, text: str) -> None:
-        """Send a message, when the client reads. Raises SocketClosed."""
+    async def until_writable(self) -> None:
+        """Return when the client reads. Raises SocketClosed."""
         while (waiting := self._writable()) is not None:
             await waiting
         if self._is_closed or self._transport.is_closing():
             raise SocketClosed
+
+    async def send(self, text: str) -> None:
+        """Send a message, when the client reads. Raises SocketClosed."""
+        await self.until_writable()
         self._transport.write(self._frames.send(TextMessage(text)))
 
     async def close(self, code: int) -> None:
