@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
+import os
 import socket
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ from waybill.broker import Broker
 from waybill.broker.control import DIRECTORY_NAME, SOCKET_NAME, socket_path
 from waybill.cli.main import main
 from waybill.client import BasicProperties, connect
+from waybill.model.errors import DefinitionsLost
 from waybill.storage.check import check
 from waybill.transport.disk import DiskFilesystem
 
@@ -143,6 +146,38 @@ async def test_a_backup_that_is_cut_is_not_restored(tmp_path: Path) -> None:
     segment.write_bytes(segment.read_bytes()[:-1])
     result = run("restore", copy, tmp_path / "new")
     assert (result.exit_code, "00000001.log has" in result.output) == (1, True)
+
+
+async def test_a_broker_takes_no_part_of_a_restore_for_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restore that was killed between the definitions and the messages left a directory with empty queues."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    async with Broker(port=0, data_dir=data) as broker:
+        await fill(broker, 0, 3)
+    ok(run("backup", copy, "--data-dir", data, "--json"))
+    is_refused: list[bool] = []
+    fsync = os.fsync
+    for step in itertools.count(1):
+        new, steps = tmp_path / f"new{step}", itertools.count(1)
+
+        def fail_later(descriptor: int, steps: Iterator[int] = steps, step: int = step) -> None:
+            if next(steps) == step:
+                raise OSError("killed")
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fail_later)
+        is_whole = run("restore", copy, new).exit_code == 0
+        monkeypatch.setattr(os, "fsync", fsync)
+        try:
+            assert await numbers(new) == [0, 1, 2]
+            is_refused.append(False)
+        except DefinitionsLost:
+            is_refused.append(True)
+        if is_whole:
+            break
+    assert is_refused[:2] == [True, True]
+    assert not is_refused[-1]
 
 
 async def test_held_files_stay_until_the_connection_ends(tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
-"""Copies the files of a store: as many bytes of each as its manifest says, and the manifest last."""
+"""Copies the files of a store: as many bytes of each as its manifest says, the definitions and the manifest last.
+
+A broker does not start where there are messages without definitions. So it never takes a copy that was cut off, and has
+only some of the messages, for a whole one.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import click
 
 from waybill.cli.byte_progress import byte_progress
 from waybill.model.errors import UnsupportedStoreVersion
+from waybill.storage.definitions import NAME as DEFINITIONS_NAME
 from waybill.storage.manifest import NAME as MANIFEST_NAME
 from waybill.storage.manifest import read_manifest
 from waybill.transport.disk import LOCK_NAME, DiskFilesystem
@@ -40,7 +45,7 @@ def copy_files(source: Path, target: Path) -> Copied:
     sizes = _sizes(source)
     total = sum((source / name).stat().st_size if size is None else size for name, size in sizes.items())
     with byte_progress("copying", total) as tell:
-        for name, size in sorted(sizes.items()):
+        for name, size in sorted(sizes.items(), key=lambda item: (item[0] == DEFINITIONS_NAME, item[0])):
             (target / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             octets += _copy(source / name, target / name, size, tell)
         if (source / MANIFEST_NAME).exists():
@@ -71,9 +76,10 @@ def _sizes(source: Path) -> dict[str, int | None]:
 
 
 def _copy(source: Path, target: Path, size: int | None, tell: Callable[[int], None]) -> int:
-    """Copy and sync the first `size` octets of a file. Returns the number of copied octets."""
+    """Copy and sync the first `size` octets of a file, which has its name then. Returns the number of copied octets."""
     copied = 0
-    with source.open("rb") as reading, target.open("xb") as writing:
+    part = target.with_name(f"{target.name}.part")
+    with source.open("rb") as reading, part.open("xb") as writing:
         while size is None or copied < size:
             chunk = reading.read(CHUNK_BYTES if size is None else min(CHUNK_BYTES, size - copied))
             if not chunk:
@@ -85,6 +91,7 @@ def _copy(source: Path, target: Path, size: int | None, tell: Callable[[int], No
         os.fsync(writing.fileno())
     if size is not None and copied < size:
         raise click.ClickException(f"{source} has {copied} bytes instead of {size}: see `waybill store check`")
+    part.rename(target)
     return copied
 
 
