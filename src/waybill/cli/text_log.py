@@ -7,6 +7,7 @@ Tracebacks keep their lines.
 from __future__ import annotations
 
 import logging
+from types import TracebackType
 from typing import Final
 
 import click
@@ -14,6 +15,11 @@ import click
 from waybill.cli.echo import escaped
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+LONG: Final = 10_000
+"""Only for longer texts the jobs package is imported, which takes long."""
+
+ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
 class TextLogFormatter(logging.Formatter):
@@ -25,7 +31,19 @@ class TextLogFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging has it
         """Return the line without the traceback."""
-        return super().formatMessage(record).replace("\n", "\\n")
+        return _shortened(super().formatMessage(record)).replace("\n", "\\n")
+
+    def formatException(self, ei: ExceptionInfo) -> str:  # noqa: N802 - as logging has it
+        """Return a traceback of a limited length: a job chooses the text of its error."""
+        return _shortened(super().formatException(ei))
+
+
+def _shortened(text: str) -> str:
+    if len(text) < LONG:
+        return text
+    from waybill.ojs.spec.log_text import shortened
+
+    return shortened(text)
 
 
 log_format_option = click.option(

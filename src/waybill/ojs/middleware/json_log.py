@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from waybill.ojs.job_context import current
+from waybill.ojs.spec.log_text import shortened
 from waybill.ojs.spec.timestamps import format_unix_time
 
 # The severities of OpenTelemetry's log data model, by minimum level.
@@ -48,7 +49,7 @@ class JsonLogFormatter(logging.Formatter):
             "timestamp": format_unix_time(record.created),
             "severity": severity,
             "severity_number": number,
-            "message": record.getMessage(),
+            "message": shortened(record.getMessage()),
             "component": getattr(record, "component", self._component),
             "logger": record.name,
         }
@@ -71,8 +72,8 @@ class JsonLogFormatter(logging.Formatter):
         if isinstance(error, BaseException):
             fields["error"] = {
                 "type": type(error).__name__,
-                "message": str(error),
-                "backtrace": "".join(traceback.format_tb(error.__traceback__)),
+                "message": shortened(str(error)),
+                "backtrace": shortened("".join(traceback.format_tb(error.__traceback__))),
             }
         attributes = {name: value for name, value in vars(record).items() if name not in _PLAIN}
         attributes.update(getattr(record, "attributes", {}))
