@@ -178,10 +178,6 @@ def large_results_never_read(siege: HttpSiege, count: int) -> None:
     siege.leave(by_reset=True)
 
 
-def pushes_of_many_values_at_once(siege: HttpSiege, count: int) -> None:
-    _each_sends(siege, count, request("POST", "/ojs/v1/jobs", {"type": "many.values", "args": MANY_VALUES}))
-
-
 def long_polls_of_many_values(siege: HttpSiege, count: int) -> None:
     asked = {"queues": ["empty"], "worker_id": "attacker", "wait_ms": 50_000, "more": MANY_VALUES}
     _each_sends(siege, count, request("POST", "/ojs/v1/workers/fetch", asked))
@@ -291,11 +287,6 @@ ATTACKS: Final[tuple[tuple[HttpAttack, int, int], ...]] = (
     (event_streams_at_once, 50, 15_000),
     (event_streams_never_read, 20, 4000),
     (web_sockets_never_read, 20, 1000),
-    (web_sockets_with_many_channels, 5, 500),
-    (large_results_never_read, 20, 4000),
-    (pushes_of_many_values_at_once, 5, 100),
-    (long_polls_of_many_values, 20, 400),
-    (heartbeats_of_many_values, 5, 150),
     (pushes_at_once, 50, 15_000),
     (batches_at_once, 5, 20),
     (large_enqueues_at_once, 3, 45),
@@ -304,4 +295,8 @@ ATTACKS: Final[tuple[tuple[HttpAttack, int, int], ...]] = (
     (lists_of_large_jobs_at_once, 10, 200),
     (pushes_close, 50, 15_000),
     (unread_answers, 20, 400),
+    (web_sockets_with_many_channels, 5, 500),
+    (large_results_never_read, 3, 4000),
+    (long_polls_of_many_values, 3, 400),
+    (heartbeats_of_many_values, 3, 150),
 )
