@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.client.breaking import until
 from tests.ojs.coordinator.test_claims import job, store_with, told, wish
 from waybill.ojs.coordinator import claim_pusher
 from waybill.ojs.coordinator.claim_pusher import ClaimPusher
@@ -45,13 +47,19 @@ class Pusher(ClaimPusher):
     """A pusher to a queue that is full, and to others."""
 
     def __init__(self, view: Any) -> None:
-        leader: Any = SimpleNamespace(on_change=[])
+        leader: Any = SimpleNamespace(on_change=[], leads=True)
         broker: Any = SimpleNamespace(events=None, connection=None, topology=None, settings=None)
         super().__init__(broker, view, leader, "me")
         self.pushed: list[str] = []
         self.refused = 0
 
+    async def look(self) -> None:
+        await super().look()
+        await asyncio.sleep(0)
+
     async def _push(self, job_id: str, one: Claim) -> None:
+        if one.job["queue"] == "silent":
+            await asyncio.Event().wait()
         if one.job["queue"] == "full":
             self.refused += 1
             raise PushFailed(job_id, "QUEUE_FULL", "the queue is full")
@@ -75,6 +83,32 @@ async def test_claims_for_a_full_queue_do_not_hold_up_others() -> None:
         await pusher.look()
     assert pusher.pushed == list(free)
     assert pusher.refused == 10
+
+
+@pytest.mark.usefixtures("small")
+async def test_a_queue_that_confirms_nothing_does_not_hold_up_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryJobStore()
+    silent = claims(7, "silent")
+    put(store, silent)
+    put(store, claims(2, "free", first=100))
+    monkeypatch.setattr(claim_pusher, "PUSH_SECONDS", 0.05)
+    pusher = Pusher(View(store))
+    for _ in range(4):
+        await pusher.look()
+    assert pusher.pushed == list(claims(2, "free", first=100))
+    await until(lambda: not pusher._pushing)
+    assert set(pusher._failures) == set(silent)
+
+
+@pytest.mark.usefixtures("small")
+async def test_pushes_end_with_their_loop() -> None:
+    store = MemoryJobStore()
+    put(store, claims(1, "silent"))
+    pusher = Pusher(View(store))
+    running = asyncio.create_task(pusher.run())
+    await until(lambda: len(pusher._pushing) == 1)
+    running.cancel()
+    await until(lambda: not pusher._pushing)
 
 
 @pytest.mark.usefixtures("small")

@@ -37,6 +37,10 @@ from waybill.ojs.spec.unique import read_unique, unique_key
 BATCH: Final = 500
 BATCHES_AT_ONCE: Final = 4
 """How many portions of claims that must wait are read to find others."""
+MOST_AT_ONCE: Final = 1000
+"""How many pushes go on at the same time."""
+PUSH_SECONDS: Final = 60.0
+"""How long a push may take: a queue without a majority of its replicas confirms nothing."""
 REMEMBERED: Final = 100_000
 FIRST_PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 60.0
@@ -85,6 +89,7 @@ class ClaimPusher(LeaderLoop):
         self._in_hand: set[str] = set()
         """Pushed jobs whose claim.pushed event is not folded yet."""
         self._pending = MarkedRows(view, PENDING, Claim, BATCH)
+        self._pushing: set[asyncio.Task[None]] = set()
         self._known: set[str] = set()
         """The pending jobs that this round has found."""
 
@@ -92,14 +97,27 @@ class ClaimPusher(LeaderLoop):
         """Forget started pushes: if this coordinator leads again, it pushes these jobs again."""
         self._in_hand.clear()
 
+    async def run(self) -> None:
+        """Run until cancelled."""
+        try:
+            await super().run()
+        finally:
+            for task in self._pushing:
+                task.cancel()
+
     async def look(self) -> None:
-        """Push the jobs whose claims are pending."""
+        """Begin to push the jobs whose claims are pending."""
+        if len(self._pushing) >= MOST_AT_ONCE:
+            return
         for _ in range(BATCHES_AT_ONCE):
             due = await self._next_due()
             if due or self._pending.is_round:
                 break
-        self._in_hand.update(due)
-        await asyncio.gather(*(self._push_guarded(job_id, one) for job_id, one in due.items()))
+        for job_id, one in due.items():
+            self._in_hand.add(job_id)
+            task = asyncio.get_running_loop().create_task(self._push_guarded(job_id, one))
+            self._pushing.add(task)
+            task.add_done_callback(self._pushing.discard)
 
     async def _next_due(self) -> dict[str, Claim]:
         """Return the next pending claims by job, except those whose push has begun, or has failed a moment ago."""
@@ -119,7 +137,8 @@ class ClaimPusher(LeaderLoop):
 
     async def _push_guarded(self, job_id: str, one: Claim) -> None:
         try:
-            await self._push(job_id, one)
+            async with asyncio.timeout(PUSH_SECONDS):
+                await self._push(job_id, one)
         except Exception as error:  # noqa: BLE001 - an error of one job must not affect the others
             self._in_hand.discard(job_id)
             failures = self._failures[job_id] = self._failures.get(job_id, 0) + 1
