@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Tables:
     made = Tables(tmp_path)
     (made.checkpoint / "offsets").mkdir(parents=True)
     (made.checkpoint / "commits").mkdir()
-    (made.checkpoint / "metadata").write_text('{"id":"10552c07"}')
+    (made.checkpoint / "metadata").write_text('{"id":"10552c07-63cf-4bd5-a4d7-3a8b1f5d2a90"}')
     for number in range(BATCHES):
         (made.checkpoint / "offsets" / str(number)).write_text(f'v1\n{{"conf":{{}}}}\n{{"ojs.events":{number}}}')
         (made.checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
@@ -94,11 +94,16 @@ def test_a_record_is_cut_off_after_its_version(store: Tables) -> None:
         check_checkpoint(store)
 
 
-def test_the_id_of_the_query_is_replaced_if_it_is_lost(store: Tables) -> None:
-    (store.checkpoint / "metadata").write_bytes(b"")
-    with pytest.raises(TablesError, match=r"metadata is damaged .*: delete it, and Spark makes another"):
+@pytest.mark.parametrize("damaged", [b"", b"[1]", b'{"id":"x"}', b'{"id":5}', b"\xff", None])
+def test_the_id_of_the_query_is_replaced_if_it_is_lost(store: Tables, damaged: bytes | None) -> None:
+    """Spark makes no other one where there are batches: `delete it` was no help."""
+    metadata = store.checkpoint / "metadata"
+    metadata.unlink(missing_ok=True)
+    if damaged is not None:
+        metadata.write_bytes(damaged)
+    with pytest.raises(TablesError, match=r"metadata is damaged .*: replace it by a file with this line") as refused:
         check_checkpoint(store)
-    (store.checkpoint / "metadata").unlink()
+    metadata.write_text(str(refused.value).partition("line: ")[2])
     check_checkpoint(store)
 
 

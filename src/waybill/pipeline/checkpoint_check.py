@@ -9,6 +9,7 @@ Records are not synced to the disk, so the last ones may be damaged after a powe
 
 import json
 import re
+import uuid
 from pathlib import Path
 from typing import Final
 
@@ -69,9 +70,10 @@ def check_checkpoint(store: TableStore) -> None:
         for number in sorted(numbers)[-_RECORDS_READ:]:
             _check(checkpoint / name / str(number), _record_problem(checkpoint / name / str(number)))
     metadata = checkpoint / "metadata"
-    problem = _json_problem(metadata) if metadata.exists() else None
+    problem = _metadata_problem(metadata) if begun or metadata.exists() else None
     if problem is not None:
-        raise TablesError(f"{metadata} is damaged ({problem}): delete it, and Spark makes another.")
+        line = f'{{"id":"{uuid.uuid4()}"}}'
+        raise TablesError(f"{metadata} is damaged ({problem}): replace it by a file with this line: {line}")
     last = max(begun, default=-1)
     written = max(last_known_batch(store), *done, -1)
     if written > last:
@@ -99,11 +101,18 @@ def _record_problem(path: Path) -> str | None:
     return next((found for line in lines if (found := _unreadable(line)) is not None), None)
 
 
-def _json_problem(path: Path) -> str | None:
+def _metadata_problem(path: Path) -> str | None:
+    """What is wrong with the file that has the id of the query. Spark makes none where there are batches."""
     try:
-        return _unreadable(path.read_text("utf-8"))
-    except (OSError, ValueError) as problem:
+        found = json.loads(path.read_text("utf-8"))
+        uuid.UUID(found["id"])
+    except FileNotFoundError:
+        return "it is missing"
+    except (OSError, ValueError, RecursionError) as problem:
         return str(problem)
+    except (TypeError, KeyError, AttributeError):
+        return "it has no id"
+    return None
 
 
 def _unreadable(text: str) -> str | None:
