@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tests.backend.conftest import Client, client_of
 from waybill.backend import shared_jobs
 from waybill.backend.backend import Backend
+from waybill.backend.shared_jobs import SharedJobs
 from waybill.ojs import Jobs
 
 TENANTS = "/ojs/v1/admin/tenants"
@@ -145,8 +147,11 @@ async def test_jobs_of_a_tenant_in_shared_queues_count(stored: Client, monkeypat
     assert refused["details"]["limit"] == "max_scheduled"
 
 
-async def test_jobs_of_a_tenant_in_shared_queues_are_listed_and_counted(stored: Client) -> None:
+async def test_jobs_of_a_tenant_in_shared_queues_are_listed_and_counted(
+    stored: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """ojs-multi-tenancy section 10."""
+    monkeypatch.setattr(shared_jobs, "COST", 0)
     client = stored
     await limit(client, max_queue_depth=9)
     own = (await push(client))["jobs"][0]["id"]
@@ -179,6 +184,43 @@ async def test_the_jobs_of_a_tenant_have_pages(stored: Client) -> None:
         found = await client.ask("GET", f"{TENANTS}/acme/jobs?{rest}")
         assert ([one["id"] for one in found["items"]], found["pagination"]["has_more"]) == (ids[2:], False)
     await client.ask("GET", f"{TENANTS}/acme/jobs?offset=10001", status=400)
+
+
+async def test_jobs_are_looked_through_only_where_tenants_share_queues(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await limit(client, max_queue_depth=9)
+    await push(client)
+    searched: list[object] = []
+    count = SharedJobs._count
+
+    async def note(shared: SharedJobs, *given: Any) -> Any:
+        searched.append(given)
+        return await count(shared, *given)
+
+    monkeypatch.setattr(SharedJobs, "_count", note)
+    for path in ("", "/acme", "/acme/stats", "/acme/jobs"):
+        await client.ask("GET", TENANTS + path)
+    assert searched == []
+    await share(client)
+    await client.ask("GET", f"{TENANTS}/acme/stats")
+    assert searched
+
+
+async def test_an_operator_waits_for_no_long_search(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_jobs, "LOOK_SECONDS", 0.01)
+    await limit(client, max_queue_depth=9)
+    await share(client)
+    goes_on = asyncio.Event()
+
+    async def wait(_shared: SharedJobs, *_given: object) -> None:
+        await goes_on.wait()
+
+    monkeypatch.setattr(SharedJobs, "_look", wait)
+    for _ in range(2):
+        found = await client.ask("GET", f"{TENANTS}/acme/stats")
+        assert found["jobs"]["available"] == 1
+    goes_on.set()
 
 
 async def test_so_many_jobs_of_a_tenant_run_at_most_in_shared_queues(stored: Client) -> None:

@@ -139,6 +139,7 @@ class Extensions:
     async def close(self) -> None:
         """End."""
         await self.webhooks.close()
+        await self.push_checks.tenants.shared.close()
         await self.settings.close()
         for task in self._tasks:
             task.cancel()

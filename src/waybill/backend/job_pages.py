@@ -10,13 +10,13 @@ from waybill.ojs.coordinator.job_view import JobView
 
 
 async def pages(
-    view: JobView, wanted: JobFilter, size: int, most: int, before: str = "", oldest: str = ""
+    view: JobView, wanted: JobFilter, size: int, most: int, oldest: str = ""
 ) -> AsyncGenerator[list[JobDetail]]:
     """Yield the newest jobs that may match, at most `size` at a time, until about `most` were examined.
 
-    Their ids are below `before`, if that is given; jobs with ids below `oldest` are not looked for.
+    Jobs with ids below `oldest` are not looked for.
     """
-    examined = 0
+    before, examined = "", 0
     while examined < most:
         found, before = await view.read(functools.partial(_page, wanted, before, size))
         examined += size if wanted.is_looked_for else len(found)

@@ -1,12 +1,13 @@
 """Jobs of tenants outside the queues of the tenant: `meta.tenant_id` names it (ojs-multi-tenancy section 5).
 
-No index knows them, so a search counts those of all tenants, once a server was asked to push one, or for the statistics
-of one. The counts are used for a second, and longer if the search was long: it takes a tenth of the time at most,
-whatever tenants send.
+No index knows them, so a search counts those of all tenants, once a server was asked to push one. The counts are used
+for a second, and longer if the search was long: it takes a tenth of the time at most, whatever tenants send. Operators
+get what is known if it takes longer than LOOK_SECONDS.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -24,10 +25,13 @@ FRESH_SECONDS: Final = 1.0
 COST: Final = 10
 """A search is repeated after this many times its duration, at the earliest."""
 CHEAP_SECONDS: Final = 0.02
-PAGE: Final = 500
+PAGE: Final = 20_000
+"""Each page costs a look at all ids."""
 MOST_EXAMINED: Final = 1_000_000
 MOST_ENDED: Final = 200_000
 """The number of ended jobs to examine."""
+LOOK_SECONDS: Final = 1.0
+"""How long an operator waits for the counts."""
 _MARK: Final = '"tenant_id":"'
 OPEN: Final = frozenset(state.value for state in State if state not in TERMINAL)
 _ENDED: Final = frozenset({State.COMPLETED.value, State.DISCARDED.value})
@@ -46,6 +50,9 @@ class SharedJobs:
 
     def __init__(self, view: JobView) -> None:
         self._view = view
+        self.is_in_use = False
+        """Whether this server was asked to push such a job of a tenant with settings."""
+        self._looking: asyncio.Task[None] | None = None
         self._open: _Counted | None = None
         self._ended: _Counted | None = None
 
@@ -63,6 +70,19 @@ class SharedJobs:
 
     async def look(self) -> None:
         """Count all jobs for an operator, who wants to see what has just happened."""
+        if not self.is_in_use:
+            return
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        await asyncio.wait([self._looking], timeout=LOOK_SECONDS)
+
+    async def close(self) -> None:
+        """End a search."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    async def _look(self) -> None:
         now = time.monotonic()
         await self.count(after=now)
         if not _is_usable(self._ended, now):

@@ -102,6 +102,7 @@ class Tenants:
         for tenant, count in found.items():
             try:
                 names = any(key[0] == tenant and number for key, number in shared.items())
+                self.shared.is_in_use |= names
                 await self._check(tenant, count, scheduled[tenant], counts, is_shared=names)
             except _LimitExceeded as error:
                 self._tell_exceeded(error)
