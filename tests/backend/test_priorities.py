@@ -211,7 +211,7 @@ async def test_only_waiting_jobs_have_a_priority_to_change(client: Client) -> No
     await client.ack(active)
     await change(client, active, 1, 409)
     await change(client, "nobody", 1, 404)
-    for priority in (256, "urgent", None, 1.5):
+    for priority in (101, "urgent", None, 1.5):
         await change(client, later, priority, 400)
     await client.ask("PATCH", f"{JOBS}/{later}", {}, 400)
     await client.ask("PATCH", f"{JOBS}/{later}", {"priority": 1, "args": []}, 422)

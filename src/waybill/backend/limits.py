@@ -27,7 +27,7 @@ from waybill.ojs.middleware.limited import KeyedPermitPools
 from waybill.ojs.middleware.permit_pool import Permit, PermitPool
 from waybill.ojs.observe.event_writer import EventWriter
 from waybill.ojs.spec.envelope import Envelope, ErrorRecord
-from waybill.ojs.spec.priority import EXACT_LEVELS, HIGHEST, LOWEST, message_priority
+from waybill.ojs.spec.priority import EXACT_LEVELS, message_priority
 from waybill.ojs.spec.rate_limit import RateLimitPolicy, Window, read_rate_limit
 from waybill.ojs.spec.rate_limit_events import (
     RateLimitAdjusted,
@@ -182,7 +182,7 @@ class Limits:
 
     def note_priority(self, queue: str, priority: int) -> None:
         """Record a job's priority: its queue may have fewer levels, so two priorities may share one."""
-        if priority == 0 or queue in self.mixed or (self._levels >= EXACT_LEVELS and LOWEST < priority < HIGHEST):
+        if priority == 0 or queue in self.mixed or self._levels >= EXACT_LEVELS:
             return
         level = queue, message_priority(priority, self._levels)
         if len(self._priorities) >= KEYS_REMEMBERED:

@@ -9,8 +9,8 @@ from waybill.backend.errors import RequestRefused, invalid
 
 Json = dict[str, object]
 
-PRIORITIES: Final = range(-255, 256)
-"""PRI-006 of ojs-priority, and ojs-core section 5.2."""
+PRIORITIES: Final = range(-100, 101)
+"""L0-ENV-017 of the public suites, against PRI-006 of ojs-priority: 101 and -101 are refused."""
 NAMED: Final = {"high": 3, "normal": 2, "low": 1}
 """L4-PRI-003 of the conformance text."""
 
@@ -31,7 +31,7 @@ def priority_of(value: object) -> int:
     if isinstance(value, str) and value.lower() in NAMED:
         return NAMED[value.lower()]
     if not isinstance(value, int) or isinstance(value, bool) or value not in PRIORITIES:
-        raise invalid("priority", "must be an integer from -255 to 255")
+        raise invalid("priority", "must be an integer from -100 to 100")
     return value
 
 

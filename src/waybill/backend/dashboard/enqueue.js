@@ -9,7 +9,7 @@ export function open(at) {
     h("datalist", { id: "types" }),
     field("Arguments, a JSON array", h("textarea", { id: "f-args", name: "args", rows: "6", class: "mono", spellcheck: "false", oninput: check })),
     h("p", { id: "f-hint", class: "hint", role: "status" }, "[] is a job without arguments."),
-    h("div.pair", field("Queue", h("input", { id: "f-queue", name: "queue", list: "queues", placeholder: "default", autocomplete: "off", "data-own": true })), field("Priority", h("input", { id: "f-priority", name: "priority", type: "number", min: "-255", max: "255", placeholder: "0", "data-own": true }))),
+    h("div.pair", field("Queue", h("input", { id: "f-queue", name: "queue", list: "queues", placeholder: "default", autocomplete: "off", "data-own": true })), field("Priority", h("input", { id: "f-priority", name: "priority", type: "number", min: "-100", max: "100", placeholder: "0", "data-own": true }))),
     h("datalist", { id: "queues" }),
     h("div.pair", field("Not before", h("input", { id: "f-at", name: "at", type: "datetime-local", "data-own": true })), field("Comma-separated tags", h("input", { id: "f-tags", name: "tags", autocomplete: "off", "data-own": true }))),
     h("div.actions", h("button", { type: "submit", class: "button primary" }, "Enqueue"))));
