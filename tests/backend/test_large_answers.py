@@ -12,6 +12,7 @@ from waybill.backend.application import Application
 from waybill.backend.compression import ENCODING
 from waybill.backend.large_answers import LARGE_BODY_BYTES, LargeAnswers
 from waybill.backend.message import Request, Response
+from waybill.backend.room import Room
 from waybill.backend.router import OPEN, Route
 from waybill.backend.server.limits import MAX_BODY_BYTES, Limits
 from waybill.backend.server.server import HttpServer
@@ -84,8 +85,18 @@ async def test_one_large_request_begins_in_each_turn_of_the_loop() -> None:
     assert len(set(turns)) == 6
 
 
-@pytest.mark.parametrize(("size", "most"), [(1000, 12), (LARGE_BODY_BYTES + 1, 2), (MAX_BODY_BYTES + 1, 1)])
-async def test_few_large_bodies_are_taken_at_a_time(size: int, most: int) -> None:
+@pytest.mark.parametrize(
+    ("body", "most"),
+    [
+        (bytes(1000), 12),
+        # A thousand ordinary jobs.
+        (b'{"type":"a.b","args":[{"to":"user","n":1}],"options":{"queue":"q"}},' * 1000, 12),
+        (bytes(MAX_BODY_BYTES), 8),
+        (b'"a",' * (MAX_BODY_BYTES // 4), 2),
+        (bytes(16 * MAX_BODY_BYTES), 1),
+    ],
+)
+async def test_large_bodies_are_taken_as_there_is_memory(body: bytes, most: int) -> None:
     """Forty-five enqueues of 1 MB of short texts at once took 870 MB."""
     running, highest = 0, 0
 
@@ -93,20 +104,45 @@ async def test_few_large_bodies_are_taken_at_a_time(size: int, most: int) -> Non
         nonlocal running, highest
         running += 1
         highest = max(highest, running)
-        for _ in range(5):
+        for _ in range(30):
             await asyncio.sleep(0)
         running -= 1
         return Response(201)
 
+    quickly: list[Request] = []
+
     def take_quickly(request: Request) -> asyncio.Future[Response]:
+        quickly.append(request)
         return asyncio.ensure_future(take(request))
 
     for quick in (None, take_quickly):
         highest = 0
+        quickly.clear()
         application = Application([Route("POST", "/jobs", take, OPEN, quick)])
-        asked = [application.handle(Request("POST", "/jobs", body=bytes(size))) for _ in range(12)]
+        asked = [application.handle(Request("POST", "/jobs", body=body)) for _ in range(12)]
         assert {one.status for one in await asyncio.gather(*asked)} == {201}
         assert highest == most
+        assert len(quickly) == (12 if quick is not None and len(body) <= MAX_BODY_BYTES else 0)
+
+
+async def test_who_gives_up_leaves_its_room_to_others() -> None:
+    room = Room(100)
+    await room.enter(60)
+    large, small = (asyncio.ensure_future(room.enter(size)) for size in (70, 40))
+    await asyncio.sleep(0)
+    # The smaller one would fit, but has come later.
+    assert not small.done()
+    large.cancel()
+    await small
+    room.leave(60)
+    cancelled = asyncio.ensure_future(room.enter(90))
+    await asyncio.sleep(0)
+    room.leave(40)
+    # It was let in at the moment of its end.
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    await room.enter(100)
 
 
 async def test_inflated_bodies_take_turns() -> None:
@@ -117,13 +153,13 @@ async def test_inflated_bodies_take_turns() -> None:
         assert len(request.body) > LARGE_BODY_BYTES
         running += 1
         highest = max(highest, running)
-        for _ in range(5):
+        for _ in range(30):
             await asyncio.sleep(0)
         running -= 1
         return Response(201)
 
     application = Application([Route("POST", "/jobs", take, OPEN)])
-    body = gzip.compress(bytes(2 * LARGE_BODY_BYTES))
+    body = gzip.compress(b'"a",' * (MAX_BODY_BYTES // 4))
     asked = [application.handle(Request("POST", "/jobs", headers={ENCODING: "gzip"}, body=body)) for _ in range(12)]
     assert {one.status for one in await asyncio.gather(*asked)} == {201}
     assert highest == 2

@@ -10,7 +10,8 @@ import pytest
 from tests.backend.conftest import FAST, Client, client_of
 from tests.ojs.proxy import Proxy
 from waybill.backend import backend, leases
-from waybill.backend.leases import LEASED_MEMORY, size_of
+from waybill.backend.job_size import size_of
+from waybill.backend.leases import LEASED_MEMORY
 from waybill.backend.source import Source
 from waybill.client import Delivery, connect
 from waybill.ojs import Jobs, Worker

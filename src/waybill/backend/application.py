@@ -82,10 +82,12 @@ class Application:
             found = self._route(request)
             if isinstance(found, Response):
                 return self._finish(request, found)
-            handler = functools.partial(self.large_answers.take_body, handler=found.handler)
+            handler = found.handler
             if is_concerned(request):
-                handler = functools.partial(self._compression.handle, handler=handler)
-            elif found.quick is not None and len(request.body) <= LARGE_BODY_BYTES:
+                handler = functools.partial(self._compression.handle, handler=functools.partial(self._take_body, found))
+            elif len(request.body) > LARGE_BODY_BYTES:
+                handler = functools.partial(self._take_body, found)
+            elif found.quick is not None:
                 answer = found.quick(request)
                 if answer is not None:
                     return answer if isinstance(answer, asyncio.Future) else self._finish(request, answer)
@@ -94,6 +96,11 @@ class Application:
             return asyncio.get_running_loop().create_task(handler(request))
         except Exception as error:  # noqa: BLE001 - the client must get an answer
             return self._finish(request, _failure(request, error))
+
+    async def _take_body(self, route: Route, request: Request) -> Response:
+        if len(request.body) <= LARGE_BODY_BYTES:
+            return await route.handler(request)
+        return await self.large_answers.take_body(request, route.handler, route.quick)
 
     def conclude(self, request: Request, answer: asyncio.Future[Response]) -> Response:
         """Return the answer from a finished future of `begin` or of a shortcut. Raises CancelledError."""

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
 
+from waybill.backend.job_size import size_of
 from waybill.backend.large_answers import LARGE_BYTES
-from waybill.backend.leases import Lease, Leases, size_of
+from waybill.backend.leases import Lease, Leases
 from waybill.backend.limits import RECHECK_SECONDS, Limits
 from waybill.backend.scheduling.scheduler import Visit
 from waybill.backend.source import BYTES_AT_A_TIME, Source
@@ -238,10 +239,7 @@ class Fetcher:
             leases.append(self._leases.begin(execution, worker_id, visibility_seconds))
 
     def _is_out_of_date(self, execution: Execution) -> bool:
-        """Whether a delivery was lost with its connection, or another delivery of its attempt is leased.
-
-        To be asked after each wait: the broker has perhaps delivered the job again, to another fetch.
-        """
+        """Whether a delivery was lost with its connection, or another of its attempt is leased: ask after each wait."""
         return not execution.delivery.is_current or self._leases.holds(execution, execution.delivery)
 
     async def oldest(self, queue: str, count: int) -> list[Execution]:

@@ -1,4 +1,4 @@
-"""Makes large answers, and takes large bodies, a few at a time, and gives clients a moment to read those before.
+"""Makes large answers a few at a time, takes large bodies as there is memory, and lets clients read those before.
 
 A list of jobs has up to 16 MiB, and takes several times as much while it is made. What a hundred clients ask for at
 once waits for its turn. Nobody waits long for clients that do not read: the server closes those.
@@ -11,15 +11,21 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from waybill.backend.errors import RequestRefused
+from waybill.backend.job_size import size_of
 from waybill.backend.message import Request, Response
 from waybill.backend.portions import Steps
+from waybill.backend.room import Room
 from waybill.backend.server.limits import MAX_BODY_BYTES
 
 AT_ONCE: Final = 2
 """How many large answers are made at a time."""
 LARGE_BYTES: Final = 1024 * 1024
-LARGE_BODY_BYTES: Final = 256 * 1024
-"""Of a request. Its jobs take up to ten times as much while they are enqueued, and are in its answer."""
+LARGE_BODY_BYTES: Final = 64 * 1024
+"""Of a request."""
+BODY_ROOM: Final = 64 * 1024 * 1024
+"""The memory that requests with large bodies take at the same time, about."""
+_COPIES: Final = 6
+"""How often the jobs of a body are in memory as texts, while they are enqueued and answered, beside as objects."""
 PAUSE_SECONDS: Final = 0.02
 """How long it takes until an answer counts as unread, and how often that is looked at."""
 PATIENCE_SECONDS: Final = 0.1
@@ -27,6 +33,7 @@ PATIENCE_SECONDS: Final = 0.1
 WAIT_SECONDS: Final = 20.0
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+Quick = Callable[[Request], "Response | asyncio.Future[Response] | None"]
 
 
 class LargeAnswers:
@@ -36,9 +43,7 @@ class LargeAnswers:
         self.is_behind: Callable[[], bool] = lambda: False
         """Whether clients have much to read: set by the server."""
         self._answers = asyncio.Semaphore(AT_ONCE)
-        self._bodies = asyncio.Semaphore(AT_ONCE)
-        self._batches = asyncio.Semaphore(1)
-        """For bodies that are larger than one of a job."""
+        self._bodies = Room(BODY_ROOM)
         self._steps = Steps()
         self._is_unsent = False
         """Whether the last answer may not count as unread yet."""
@@ -48,29 +53,43 @@ class LargeAnswers:
 
         Raises RequestRefused if that takes too long.
         """
-        return await self._in_turn(self._answers, request, handler)
-
-    async def take_body(self, request: Request, handler: Handler) -> Response:
-        """Call a handler, when it is the request's turn if that has a large body. Raises RequestRefused."""
-        size = len(request.body)
-        if size <= LARGE_BODY_BYTES:
-            return await handler(request)
-        return await self._in_turn(self._bodies if size <= MAX_BODY_BYTES else self._batches, request, handler)
-
-    async def _in_turn(self, turns: asyncio.Semaphore, request: Request, handler: Handler) -> Response:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
-                await turns.acquire()
+                await self._answers.acquire()
         except TimeoutError:
-            raise RequestRefused("overloaded", "The server is processing too many large requests.") from None
+            raise _overloaded() from None
+        try:
+            return await self._in_turn(handler(request))
+        finally:
+            self._answers.release()
+
+    async def take_body(self, request: Request, handler: Handler, quick: Quick | None) -> Response:
+        """Call `quick`, or the handler if that leaves it the request, when there is room for a large body.
+
+        Raises RequestRefused if that takes too long.
+        """
+        body = request.body
+        size = size_of(body) + _COPIES * len(body)
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._bodies.enter(size)
+        except TimeoutError:
+            raise _overloaded() from None
+        try:
+            return await self._in_turn(_begin(request, handler, quick if len(body) <= MAX_BODY_BYTES else None))
+        finally:
+            self._bodies.leave(size)
+
+    async def _in_turn(self, answering: Coroutine[Any, Any, Response]) -> Response:
         try:
             await self._wait_for_readers()
             # Reading a body of 16 MiB takes a tenth of a second: others are served before the next one.
             await self._steps.begin()
-            response = await handler(request)
-            self._is_unsent = self._is_unsent or len(response.body) > LARGE_BYTES
-        finally:
-            turns.release()
+        except BaseException:
+            answering.close()
+            raise
+        response = await answering
+        self._is_unsent = self._is_unsent or len(response.body) > LARGE_BYTES
         return response
 
     async def _wait_for_readers(self) -> None:
@@ -78,3 +97,14 @@ class LargeAnswers:
         while self._is_unsent or (self.is_behind() and asyncio.get_running_loop().time() < ends_at):
             self._is_unsent = False
             await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _begin(request: Request, handler: Handler, quick: Quick | None) -> Response:
+    answer = None if quick is None else quick(request)
+    if answer is None:
+        return await handler(request)
+    return answer if isinstance(answer, Response) else await answer
+
+
+def _overloaded() -> RequestRefused:
+    return RequestRefused("overloaded", "The server is processing too many large requests.")

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Final
 
+from waybill.backend.job_size import SMALL_BYTES, size_of
 from waybill.client import Delivery
 from waybill.ojs.coordinator.job_view import JobView
 from waybill.ojs.errors import ResponseCode
@@ -36,11 +37,6 @@ LEASED_MEMORY: Final = 64 * 1024 * 1024
 """The memory of leased jobs, about, from which on no more are fetched, unless a setting says otherwise."""
 FULL_SECONDS: Final = 60.0
 """How often the log tells that no more are fetched."""
-_SMALL_BYTES: Final = 4 * 1024
-_VALUE_BYTES: Final = 64
-_OBJECT_BYTES: Final = 256
-_WIDE_BYTES: Final = 4
-"""How much a character of a text takes at most."""
 
 _log = logging.getLogger("waybill.backend")
 
@@ -70,7 +66,7 @@ class Lease:
     @property
     def is_small(self) -> bool:
         """Whether its job takes so little memory that what was made of it may be kept."""
-        return len(self.execution.delivery.body) <= _SMALL_BYTES
+        return len(self.execution.delivery.body) <= SMALL_BYTES
 
     @property
     def silence_seconds(self) -> float:
@@ -286,13 +282,3 @@ def _visibility(execution: Execution, asked_seconds: float | None) -> float:
 
 def _clamped(seconds: float) -> float:
     return min(max(seconds, MIN_VISIBILITY_SECONDS), MAX_VISIBILITY_SECONDS)
-
-
-def size_of(body: bytes) -> int:
-    """Return how much memory a job takes, about: its JSON, and its arguments, which may be many small values."""
-    if len(body) <= _SMALL_BYTES:
-        return 2 * len(body)
-    # One character outside of Latin-1 makes all of its text as wide as it is.
-    is_plain = body.isascii() and b"\\u" not in body
-    values = body.count(b",") + body.count(b":")
-    return (2 if is_plain else 1 + _WIDE_BYTES) * len(body) + _VALUE_BYTES * values + _OBJECT_BYTES * body.count(b"{")
