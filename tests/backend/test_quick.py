@@ -351,6 +351,7 @@ async def test_a_group_waits_for_those_who_were_just_answered(client: Client, mo
     assert (sizes, groups._pauses_skipped) == ([1, 1], push_group.PAUSES_SKIPPED)
 
 
+@pytest.mark.plain_source
 async def test_a_group_has_few_large_jobs(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each answer has its job twice: all of a hundred requests took 250 MB."""
     sizes: list[int] = []

@@ -108,6 +108,7 @@ def store(spark: SparkSession, tmp_path: Path) -> Tables:
 
 @pytest.mark.spark
 def test_nothing_is_computed_without_a_file_of_bronze(spark: SparkSession, store: Tables) -> None:
+    (store.checkpoint / "metadata").write_text('{"id":"10552c07-63cf-4bd5-a4d7-3a8b1f5d2a90"}')
     compact(spark, store)
     check_checkpoint(store)
     # Spark skips empty files.
