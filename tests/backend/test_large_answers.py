@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import sys
 
 import pytest
 
@@ -85,6 +86,24 @@ async def test_one_large_request_begins_in_each_turn_of_the_loop() -> None:
     assert len(set(turns)) == 6
 
 
+class Taker:
+    """A handler that counts the requests that it has at the same time."""
+
+    def __init__(self) -> None:
+        self.running = self.highest = 0
+        self.least = sys.maxsize
+        """The size of the smallest body."""
+
+    async def take(self, request: Request) -> Response:
+        self.running += 1
+        self.highest = max(self.highest, self.running)
+        self.least = min(self.least, len(request.body))
+        for _ in range(30):
+            await asyncio.sleep(0)
+        self.running -= 1
+        return Response(201)
+
+
 @pytest.mark.parametrize(
     ("body", "most"),
     [
@@ -98,30 +117,19 @@ async def test_one_large_request_begins_in_each_turn_of_the_loop() -> None:
 )
 async def test_large_bodies_are_taken_as_there_is_memory(body: bytes, most: int) -> None:
     """Forty-five enqueues of 1 MB of short texts at once took 870 MB."""
-    running, highest = 0, 0
-
-    async def take(_request: Request) -> Response:
-        nonlocal running, highest
-        running += 1
-        highest = max(highest, running)
-        for _ in range(30):
-            await asyncio.sleep(0)
-        running -= 1
-        return Response(201)
-
     quickly: list[Request] = []
 
     def take_quickly(request: Request) -> asyncio.Future[Response]:
         quickly.append(request)
-        return asyncio.ensure_future(take(request))
+        return asyncio.ensure_future(taker.take(request))
 
     for quick in (None, take_quickly):
-        highest = 0
+        taker = Taker()
         quickly.clear()
-        application = Application([Route("POST", "/jobs", take, OPEN, quick)])
+        application = Application([Route("POST", "/jobs", taker.take, OPEN, quick)])
         asked = [application.handle(Request("POST", "/jobs", body=body)) for _ in range(12)]
         assert {one.status for one in await asyncio.gather(*asked)} == {201}
-        assert highest == most
+        assert taker.highest == most
         assert len(quickly) == (12 if quick is not None and len(body) <= MAX_BODY_BYTES else 0)
 
 
@@ -146,20 +154,10 @@ async def test_who_gives_up_leaves_its_room_to_others() -> None:
 
 
 async def test_inflated_bodies_take_turns() -> None:
-    running, highest = 0, 0
-
-    async def take(request: Request) -> Response:
-        nonlocal running, highest
-        assert len(request.body) > LARGE_BODY_BYTES
-        running += 1
-        highest = max(highest, running)
-        for _ in range(30):
-            await asyncio.sleep(0)
-        running -= 1
-        return Response(201)
-
-    application = Application([Route("POST", "/jobs", take, OPEN)])
+    taker = Taker()
+    application = Application([Route("POST", "/jobs", taker.take, OPEN)])
     body = gzip.compress(b'"a",' * (MAX_BODY_BYTES // 4))
     asked = [application.handle(Request("POST", "/jobs", headers={ENCODING: "gzip"}, body=body)) for _ in range(12)]
     assert {one.status for one in await asyncio.gather(*asked)} == {201}
-    assert highest <= 2
+    assert taker.highest <= 2
+    assert taker.least > LARGE_BODY_BYTES

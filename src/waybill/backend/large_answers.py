@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from waybill.backend.errors import RequestRefused
@@ -42,7 +43,7 @@ class LargeAnswers:
     def __init__(self) -> None:
         self.is_behind: Callable[[], bool] = lambda: False
         """Whether clients have much to read: set by the server."""
-        self._answers = asyncio.Semaphore(AT_ONCE)
+        self._answers = Room(AT_ONCE)
         self._bodies = Room(BODY_ROOM)
         self._steps = Steps()
         self._is_unsent = False
@@ -53,15 +54,7 @@ class LargeAnswers:
 
         Raises RequestRefused if that takes too long.
         """
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._answers.acquire()
-        except TimeoutError:
-            raise _overloaded() from None
-        try:
-            return await self._in_turn(handler(request))
-        finally:
-            self._answers.release()
+        return await self._in_turn(self._answers, 1, partial(handler, request))
 
     async def take_body(self, request: Request, handler: Handler, quick: Quick | None) -> Response:
         """Call `quick`, or the handler if that leaves it the request, when there is room for a large body.
@@ -70,26 +63,23 @@ class LargeAnswers:
         """
         body = request.body
         size = size_of(body) + _COPIES * len(body)
+        fitting = quick if len(body) <= MAX_BODY_BYTES else None
+        return await self._in_turn(self._bodies, size, partial(_begin, request, handler, fitting))
+
+    async def _in_turn(self, room: Room, size: int, begin: Callable[[], Coroutine[Any, Any, Response]]) -> Response:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
-                await self._bodies.enter(size)
+                await room.enter(size)
         except TimeoutError:
-            raise _overloaded() from None
-        try:
-            return await self._in_turn(_begin(request, handler, quick if len(body) <= MAX_BODY_BYTES else None))
-        finally:
-            self._bodies.leave(size)
-
-    async def _in_turn(self, answering: Coroutine[Any, Any, Response]) -> Response:
+            raise RequestRefused("overloaded", "The server is processing too many large requests.") from None
         try:
             await self._wait_for_readers()
             # Reading a body of 16 MiB takes a tenth of a second: others are served before the next one.
             await self._steps.begin()
-        except BaseException:
-            answering.close()
-            raise
-        response = await answering
-        self._is_unsent = self._is_unsent or len(response.body) > LARGE_BYTES
+            response = await begin()
+            self._is_unsent = self._is_unsent or len(response.body) > LARGE_BYTES
+        finally:
+            room.leave(size)
         return response
 
     async def _wait_for_readers(self) -> None:
@@ -104,7 +94,3 @@ async def _begin(request: Request, handler: Handler, quick: Quick | None) -> Res
     if answer is None:
         return await handler(request)
     return answer if isinstance(answer, Response) else await answer
-
-
-def _overloaded() -> RequestRefused:
-    return RequestRefused("overloaded", "The server is processing too many large requests.")

@@ -1,4 +1,4 @@
-"""A limit of the memory that requests take at the same time."""
+"""A limit of what requests take at the same time, such as memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections import deque
 
 
 class Room:
-    """Memory that is shared out in the order of the questions. One alone may take more than there is."""
+    """Something limited, shared out in the order of the questions. One alone may take more than there is."""
 
     def __init__(self, size: int) -> None:
-        """`size` is in bytes."""
+        """`size` is what all may take together."""
         self._size = size
         self._taken = 0
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def enter(self, size: int) -> None:
-        """Return when there is room for so many bytes. `leave` must follow."""
+        """Return when there is room for so much. `leave` must follow."""
         if not self._line and self._has(size):
             self._taken += size
             return
@@ -35,7 +35,7 @@ class Room:
             raise
 
     def leave(self, size: int) -> None:
-        """Give so many bytes back."""
+        """Give so much back."""
         self._taken -= size
         self._let_in()
 
